@@ -1,0 +1,102 @@
+"""Acquisition beside Dynamo: from the first call to the finished trace, for Llamas of several depths, in one run.
+
+Each measurement is a process of its own: model built and run in eager first, imports done, then one timed first call.
+Thunder's trace is the interpreter's, with guards and at both levels; Dynamo's is `torch.compile(backend="eager")`.
+CPU seconds, so that other load on the machine does not count. Usage: python benchmarks/acquire.py [--layers 8 32]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WIDTHS = {8: 512, 32: 256}
+
+
+def model_and_input(layers: int):  # noqa: ANN201 (types of packages that the parent does not import)
+    """A Llama with random weights, and token ids of shape [1, 128]."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    width = WIDTHS.get(layers, 256)
+    config = LlamaConfig(
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        vocab_size=1000,
+    )
+    return LlamaForCausalLM(config).eval(), torch.randint(0, 1000, (1, 128))
+
+
+def thunder_seconds(layers: int) -> float:
+    """CPU seconds of the first acquisition in this process."""
+    import torch
+
+    from thunder_core.acquire.acquire import acquire
+
+    model, tokens = model_and_input(layers)
+    with torch.no_grad():
+        model(tokens)
+        start = time.process_time()
+        acquire(model, (tokens,), {})
+    return time.process_time() - start
+
+
+def dynamo_seconds(layers: int) -> float:
+    """CPU seconds of the first call under torch.compile(backend="eager"), less those of an eager call."""
+    import torch
+    import torch._dynamo
+
+    model, tokens = model_and_input(layers)
+    with torch.no_grad():
+        model(tokens)
+        start = time.process_time()
+        model(tokens)
+        eager = time.process_time() - start
+        start = time.process_time()
+        torch.compile(model, backend="eager")(tokens)
+    return time.process_time() - start - eager
+
+
+WHO = {"thunder": thunder_seconds, "dynamo": dynamo_seconds}
+
+
+def measured(who: str, layers: int, runs: int) -> list[float]:
+    """That many measurements, each in a process of its own."""
+    command = [sys.executable, __file__, "--one", who, "--layers", str(layers)]
+    outputs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(runs)]
+    return [float(output.split()[-1]) for output in outputs]
+
+
+def main() -> None:
+    """Print the table; write it as JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, nargs="+", default=[8, 32])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--one", choices=WHO)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.one:
+        print(WHO[options.one](options.layers[0]))
+        return
+    rows = []
+    print(f"{'layers':>6} {'thunder s':>10} {'dynamo s':>10} {'ratio':>7}   (CPU seconds, median of {options.runs})")
+    for layers in options.layers:
+        ours, theirs = (statistics.median(measured(who, layers, options.runs)) for who in WHO)
+        rows.append({"layers": layers, "thunder": ours, "dynamo": theirs, "ratio": ours / theirs})
+        print(f"{layers:>6} {ours:>10.3f} {theirs:>10.3f} {ours / theirs:>7.3f}")
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

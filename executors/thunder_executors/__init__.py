@@ -1,0 +1,1 @@
+"""Thunder's own executors, one a file; each defines EXECUTOR."""

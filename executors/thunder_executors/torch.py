@@ -1,0 +1,27 @@
+"""Eager PyTorch: runs any line as the user wrote it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.lower.executor import Executor
+
+
+@dataclass(frozen=True)
+class Torch(Executor):
+    """Calls PyTorch's own functions; derivatives are recorded by PyTorch's autograd as usual."""
+
+    name: str = "torch"
+
+    @property
+    def claims(self) -> str:
+        """Everything."""
+        return "every operation, as the program wrote it"
+
+    def claim(self, bsym: BoundSymbol) -> BoundSymbol:
+        """The line as it is."""
+        return replace(bsym, executor=self.name)
+
+
+EXECUTOR = Torch()

@@ -1,0 +1,140 @@
+"""The recorder: what is written down, at both levels, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from thunder_core.capture.recorder import Place, Recorder
+from thunder_core.errors import DataDependent, OperationFailed
+from thunder_core.ir.check import check_trace
+from thunder_core.ir.printer import print_trace
+from thunder_core.ir.trace import Trace
+from thunder_core.run.generate import executable
+
+
+def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Trace, Any]:
+    """The trace of a function that was run natively under the recorder, and what it returned."""
+    names = {id(tensor): f"x{index}" for index, tensor in enumerate(tensors)}
+    recorder = Recorder(lambda tensor: names[id(tensor)], Place)
+    with recorder.recording():
+        output = function(*tensors)
+    outputs = output if isinstance(output, tuple) else (output,)
+    trace = Trace(
+        name="computation",
+        inputs=tuple(proxy for _, proxy in recorder.inputs.values()),
+        bound_symbols=tuple(recorder.bound_symbols),
+        output=tuple(recorder.proxy_of(tensor) for tensor in outputs),
+    )
+    return check_trace(trace), output
+
+
+def names(trace: Trace, level: str = "torch") -> list[str]:
+    """The short names of the trace's symbols."""
+    return [bsym.symbol.short_name for bsym in trace.at_level(level)]
+
+
+PROGRAMS: dict[str, Callable[..., Any]] = {
+    "operators": lambda x: -(1 - x) * 2 / (x**2 + 1) @ x.T,
+    "indexing": lambda x: x[..., None][:, 1:2].squeeze(-1) + x[0, 0],
+    "item writes": lambda x: _written(x),
+    "in place": lambda x: x.clone().add_(1).mul_(x),
+    "views": lambda x: x.view(-1).unbind()[0] + x.reshape(4, 4).transpose(0, 1),
+    "several results": lambda x: x.max(-1),
+    "functions": lambda x: functional.layer_norm(functional.gelu(x), (4,)),
+    "factories": lambda x: torch.arange(4) + torch.tensor([1.0, 2.0, 3.0, 4.0]) + x.new_zeros(4),
+    "constants": lambda x: torch.where(x > -0.9, x, float("-inf")).softmax(-1),
+    "attention": lambda x: functional.scaled_dot_product_attention(x[None], x[None], x[None]),
+    "nested results": lambda x: torch.nn.functional.max_pool1d(x[None], 2, return_indices=True),
+    "aten": lambda x: torch.ops.aten.mul.Tensor(x, x),
+    "einsum": lambda x: torch.einsum("ij,kj->ik", x, x),
+    "lists": lambda x: torch.cat([x, x[:1]], dim=0).split([2, 3]),
+}
+
+
+def _written(x: torch.Tensor) -> torch.Tensor:
+    y = torch.zeros_like(x)
+    y[1:, 0] = x[1:, 0]
+    y[0] = 5
+    return y
+
+
+@pytest.mark.parametrize("level", ["torch", "aten"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_printed_trace_computes_what_the_program_computes(name: str, level: str) -> None:
+    x = torch.linspace(-1, 2, 16).reshape(4, 4)
+    trace, _ = recorded(PROGRAMS[name], x)
+    function = executable(print_trace(trace, level=level), "computation")
+    expected = PROGRAMS[name](x)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    for ours, theirs in zip(function(*[x for _ in trace.inputs]), expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_both_levels_are_recorded_in_one_run() -> None:
+    trace, _ = recorded(lambda x: functional.linear(x, x, x[0]), torch.ones(4, 4))
+    assert names(trace) == ["__getitem__", "linear"]
+    assert names(trace, "aten") == ["int", "default", "default"]
+    assert [sub.symbol.name for sub in trace.bound_symbols[1].subsymbols] == [
+        "torch.ops.aten.t.default",
+        "torch.ops.aten.addmm.default",
+    ]
+
+
+def test_questions_about_metadata_and_operations_that_do_nothing_leave_no_line() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        assert x.shape[0] == x.size(0) == len(x) == 4
+        assert x.dtype is torch.float32
+        return functional.dropout(x.to(torch.float32).contiguous(), training=False) + 1
+
+    trace, _ = recorded(program, torch.ones(4, 4))
+    assert names(trace) == ["add"]
+
+
+def test_real_tensors_are_handles() -> None:
+    x = torch.ones(4)
+    _, output = recorded(lambda x: x.add_(1), x)
+    assert output is x
+    assert torch.equal(x, torch.ones(4)), "tracing must not touch data"
+
+
+def test_random_and_writing_lines_have_effects() -> None:
+    trace, _ = recorded(lambda x: functional.dropout(x, 0.5) + x.clone().zero_(), torch.ones(4))
+    assert {bsym.symbol.short_name: bsym.has_effect for bsym in trace.bound_symbols} == {
+        "dropout": True,
+        "clone": False,
+        "zero_": True,
+        "add": False,
+    }
+
+
+def test_autograd_switches_are_lines_only_where_they_change_something() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return x + 1
+
+    assert names(recorded(program, torch.ones(2))[0]) == ["_set_grad_enabled", "add", "_set_grad_enabled"]
+    with torch.no_grad():
+        assert names(recorded(program, torch.ones(2))[0]) == ["add"]
+
+
+@pytest.mark.parametrize(
+    "program", [lambda x: bool(x.sum()), lambda x: x.sum().item(), lambda x: x.tolist(), lambda x: x.nonzero()]
+)
+def test_asking_for_a_value_is_refused(program: Callable[..., Any]) -> None:
+    with pytest.raises(DataDependent, match="asks for the value of a tensor"):
+        recorded(program, torch.ones(3))
+
+
+def test_sparse_tensors_are_refused() -> None:
+    with pytest.raises(OperationFailed, match="layout torch.sparse_coo"):
+        recorded(lambda x: x + 1, torch.ones(3).to_sparse())
+
+
+def test_values_that_the_program_itself_wrote_down_may_be_asked_for() -> None:
+    trace, _ = recorded(lambda x: x * torch.tensor(3).item(), torch.ones(3))
+    assert "* 3" in print_trace(trace).text

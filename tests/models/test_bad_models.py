@@ -1,0 +1,386 @@
+"""Every way a model can be unusable: one clear error each, with its code and status, before anything heavy is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from thunder_core.errors import (
+    BadModelFolder,
+    BadOption,
+    ModelNotFound,
+    OutOfMemory,
+    PackageMissing,
+    RemoteCodeRefused,
+    UnknownArchitecture,
+    UnknownName,
+)
+from thunder_core.models import load
+from thunder_core.models.blame import blaming
+from thunder_core.models.load import load_model
+from thunder_core.models.request import ModelRequest, SampleModel
+from thunder_core.models.samples import SAMPLES
+
+INDEX = "model.safetensors.index.json"
+
+
+def heavy(*_args, **_kwargs):
+    """Stand where weights are read or a model is built."""
+    pytest.fail("something heavy was done before the checks")
+
+
+def refusal(model, kind, *, early=True, **options):
+    """The error that loading raises, exactly of that kind, in one line, with what to do, before the heavy work."""
+    with pytest.raises(kind) as raised, pytest.MonkeyPatch.context() as patch:
+        if early:
+            patch.setattr(load, "read_weights", heavy)
+            patch.setattr(load, "build_random", heavy)
+        load_model(ModelRequest(model=str(model), **options))
+    assert type(raised.value) is kind
+    assert raised.value.fix
+    assert "\n" not in raised.value.what
+    return raised.value
+
+
+def edit_config(folder, **changes):
+    """Set entries of a folder's config; None takes one out."""
+    path = folder / "config.json"
+    content = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+
+
+def truncate(path, size):
+    """Cut a file to a size."""
+    path.write_bytes(path.read_bytes()[:size])
+
+
+# ---- the folder -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["no/such/folder", "/no/such", "./nothing", "~/nothing", "a/b/", "..", "a//b"])
+def test_no_such_folder(name, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if name == "..":
+        error = refusal(name, BadModelFolder)
+        assert "holds no config.json" in error.what
+        return
+    error = refusal(name, ModelNotFound)
+    assert name in error.what
+    assert (error.code, error.status) == ("TH0204", 2)
+
+
+def test_a_file_is_no_folder(folder):
+    error = refusal(folder / "model.safetensors", ModelNotFound)
+    assert "is a file" in error.what
+    assert str(folder) in error.fix
+
+
+def test_an_empty_folder(tmp_path):
+    error = refusal(tmp_path, BadModelFolder)
+    assert "holds no config.json" in error.what
+    assert (error.code, error.status) == ("TH0205", 2)
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="permissions are POSIX's")
+@pytest.mark.parametrize("locked", ["", ".."])
+def test_an_unreadable_folder(folder, locked):
+    place = (folder / locked).resolve()
+    place.chmod(0)
+    root = os.geteuid() == 0
+    try:
+        if root:
+            os.seteuid(65534)
+        error = refusal(folder, ModelNotFound)
+    finally:
+        if root:
+            os.seteuid(0)
+        place.chmod(0o755)
+    assert "cannot be read: permission denied" in error.what
+
+
+# ---- the config -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is not JSON"),
+        ("", "is not JSON"),
+        ("\N{BULLET}", "is not JSON"),
+        ("[1]", "holds no JSON object"),
+        ('{"vocab_size": 1}', "has no model_type"),
+    ],
+)
+def test_a_config_that_is_none(folder, content, said):
+    (folder / "config.json").write_text(content)
+    error = refusal(folder, BadModelFolder)
+    assert said in error.what
+    assert str(folder / "config.json") in error.what
+
+
+def test_a_config_of_bytes_that_are_no_text(folder):
+    (folder / "config.json").write_bytes(b"\xff\xfe\x00")
+    assert "is not JSON" in refusal(folder, BadModelFolder).what
+
+
+def test_a_config_that_its_family_does_not_take(folder):
+    edit_config(folder, vocab_size="many")
+    error = refusal(folder, BadModelFolder)
+    assert "is not a valid config" in error.what
+    assert "vocab_size" in error.what
+
+
+def test_an_unknown_family_names_the_version_and_the_nearest(folder):
+    edit_config(folder, model_type="lama", architectures=None)
+    error = refusal(folder, UnknownArchitecture)
+    assert "'lama'" in error.what
+    assert transformers.__version__ in error.what
+    assert "llama" in error.fix
+    assert (error.code, error.status) == ("TH0801", 8)
+
+
+def test_an_unknown_class_names_the_nearest(folder):
+    edit_config(folder, architectures=["LlamaForCasualLM"])
+    error = refusal(folder, UnknownArchitecture)
+    assert "LlamaForCausalLM" in error.fix
+    assert "--task" in error.fix
+
+
+def test_an_unknown_class_is_no_obstacle_where_the_task_is_said(folder):
+    edit_config(folder, architectures=["LlamaForCasualLM"])
+    assert load_model(ModelRequest(model=str(folder), task="causal-lm")).notes == ()
+
+
+def test_a_task_that_the_family_does_not_have(folder):
+    error = refusal(folder, BadOption, task="image-classification")
+    assert "'llama' for the task 'image-classification'" in error.what
+
+
+@pytest.mark.parametrize(
+    ("options", "nearest"),
+    [({"dtype": "bfloat61"}, "bfloat16"), ({"device": "cudda"}, "cuda"), ({"task": "casual-lm"}, "causal-lm")],
+)
+def test_unknown_names_are_found_before_the_folder_is_looked_at(options, nearest):
+    error = refusal("/no/such/folder", UnknownName, **options)
+    assert nearest in error.fix
+    assert (error.code, error.status) == ("TH0202", 2)
+
+
+# ---- code of the model's own --------------------------------------------------------------------------------------
+
+CODE = """
+from pathlib import Path
+from transformers import PretrainedConfig, PreTrainedModel, LlamaConfig, LlamaForCausalLM
+Path(__file__).parent  # imported
+class OwnConfig(LlamaConfig):
+    model_type = "own_family"
+class OwnForCausalLM(LlamaForCausalLM):
+    config_class = OwnConfig
+"""
+
+
+@pytest.fixture
+def own_code(folder):
+    """A folder whose family exists in a Python file of its own only."""
+    (folder / "own.py").write_text(CODE)
+    auto_map = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"}
+    edit_config(folder, model_type="own_family", architectures=["OwnForCausalLM"], auto_map=auto_map)
+    return folder
+
+
+def test_code_of_the_models_own_is_refused(own_code):
+    error = refusal(own_code, RemoteCodeRefused)
+    assert "the family 'own_family'" in error.what
+    assert "--trust-remote-code" in error.fix
+    assert (error.code, error.status) == ("TH0210", 2)
+
+
+def test_a_class_of_the_models_own_in_a_known_family_is_refused_too(folder):
+    edit_config(folder, architectures=["OwnForCausalLM"], auto_map={"AutoModelForCausalLM": "own.OwnForCausalLM"})
+    assert "OwnForCausalLM" in refusal(folder, RemoteCodeRefused).what
+    refusal(folder, RemoteCodeRefused, task="causal-lm")
+
+
+def test_code_is_not_run_where_transformers_has_the_class(folder):
+    (folder / "own.py").write_text("raise SystemExit('the code was run')")
+    edit_config(folder, auto_map={"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnForCausalLM"})
+    assert type(load_model(ModelRequest(model=str(folder))).model) is transformers.LlamaForCausalLM
+
+
+def test_trusted_code_is_run(own_code, monkeypatch, tmp_path):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    loaded = load_model(ModelRequest(model=str(own_code), trust_remote_code=True, task="causal-lm"))
+    assert type(loaded.model).__name__ == "OwnForCausalLM"
+    assert loaded.source["trust_remote_code"] is True
+
+
+# ---- the weights ------------------------------------------------------------------------------------------------
+
+
+def test_no_weights_suggest_random_ones(folder):
+    (folder / "model.safetensors").unlink()
+    error = refusal(folder, BadModelFolder)
+    assert "holds no weights" in error.what
+    assert "--random-weights" in error.fix
+
+
+def test_pickled_weights_are_refused_with_the_way_to_convert_them(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    error = refusal(folder, BadModelFolder)
+    assert "pickled" in error.what
+    assert "save_pretrained" in error.fix
+
+
+def test_an_adapter_is_no_model(folder):
+    (folder / "adapter_config.json").write_text("{}")
+    assert "adapter" in refusal(folder, BadModelFolder).what
+
+
+def test_a_distributed_checkpoint_is_not_unpickled(folder):
+    (folder / "shard-00001-model-00001-of-00001.safetensors").write_bytes(b"")
+    assert "distributed checkpoint" in refusal(folder, BadModelFolder).what
+
+
+@pytest.mark.parametrize("kept", [0.99, 0.5])
+def test_a_truncated_file_is_named_with_its_byte_counts(folder, kept):
+    path = folder / "model.safetensors"
+    size = path.stat().st_size
+    truncate(path, int(size * kept))
+    error = refusal(folder, BadModelFolder)
+    assert f"{path} is truncated: it holds {int(size * kept)} bytes of {size}" in error.what
+    assert (error.code, error.status) == ("TH0205", 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "it holds 0 bytes"),
+        (b"\x01\x02", "it holds 2 bytes"),
+        (b"\xff" * 64, "is truncated or no safetensors file"),
+        ((16).to_bytes(8, "little") + b"not json at all!" + b"\0" * 64, "its header is not JSON"),
+        ((2).to_bytes(8, "little") + b"{}" + b"\0" * 64, "is damaged"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "is a Git LFS pointer"),
+    ],
+)
+def test_a_file_with_a_garbage_header(folder, content, said):
+    (folder / "model.safetensors").write_bytes(content)
+    error = refusal(folder, BadModelFolder)
+    assert said in error.what
+    assert "model.safetensors" in error.what
+
+
+def test_a_truncated_shard_is_named(sharded):
+    shard = max(sharded.glob("*.safetensors"))
+    truncate(shard, shard.stat().st_size - 1)
+    assert f"{shard} is truncated" in refusal(sharded, BadModelFolder).what
+
+
+def test_a_missing_shard_is_named(sharded):
+    shard = min(sharded.glob("*.safetensors"))
+    shard.unlink()
+    error = refusal(sharded, BadModelFolder)
+    assert shard.name in error.what
+    assert "lacks 1 of the" in error.what
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is not JSON"),
+        ("{}", "has no weight_map"),
+        ('{"weight_map": {}}', "has no weight_map"),
+        ('{"weight_map": {"a": "../elsewhere.safetensors"}}', "no file of its own folder"),
+        ('{"weight_map": {"a": 1}}', "no file of its own folder"),
+    ],
+)
+def test_a_damaged_index(sharded, content, said):
+    (sharded / INDEX).write_text(content)
+    error = refusal(sharded, BadModelFolder)
+    assert said in error.what
+    assert INDEX in error.what
+
+
+def test_an_index_of_other_shards(sharded):
+    index = json.loads((sharded / INDEX).read_text())
+    first = min(index["weight_map"].values())
+    index["weight_map"]["model.layers.99.weight"] = first
+    (sharded / INDEX).write_text(json.dumps(index))
+    error = refusal(sharded, BadModelFolder)
+    assert "model.layers.99.weight" in error.what
+    assert first in error.what
+
+
+def test_weights_of_another_shape_than_the_config_s(folder):
+    edit_config(folder, intermediate_size=96)
+    error = refusal(folder, BadModelFolder, early=False)
+    assert "mlp.down_proj.weight is 64x128" in error.what
+    assert "takes 64x96" in error.what
+
+
+def test_missing_weights_are_no_fresh_head(folder):
+    edit_config(folder, num_hidden_layers=3)
+    error = refusal(folder, BadModelFolder, early=False)
+    assert "lacks 9 weights of LlamaForCausalLM: model.layers.2" in error.what
+
+
+@pytest.mark.parametrize("task", ["sequence-classification", "feature-extraction"])
+def test_a_missing_layer_is_no_fresh_head_under_another_task(folder, task):
+    edit_config(folder, num_hidden_layers=3)
+    assert "lacks 9 weights" in refusal(folder, BadModelFolder, early=False, task=task).what
+
+
+def test_a_missing_layer_of_an_encoder_decoder_is_no_fresh_head(saved, tmp_path):
+    folder = Path(shutil.copytree(saved("t5"), tmp_path / "t5"))
+    edit_config(folder, num_decoder_layers=3)
+    assert "decoder.block.2" in refusal(folder, BadModelFolder, early=False, task="sequence-classification").what
+
+
+def test_the_checkpoints_own_head_may_not_be_missing(saved, tmp_path):
+    folder = Path(shutil.copytree(saved("bert"), tmp_path / "bert"))
+    edit_config(folder, architectures=["BertForSequenceClassification"])
+    assert (
+        "lacks 2 weights of BertForSequenceClassification: classifier"
+        in refusal(folder, BadModelFolder, early=False).what
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"random_weights": True}])
+def test_a_config_that_no_model_can_be_built_from(folder, options):
+    edit_config(folder, num_attention_heads=0)
+    error = refusal(folder, BadModelFolder, early=False, **options)
+    assert str(folder) in error.what
+
+
+def test_a_sample_whose_config_is_wrong_names_the_sample():
+    with pytest.raises(BadModelFolder, match="the sample LlamaForCausalLM"):
+        load_model(ModelRequest(sample=SampleModel("LlamaForCausalLM", {**SAMPLES["llama"].config, "vocab_size": "x"})))
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        (torch.OutOfMemoryError("2 GiB wanted"), OutOfMemory),
+        (MemoryError(), OutOfMemory),
+        (ImportError("needs timm"), PackageMissing),
+        (RuntimeError("a\nb\nc"), BadModelFolder),
+        (KeyError("rope"), BadModelFolder),
+    ],
+)
+def test_what_loading_raises_is_told_in_one_line(raised, kind):
+    with pytest.raises(kind) as told, blaming("here", "is bad"):
+        raise raised
+    assert "here" in told.value.what
+    assert "\n" not in told.value.what
+
+
+def test_a_key_pressed_is_no_bad_folder():
+    with pytest.raises(KeyboardInterrupt), blaming("here", "is bad"):
+        raise KeyboardInterrupt

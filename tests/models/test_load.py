@@ -1,0 +1,331 @@
+"""Loading models from samples, folders and the hub's cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging as standard_logging
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from unittest.mock import Mock
+
+import huggingface_hub
+import pytest
+import torch
+import transformers
+from huggingface_hub import constants
+from transformers.utils import logging
+
+from thunder_core.errors import BadOption, ModelNotFound, UnknownArchitecture
+from thunder_core.models.fingerprint import weights_fingerprint
+from thunder_core.models.load import load_model, rebuild_model
+from thunder_core.models.quiet import quietly, told_to_users
+from thunder_core.models.request import ModelRequest, SampleModel
+from thunder_core.models.samples import SAMPLES
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def same_weights(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    return weights_fingerprint(one) == weights_fingerprint(other)
+
+
+# ---- samples ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_each_sample_is_built_the_same_every_time(name):
+    torch.manual_seed(7)
+    one = load_model(ModelRequest(sample=SAMPLES[name], seed=3))
+    torch.manual_seed(8)
+    other = load_model(ModelRequest(sample=SAMPLES[name], seed=3))
+    assert type(one.model).__name__ == SAMPLES[name].architecture
+    assert not one.model.training
+    assert same_weights(one.model, other.model)
+    assert not same_weights(one.model, load_model(ModelRequest(sample=SAMPLES[name], seed=4)).model)
+    assert sum(p.numel() for p in one.model.parameters()) < 10_000_000
+    assert one.notes == ()
+
+
+def test_the_llama3_sample_is_a_llama3():
+    config = load_model(ModelRequest(sample=SAMPLES["llama3"])).config
+    assert config.rope_parameters["rope_type"] == "llama3"
+    assert (config.rms_norm_eps, config.vocab_size, config.hidden_size) == (1e-5, 1024, 256)
+    assert (config.num_hidden_layers, config.tie_word_embeddings) == (4, False)
+    assert config.num_key_value_heads < config.num_attention_heads
+
+
+@pytest.mark.parametrize("architecture", ["BertModel", "BertForMaskedLM", "BertForSequenceClassification"])
+def test_one_config_serves_several_architectures(architecture):
+    sample = dataclasses.replace(SAMPLES["bert"], architecture=architecture)
+    assert type(load_model(ModelRequest(sample=sample)).model).__name__ == architecture
+
+
+def test_loading_leaves_the_random_state_as_it_was():
+    before = torch.get_rng_state()
+    load_model(ModelRequest(sample=SAMPLES["llama"]))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float64"])
+def test_a_sample_is_built_in_the_dtype_that_was_asked_for(name):
+    loaded = load_model(ModelRequest(sample=SAMPLES["llama"], dtype=name))
+    assert {str(p.dtype) for p in loaded.model.parameters()} == {f"torch.{name}"}
+    assert loaded.source["dtype"] == name
+    assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_is_rebuilt_from_its_source_after_json(name):
+    loaded = load_model(ModelRequest(sample=SAMPLES[name], dtype="bf16", seed=5))
+    again = rebuild_model(json.loads(json.dumps(loaded.source)))
+    assert (again.source, again.fingerprint, again.task) == (loaded.source, loaded.fingerprint, loaded.task)
+    assert same_weights(again.model, loaded.model)
+
+
+def test_a_sample_of_an_unknown_class_suggests_the_nearest():
+    with pytest.raises(UnknownArchitecture) as raised:
+        load_model(ModelRequest(sample=SampleModel("LlamaForCasualLM", {})))
+    assert "LlamaForCausalLM" in raised.value.fix
+
+
+@pytest.mark.parametrize("request_", [ModelRequest(), ModelRequest(model="x", sample=SAMPLES["llama"])])
+def test_a_request_names_exactly_one_model(request_):
+    with pytest.raises(BadOption):
+        load_model(request_)
+
+
+# ---- folders ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_folder_gives_what_was_saved_there(saved, name):
+    made = load_model(ModelRequest(sample=SAMPLES[name]))
+    loaded = load_model(ModelRequest(model=str(saved(name))))
+    assert (loaded.task, loaded.notes, loaded.fingerprint) == (made.task, (), made.fingerprint)
+    assert same_weights(loaded.model, made.model)
+    assert all(p.requires_grad for p in loaded.model.parameters())
+
+
+def test_a_sharded_folder_gives_the_same_as_a_whole_one(folder, sharded):
+    assert len(list(sharded.glob("*.safetensors"))) > 1
+    one, other = (load_model(ModelRequest(model=str(path))).model for path in (folder, sharded))
+    assert same_weights(one, other)
+
+
+def test_a_folder_is_rebuilt_from_its_source_from_anywhere(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    loaded = load_model(ModelRequest(model=folder.name, dtype="float64"))
+    monkeypatch.chdir("/")
+    assert loaded.source["path"] == str(folder)
+    assert same_weights(rebuild_model(loaded.source).model, loaded.model)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, torch.bfloat16), ("float32", torch.float32)])
+def test_without_a_dtype_the_checkpoint_s_own_is_kept(tmp_path, asked, given):
+    load_model(ModelRequest(sample=SAMPLES["llama"], dtype="bfloat16")).model.save_pretrained(tmp_path)
+    assert load_model(ModelRequest(model=str(tmp_path), dtype=asked)).model.dtype is given
+
+
+def test_random_weights_need_a_config_alone(saved, tmp_path):
+    shutil.copy(saved("llama") / "config.json", tmp_path)
+    request = ModelRequest(model=str(tmp_path), random_weights=True, seed=11)
+    loaded = load_model(request)
+    assert same_weights(loaded.model, load_model(ModelRequest(sample=SAMPLES["llama"], seed=11)).model)
+    assert same_weights(loaded.model, rebuild_model(loaded.source).model)
+
+
+def test_a_fresh_head_is_noted_and_seeded(saved):
+    request = ModelRequest(model=str(saved("bert")), task="sequence-classification", seed=2)
+    loaded = load_model(request)
+    assert type(loaded.model).__name__ == "BertForSequenceClassification"
+    new, unused = loaded.notes
+    assert new.endswith("not in the checkpoint, so set at random: bert.pooler.dense, classifier")
+    assert "cls.predictions" in unused
+    assert "not used by BertForSequenceClassification" in unused
+    assert same_weights(loaded.model, load_model(request).model)
+    assert same_weights(loaded.model, rebuild_model(loaded.source).model)
+    assert not same_weights(loaded.model, load_model(dataclasses.replace(request, seed=3)).model)
+
+
+def test_a_base_model_leaves_the_head_out_and_says_so(saved):
+    loaded = load_model(ModelRequest(model=str(saved("llama")), task="feature-extraction"))
+    assert type(loaded.model).__name__ == "LlamaModel"
+    assert loaded.notes == ("1 weight of the checkpoint not used by LlamaModel: lm_head",)
+
+
+def test_the_head_of_an_encoder_decoder_is_a_head(saved):
+    loaded = load_model(ModelRequest(model=str(saved("t5")), task="sequence-classification"))
+    assert "classification_head" in loaded.notes[0]
+
+
+# ---- the hub ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub_cache(tmp_path, monkeypatch):
+    """An empty cache of the hub, offline, where opening a socket is an error."""
+
+    def refuse(*_args, **_kwargs):
+        pytest.fail("a socket was opened")
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    return tmp_path / "hub"
+
+
+def put_into_cache(cache, name, folder):
+    """Lay a folder into the cache as the hub's client does, and give the snapshot's folder."""
+    repository = cache / f"models--{name.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(COMMIT)
+    return shutil.copytree(folder, repository / "snapshots" / COMMIT)
+
+
+@pytest.mark.parametrize("shards", [None, "200KB"])
+def test_a_hub_name_is_found_in_the_cache_without_a_network(hub_cache, saved, shards):
+    put_into_cache(hub_cache, "acme/tiny", saved("llama", shards))
+    loaded = load_model(ModelRequest(model="acme/tiny"))
+    assert (loaded.source["kind"], loaded.source["name"], loaded.source["commit"]) == ("hub", "acme/tiny", COMMIT)
+    assert same_weights(loaded.model, load_model(ModelRequest(sample=SAMPLES["llama"])).model)
+    assert same_weights(loaded.model, rebuild_model(loaded.source).model)
+
+
+def test_what_is_cached_is_used_without_asking_the_network_even_online(hub_cache, saved, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    put_into_cache(hub_cache, "acme/tiny", saved("llama"))
+    assert load_model(ModelRequest(model="acme/tiny")).task == "causal-lm"
+
+
+def test_a_hub_name_that_is_not_cached_says_how_to_get_it(hub_cache):
+    with pytest.raises(ModelNotFound) as raised:
+        load_model(ModelRequest(model="acme/tiny"))
+    assert "HF_HUB_OFFLINE is set" in raised.value.what
+    assert str(hub_cache) in raised.value.what
+    assert "hf download acme/tiny" in raised.value.fix
+    assert (raised.value.code, raised.value.status) == ("TH0204", 2)
+    assert not hub_cache.exists()
+
+
+@pytest.mark.parametrize("shards", [None, "200KB"])
+def test_a_cached_config_without_all_weights_says_how_to_get_them(hub_cache, saved, shards):
+    snapshot = put_into_cache(hub_cache, "acme/tiny", saved("llama", shards))
+    min(snapshot.glob("*.safetensors")).unlink()
+    with pytest.raises(ModelNotFound, match="not whole"):
+        load_model(ModelRequest(model="acme/tiny"))
+    assert load_model(ModelRequest(model="acme/tiny", random_weights=True)).task == "causal-lm"
+
+
+@pytest.mark.parametrize("shards", [None, "200KB"])
+def test_online_what_is_not_cached_is_downloaded(hub_cache, saved, monkeypatch, shards):
+    asked = []
+
+    def download(name, filename, *, revision, cache_dir):
+        asked.append((filename, revision))
+        if not (saved("llama", shards) / filename).is_file():
+            raise huggingface_hub.errors.EntryNotFoundError(filename)
+        target = hub_cache / "models--acme--tiny" / "snapshots" / COMMIT / filename
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return shutil.copy(saved("llama", shards) / filename, target)
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    loaded = load_model(ModelRequest(model="acme/tiny", revision="v1"))
+    assert loaded.source["commit"] == COMMIT
+    assert asked[0] == ("config.json", "v1")
+    assert {revision for _, revision in asked[1:]} == {COMMIT}
+    assert {name for name, _ in asked} >= {path.name for path in saved("llama", shards).glob("*.safetensors")}
+
+
+def test_a_hub_that_cannot_be_reached_is_not_the_users_setting(hub_cache, monkeypatch):
+    def download(*_args, **_kwargs):
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    with pytest.raises(ModelNotFound, match="the hub cannot be reached"):
+        load_model(ModelRequest(model="acme/tiny"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "fix"),
+    [
+        ("GatedRepoError", "is gated", "hf auth login"),
+        ("RepositoryNotFoundError", "does not exist on the hub, or is private", "check the name"),
+        ("RevisionNotFoundError", "has no revision 'v9'", "branch, tag or commit"),
+        ("HfHubHTTPError", "could not be downloaded: 500", "check the network"),
+    ],
+)
+def test_what_the_hub_refuses_is_said(hub_cache, monkeypatch, kind, said, fix):
+    def download(*_args, **_kwargs):
+        raise getattr(huggingface_hub.errors, kind)("500 Server Error", response=Mock(headers={}))
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    with pytest.raises(ModelNotFound) as raised:
+        load_model(ModelRequest(model="acme/tiny", revision="v9"))
+    assert said in raised.value.what
+    assert fix in raised.value.fix
+
+
+def test_the_environment_names_the_cache_and_forbids_the_network(saved, tmp_path):
+    put_into_cache(tmp_path / "home" / "hub", "acme/tiny", saved("llama"))
+    program = (
+        "import socket\n"
+        "def refuse(*a, **k): raise SystemExit('a socket was opened')\n"
+        "socket.socket.connect = socket.getaddrinfo = refuse\n"
+        "from thunder_core.errors import ModelNotFound\n"
+        "from thunder_core.models.load import load_model\n"
+        "from thunder_core.models.request import ModelRequest\n"
+        "print(load_model(ModelRequest(model='acme/tiny')).source['commit'])\n"
+        "try: load_model(ModelRequest(model='acme/other'))\n"
+        "except ModelNotFound as error: print(error.code)\n"
+    )
+    environment = {
+        **os.environ,
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONPATH": str(Path.cwd()),
+    }
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert (ran.stdout.split(), ran.stderr) == ([COMMIT, "TH0204"], "")
+
+
+# ---- silence ----------------------------------------------------------------------------------------------------
+
+
+def test_loading_prints_nothing_and_puts_the_settings_back(saved, capfd):
+    folder = saved("bert")
+    logging.set_verbosity_info()
+    logging.enable_progress_bar()
+    capfd.readouterr()
+    try:
+        load_model(ModelRequest(model=str(folder), task="sequence-classification"))
+        assert capfd.readouterr() == ("", "")
+        assert logging.get_verbosity() == standard_logging.INFO
+        assert logging.is_progress_bar_enabled()
+    finally:
+        logging.set_verbosity_warning()
+
+
+def test_warnings_for_users_become_notes_and_others_are_dropped():
+    with quietly() as warned:
+        warnings.warn("first line\nsecond line", UserWarning, stacklevel=1)
+        warnings.warn("first line\nanother line", UserWarning, stacklevel=1)
+        warnings.warn("for developers", DeprecationWarning, stacklevel=1)
+    assert told_to_users(warned) == ("first line",)
+
+
+def test_an_error_puts_the_settings_back_too(tmp_path):
+    verbosity = transformers.utils.logging.get_verbosity()
+    with pytest.raises(ModelNotFound):
+        load_model(ModelRequest(model=str(tmp_path / "nothing")))
+    assert transformers.utils.logging.get_verbosity() == verbosity

@@ -1,0 +1,90 @@
+"""Whole models of transformers, unmodified, compiled and in eager PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.families import FAMILIES, WITH_CACHE, assert_same, inputs_for, sample
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_inference_equals_eager(name: str, dtype: str) -> None:
+    """With attention masks, on inputs that were traced and on others of the same shape."""
+    loaded = sample(name, dtype)
+    compiled = thunder.jit(loaded.model)
+    with torch.no_grad():
+        for seed in (1, 2):
+            inputs = inputs_for(loaded, seed=seed)
+            assert_same(compiled(**inputs), loaded.model(**inputs))
+    assert thunder.cache_misses(compiled) == 1
+    assert thunder.cache_hits(compiled) == 1
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_labels_give_eagers_loss(name: str) -> None:
+    loaded = sample(name)
+    compiled = thunder.jit(loaded.model)
+    with torch.no_grad():
+        for seed in (1, 2):
+            inputs = inputs_for(loaded, seed=seed, labels=True)
+            ours, eager = compiled(**inputs), loaded.model(**inputs)
+            assert ours.loss.ndim == 0
+            assert_same(ours, eager)
+    assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tuples_are_returned_when_asked(name: str) -> None:
+    loaded = sample(name)
+    compiled = thunder.jit(loaded.model)
+    inputs = inputs_for(loaded)
+    with torch.no_grad():
+        assert_same(compiled(**inputs, return_dict=False), loaded.model(**inputs, return_dict=False))
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+@pytest.mark.parametrize("name", WITH_CACHE)
+def test_caches_come_out_and_go_in(name: str, use_cache: bool) -> None:
+    """A prompt and then one more token, each model with a cache of its own."""
+    loaded = sample(name)
+    compiled = thunder.jit(loaded.model)
+    tokens = inputs_for(loaded)["input_ids"]
+    with torch.no_grad():
+        ours, eager = (model(tokens[:, :8], use_cache=use_cache) for model in (compiled, loaded.model))
+        assert_same(ours, eager)
+        if not use_cache:
+            assert ours.past_key_values is None
+            return
+        for step in (8, 9):
+            token = tokens[:, step : step + 1]
+            ours = compiled(token, past_key_values=ours.past_key_values, use_cache=True)
+            eager = loaded.model(token, past_key_values=eager.past_key_values, use_cache=True)
+            assert_same(ours, eager)
+            assert ours.past_key_values.get_seq_length() == step + 1
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "t5"])
+def test_generate_gives_eagers_tokens(name: str) -> None:
+    loaded = sample(name)
+    compiled = thunder.jit(loaded.model)
+    tokens = inputs_for(loaded)["input_ids"]
+    options = {"max_new_tokens": 5, "do_sample": False, "attention_mask": torch.ones_like(tokens)}
+    assert torch.equal(compiled.generate(tokens, **options), loaded.model.generate(tokens, **options))
+    assert thunder.cache_misses(compiled) > 0
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_gradients_equal_eager(name: str) -> None:
+    """With autograd on, PyTorch records the compiled program's operations as it does eager's."""
+    loaded = sample(name)
+    compiled = thunder.jit(loaded.model)
+    inputs = inputs_for(loaded, labels=True)
+    gradients = []
+    for model in (compiled, loaded.model):
+        loaded.model.zero_grad()
+        model(**inputs).loss.backward()
+        gradients.append({key: p.grad.clone() for key, p in loaded.model.named_parameters() if p.grad is not None})
+    assert_same(*gradients)

@@ -1,0 +1,61 @@
+"""Thunder: a source-to-source compiler for PyTorch programs that can be read at every stage.
+
+The names of this face are loaded when they are first used, so that `import thunder_core.interpreter` needs nothing but
+the standard library.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thunder_core.compiler import (
+        cache_hits,
+        cache_misses,
+        jit,
+        last_backward_traces,
+        last_epilogue_traces,
+        last_program,
+        last_prologue_traces,
+        last_traces,
+    )
+    from thunder_core.errors import ThunderError
+    from thunder_core.lower.executor import Executor, OperatorExecutor, register_executor
+    from thunder_core.pipeline import compile
+    from thunder_core.recipe import Lookaside, Plugin, Recipe, Transform
+
+__version__ = "0.1.0"
+
+HOMES = {
+    "thunder_core.compiler": (
+        "cache_hits",
+        "cache_misses",
+        "jit",
+        "last_backward_traces",
+        "last_epilogue_traces",
+        "last_program",
+        "last_prologue_traces",
+        "last_traces",
+    ),
+    "thunder_core.errors": ("ThunderError",),
+    "thunder_core.lower.executor": ("Executor", "OperatorExecutor", "register_executor"),
+    "thunder_core.pipeline": ("compile",),
+    "thunder_core.recipe": ("Lookaside", "Plugin", "Recipe", "Transform"),
+    "thunder_core.artifact": ("load", "save"),
+}
+_HOME = {name: home for home, names in HOMES.items() for name in names}
+
+__all__ = [*_HOME, "__version__"]  # noqa: PLE0604 (the table above is the list)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'thunder_core' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

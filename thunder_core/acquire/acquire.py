@@ -1,0 +1,173 @@
+"""Acquisition: one interpreted run of a program on real arguments becomes its prologue, computation and epilogue."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.epilogue import Epilogue
+from thunder_core.acquire.observer import Acquisition
+from thunder_core.acquire.paths import Path
+from thunder_core.acquire.prologue import Prologue, path_name
+from thunder_core.errors import SourceLine
+from thunder_core.interpreter import interpret
+from thunder_core.ir.literal import unique_name
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.trace import Trace
+
+
+@dataclass(frozen=True)
+class SharpEdge:
+    """Something that cannot be guarded or replayed: what it is, and the user's line."""
+
+    what: str
+    where: SourceLine | None
+
+
+@dataclass(frozen=True)
+class Acquired:
+    """The three traces of a program; `guards[n]` says in words what the prologue's check number n wants."""
+
+    prologue: Trace
+    computation: Trace
+    epilogue: Trace
+    guards: tuple[str, ...]
+    sharp_edges: tuple[SharpEdge, ...]
+
+
+def state_conditions() -> list[str]:
+    """The state of the process that decides what operations do, as conditions that hold now."""
+    autocast = [
+        f'torch.is_autocast_enabled("{device}") is {torch.is_autocast_enabled(device)}'
+        for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else []))
+    ]
+    types = [
+        f'torch.get_autocast_dtype("{device}") is {torch.get_autocast_dtype(device)}'
+        for device in ("cpu", "cuda")
+        if torch.is_autocast_enabled(device)
+    ]
+    return [
+        f"torch.is_grad_enabled() is {torch.is_grad_enabled()}",
+        f"torch.is_inference_mode_enabled() is {torch.is_inference_mode_enabled()}",
+        f"torch.get_default_dtype() is {torch.get_default_dtype()}",
+        *autocast,
+        *types,
+    ]
+
+
+class Run(Acquisition):
+    """An acquisition with its roots: the subject (a module or function), `args` and `kwargs`."""
+
+    def __init__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
+        super().__init__({id(module): name for name, module in named})
+        self.subject, self.args, self.kwargs = subject, args, kwargs
+        self.roots = [
+            self.outside.root("root", "module" if isinstance(subject, torch.nn.Module) else "function", subject),
+            self.outside.root("root", "args", args),
+            self.outside.root("root", "kwargs", kwargs),
+        ]
+        self._taken = {str(root.key) for root in self.roots}
+        if isinstance(subject, types.MethodType):
+            self.outside.read(self.roots[0].attribute("__self__", subject.__self__), subject.__self__)
+        self.outside.expand(args)
+        self.outside.expand(kwargs)
+        for index, alias in enumerate(positional_names(subject)[: len(args)]):
+            self.roots[1].item(index, args[index]).alias = alias
+
+    def name_input(self, tensor: torch.Tensor) -> str:
+        """An input's name is made from its path; a tensor without one is a constant of the trace."""
+        path = self.outside.path_of(tensor)
+        if path is None:
+            self.sharp_edges.setdefault(
+                f"a tensor of shape {list(tensor.shape)} that no argument, global or attribute leads to became a constant",
+                self.place().source,
+            )
+        name = unique_name("constant" if path is None else path_name(path), self._taken)
+        self._taken.add(name)
+        return name
+
+
+def positional_names(subject: Callable[..., Any]) -> list[str]:
+    """The names of the parameters that can be given by position, for naming inputs."""
+    target = subject.forward if isinstance(subject, torch.nn.Module) else subject
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def acquire(subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Acquired:
+    """Run the program once without touching data, and return its traces.
+
+    No object of the user's is changed when this returns or raises. Raises what the program raises, and
+    `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold what the program does.
+    """
+    run = Run(subject, args, kwargs)
+    state = state_conditions()
+    try:
+        with torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
+            output = interpret(subject, observer=run)(*args, **kwargs)
+        if run.recorder.failure is not None:
+            raise run.recorder.failure
+        return _traces(run, state, output)
+    except Exception:
+        if run.recorder.failure is not None:
+            raise run.recorder.failure from None
+        raise
+    finally:
+        run.outside.effects.undo()
+
+
+def _traces(run: Run, state: list[str], output: Any) -> Acquired:
+    inputs = [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
+    results = _results(run)
+    epilogue = Epilogue(run.outside.path_of, results, None)
+    epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
+    _guard_tensors(run, inputs)
+    roots = run.roots
+    given = [(proxy, path) for _, proxy, path in inputs if path is not None]
+    prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given})
+    wanted = [path for _, path in given]
+    prologue_trace = prologue.trace(list(run.outside.guards.values()), (wanted, list(epilogue.wanted)), roots)
+    computation = Trace(
+        name="computation",
+        inputs=tuple(proxy for proxy, _ in given),
+        bound_symbols=tuple(run.recorder.bound_symbols),
+        output=tuple(epilogue.results.values()),
+        origins={proxy.name: str(path) for proxy, path in given},
+        constants={proxy.name: tensor for tensor, proxy, path in inputs if path is None},
+    )
+    edges = tuple(SharpEdge(what, where) for what, where in run.sharp_edges.items())
+    return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges)
+
+
+def _results(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:
+    """For a tensor of the program: its proxy if the computation makes it, None if it comes from outside."""
+
+    def result(tensor: torch.Tensor) -> TensorProxy | None:
+        if id(tensor) in run.recorder.inputs:
+            return None if run.outside.path_of(tensor) is not None else run.recorder.inputs[id(tensor)][1]
+        return run.recorder.proxy_of(tensor) if run.recorder.knows(tensor) else None
+
+    return result
+
+
+def _guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path | None]]) -> None:
+    """Tensors that met an operation are guarded by their metadata, the others by their class."""
+    used: Mapping[int, Any] = run.recorder.inputs
+    for tensor, proxy, path in inputs:
+        if path is not None:
+            run.outside.guard("tensor", path, (type(tensor), proxy))
+    for path in list(run.outside.paths.values()):
+        if isinstance(path.value, torch.Tensor) and id(path.value) not in used:
+            run.outside.guard("type", path, type(path.value))
+
+
+__all__ = ["Acquired", "Proxy", "SharpEdge", "acquire", "state_conditions"]

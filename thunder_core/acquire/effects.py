@@ -1,0 +1,112 @@
+"""Writes to outside objects while tracing: done for real, undone at the end, replayed by the epilogue."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.paths import MODULE_TABLES, Path
+
+MISSING = object()
+
+# Methods of builtin containers that change them; all others only read.
+MUTATORS: Mapping[type, frozenset[str]] = {
+    list: frozenset({"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "__setitem__", "__delitem__", "__iadd__", "__imul__"}),
+    dict: frozenset({"__setitem__", "__delitem__", "pop", "popitem", "clear", "update", "setdefault", "move_to_end", "__ior__"}),
+    set: frozenset({"add", "discard", "remove", "pop", "clear", "update", "__ior__", "__iand__", "__isub__", "__ixor__", "difference_update", "intersection_update", "symmetric_difference_update"}),
+    collections.deque: frozenset({"append", "appendleft", "extend", "extendleft", "pop", "popleft", "remove", "clear", "rotate", "insert", "reverse", "__setitem__", "__delitem__"}),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """One write: `kind` is `set`, `delete` (attributes) or `call` (a method of a container)."""
+
+    kind: str
+    owner: Path
+    name: str
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+
+
+def container_base(value: Any) -> type | None:
+    """Which builtin mutable container a value is, if any."""
+    return next((base for base in MUTATORS if isinstance(value, base)), None)
+
+
+def snapshot(value: Any) -> Callable[[], None]:
+    """A function that puts a container's items back as they are now."""
+    base = container_base(value)
+    if base in (list, collections.deque):
+        items = list(value)
+        return lambda: (base.clear(value), base.extend(value, items), None)[-1]
+    if base is dict:
+        entries = list(dict.items(value))
+        ordered = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+
+        def restore() -> None:
+            ordered.clear(value)
+            for key, item in entries:
+                ordered.__setitem__(value, key, item)
+
+        return restore
+    members = list(value)
+    return lambda: (set.clear(value), set.update(value, members), None)[-1]
+
+
+def attribute_snapshot(owner: Any, name: str) -> Callable[[], None]:
+    """A function that puts one attribute back as it is now, in whichever table it lives."""
+    if isinstance(owner, torch.nn.Module):
+        tables = [owner.__dict__, *(owner.__dict__[table] for table in MODULE_TABLES)]
+    elif isinstance(getattr(owner, "__dict__", None), dict):
+        tables = [owner.__dict__]
+    else:
+        return _slot_snapshot(owner, name)
+    before = [(table, table.get(name, MISSING)) for table in tables]
+
+    def restore() -> None:
+        for table, old in before:
+            if old is MISSING:
+                table.pop(name, None)
+            else:
+                table[name] = old
+
+    return restore
+
+
+def _slot_snapshot(owner: Any, name: str) -> Callable[[], None]:
+    old = getattr(owner, name, MISSING)
+    return lambda: delattr(owner, name) if old is MISSING else setattr(owner, name, old)
+
+
+class EffectLog:
+    """The writes of one acquisition, in order, and how to undo them."""
+
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+        self.touched: set[tuple[int, str]] = set()
+        self._undo: list[Callable[[], None]] = []
+        self._containers: set[int] = set()
+
+    def attribute(self, kind: str, owner: Path, name: str, *value: Any) -> None:
+        """An attribute of an outside object is about to be set or deleted."""
+        self._undo.append(attribute_snapshot(owner.value, name))
+        self.touched.add((id(owner.value), name))
+        self.effects = [e for e in self.effects if e.kind == "call" or (e.owner, e.name) != (owner, name)]
+        self.effects.append(Effect(kind, owner, name, value))
+
+    def call(self, owner: Path, name: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        """A method that changes an outside container is about to be called."""
+        if id(owner.value) not in self._containers:
+            self._containers.add(id(owner.value))
+            self._undo.append(snapshot(owner.value))
+        self.effects.append(Effect("call", owner, name, arguments, dict(keywords)))
+
+    def undo(self) -> None:
+        """Put everything back, the last write first."""
+        while self._undo:
+            self._undo.pop()()

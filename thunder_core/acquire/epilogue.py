@@ -1,0 +1,211 @@
+"""The epilogue: the text that replays the program's writes and builds what it returns."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.effects import Effect
+from thunder_core.acquire.guards import BY_IDENTITY, is_constant
+from thunder_core.acquire.paths import Path
+from thunder_core.acquire.prologue import line, path_name
+from thunder_core.errors import CannotReplay, SourceLine
+from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
+OBJECTS = "thunder_core.ir.objects"
+DISPLAYS = {list: "[{}]", set: "{{{}}}", dict: ""}
+ITEMS = (list, tuple, set, frozenset)
+REBUILT_BASES = (dict, list, set, object)
+
+
+class Epilogue:
+    """Builds the epilogue: outside objects come from the prologue, tensors from the computation, the rest is made."""
+
+    def __init__(
+        self,
+        path_of: Callable[[Any], Path | None],
+        result_of: Callable[[torch.Tensor], TensorProxy | None],
+        where: SourceLine | None,
+    ) -> None:
+        self._taken: set[str] = set()
+        self.scope = Scope(taken=self._taken)
+        self.lines: list[BoundSymbol] = []
+        self.wanted: dict[Path, Proxy] = {}
+        self.results: dict[str, TensorProxy] = {}
+        self._path_of = path_of
+        self._result_of = result_of
+        self._where = where
+        self._made: dict[int, tuple[Any, str]] = {}
+        self._mentions: dict[int, int] = {}
+
+    def trace(self, effects: list[Effect], output: Any) -> Trace:
+        """The whole epilogue."""
+        for effect in effects:
+            self._count((effect.arguments, dict(effect.keywords)))
+        self._count(output)
+        for effect in effects:
+            EFFECTS[effect.kind](self, effect)
+        returned = self.value(output, "the result")
+        name = self._name("result")
+        self.lines.append(line(returned, Proxy(name)))
+        return Trace(
+            name="epilogue",
+            inputs=(*self.wanted.values(), *self.results.values()),
+            bound_symbols=tuple(self.lines),
+            output=Proxy(name),
+            imports=frozenset(self.scope.imports),
+            constants=dict(self.scope.constants),
+        )
+
+    def outside(self, path: Path) -> str:
+        """The name of an outside object, which the prologue hands over."""
+        if path not in self.wanted:
+            self.wanted[path] = Proxy(self._name(path_name(path)))
+        return self.wanted[path].name
+
+    def value(self, value: Any, where: str) -> str:
+        """An expression for a value as it is when tracing ends; `where` says to a user where it was met."""
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if is_constant(value):
+            return literal(value, self.scope)
+        if id(value) in self._made:
+            return self._made[id(value)][1]
+        path = self._path_of(value)
+        if path is not None:
+            return self.outside(path)
+        if type(value) is tuple:
+            inner = ", ".join(self.value(item, f"{where}[{i}]") for i, item in enumerate(value))
+            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        if isinstance(value, types.MethodType):
+            return f"{self.value(value.__self__, where)}.{value.__name__}"
+        if isinstance(value, BY_IDENTITY) and not _closes_over(value):
+            return literal(value, self.scope)
+        if type(value) in DISPLAYS and self._mentions[id(value)] == 1:
+            return self._display(value, where)
+        return self._rebuild(value, where)
+
+    def _count(self, value: Any) -> None:
+        """Count how often each object that has to be made is mentioned: a container that is met once is written in place."""
+        if isinstance(value, torch.Tensor) or is_constant(value) or self._path_of(value) is not None:
+            return
+        self._mentions[id(value)] = self._mentions.get(id(value), 0) + 1
+        if self._mentions[id(value)] > 1 or isinstance(value, BY_IDENTITY):
+            return
+        items = list(dict.values(value)) if isinstance(value, dict) else value if isinstance(value, ITEMS) else ()
+        for item in (*items, *attributes_of(value).values()):
+            self._count(item)
+
+    def _display(self, value: Any, where: str) -> str:
+        if isinstance(value, dict):
+            pairs = (f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in value.items())
+            return "{" + ", ".join(pairs) + "}"
+        inner = ", ".join(self.value(item, f"{where}[{index}]") for index, item in enumerate(value))
+        return DISPLAYS[type(value)].format(inner) if inner else f"{type(value).__name__}()"
+
+    def _name(self, text: str) -> str:
+        name = unique_name(text, self._taken)
+        self._taken.add(name)
+        return name
+
+    def _tensor(self, tensor: torch.Tensor) -> str:
+        result = self._result_of(tensor)
+        if result is not None:
+            self.results[result.name] = result
+            return result.name
+        path = self._path_of(tensor)
+        return self.outside(path) if path is not None else self.scope.constant(tensor, "tensor")
+
+    def _rebuild(self, value: Any, where: str) -> str:
+        kind = type(value)
+        if isinstance(value, tuple):
+            inner = self.value(tuple(value), where)
+            return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
+        if not is_rebuildable(kind):
+            raise CannotReplay(
+                f"{where} is, or holds, a {kind.__name__}, which cannot be made anew for the next call",
+                fix="return tensors, numbers, containers or plain Python objects, and keep the rest out of the compiled part",
+                where=self._where,
+            )
+        name = self._name(kind.__name__.lower())
+        self._made[id(value)] = (value, name)
+        if kind in (dict, list, set):
+            self.lines.append(line(f"{kind.__name__}()", Proxy(name)))
+        else:
+            self.scope.imports.add(f"{OBJECTS}:new")
+            self.lines.append(line(f"new({literal(kind, self.scope)})", Proxy(name)))
+        self._fill(value, name, where)
+        return name
+
+    def _fill(self, value: Any, name: str, where: str) -> None:
+        parts = [name]
+        if isinstance(value, dict):
+            inner = ", ".join(
+                f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in dict.items(value)
+            )
+            parts += [f"items={{{inner}}}"] if inner else []
+        elif isinstance(value, list | set):
+            inner = ", ".join(self.value(item, f"{where}[{i}]") for i, item in enumerate(value))
+            parts += [f"items=[{inner}]"] if inner else []
+        state = attributes_of(value)
+        inner = ", ".join(f"{key!r}: {self.value(item, f'{where}.{key}')}" for key, item in state.items())
+        parts += [f"state={{{inner}}}"] if inner else []
+        if len(parts) > 1:
+            self.scope.imports.add(f"{OBJECTS}:fill")
+            self.lines.append(line(f"fill({', '.join(parts)})"))
+
+    # ---- effects --------------------------------------------------------------------------------------------
+
+    def set_attribute(self, effect: Effect) -> None:
+        """`owner.name = value`."""
+        owner = self.outside(effect.owner)
+        self.lines.append(line(f"{owner}.{effect.name} = {self.value(effect.arguments[0], f'{effect.owner}.{effect.name}')}"))
+
+    def delete_attribute(self, effect: Effect) -> None:
+        """`del owner.name`."""
+        self.lines.append(line(f"del {self.outside(effect.owner)}.{effect.name}"))
+
+    def call_method(self, effect: Effect) -> None:
+        """`owner.method(arguments)`."""
+        owner, where = self.outside(effect.owner), str(effect.owner)
+        words = [self.value(argument, where) for argument in effect.arguments]
+        words += [f"{key}={self.value(argument, where)}" for key, argument in effect.keywords.items()]
+        self.lines.append(line(f"{owner}.{effect.name}({', '.join(words)})"))
+
+
+EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {
+    "set": Epilogue.set_attribute,
+    "delete": Epilogue.delete_attribute,
+    "call": Epilogue.call_method,
+}
+
+
+def _closes_over(value: Any) -> bool:
+    """Whether a function holds values of the program in its cells, so that it cannot be a constant."""
+    return bool(getattr(value, "__closure__", None)) and dotted_name(value) is None
+
+
+def is_rebuildable(kind: type) -> bool:
+    """Whether an instance is its items and its attributes and nothing else: no state is kept in C."""
+    native = [base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE]
+    known = (*REBUILT_BASES, *(base for base in kind.__mro__ if base.__module__ in ("typing", "collections", "abc")))
+    return all(base in known for base in native) and not issubclass(kind, type | types.FunctionType | types.ModuleType)
+
+
+def attributes_of(value: Any) -> Mapping[str, Any]:
+    """What an object's attributes are, those in slots included."""
+    slots = [name for base in type(value).__mro__ for name in _slots(base) if name not in ("__dict__", "__weakref__")]
+    found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return {**found, **getattr(value, "__dict__", {})}
+
+
+def _slots(base: type) -> tuple[str, ...]:
+    slots = base.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)

@@ -1,0 +1,142 @@
+"""Guards: what the program read from outside, as conditions that must hold for its traces to be used again."""
+
+from __future__ import annotations
+
+import enum
+import math
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.paths import Path
+from thunder_core.ir.literal import Scope, literal
+from thunder_core.ir.proxy import TensorProxy
+
+Condition = Callable[[str, Any, Scope], str]
+
+
+@dataclass(frozen=True, eq=False)
+class Guard:
+    """A condition of one kind on what lies at a path; `expected` is what tracing found there."""
+
+    kind: str
+    path: Path
+    expected: Any
+
+    def condition(self, subject: str, scope: Scope) -> str:
+        """The condition as a Python expression over the subject's expression."""
+        return CONDITIONS[self.kind](subject, self.expected, scope)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {DESCRIPTIONS[self.kind](self.expected)}"
+
+
+def bound(value: Any, scope: Scope) -> str:
+    """A function, class or module as a constant: its dotted name would find whatever replaced it."""
+    if getattr(value, "__module__", None) == "builtins" or not isinstance(value, BY_IDENTITY):
+        return literal(value, scope)
+    return scope.constant(value, getattr(value, "__name__", "constant"))
+
+
+def _is(subject: str, expected: Any, scope: Scope) -> str:
+    return f"{subject} is {bound(expected, scope)}"
+
+
+def _type(subject: str, expected: type, scope: Scope) -> str:
+    return f"type({subject}) is {bound(expected, scope)}"
+
+
+def _equal(subject: str, expected: Any, scope: Scope) -> str:
+    """Equal and of the same type, which keeps 1, 1.0 and True apart; zeros by sign and NaN by itself."""
+    if isinstance(expected, float) and (expected == 0.0 or math.isnan(expected)):
+        return f"type({subject}) is float and str({subject}) == {str(expected)!r}"
+    same = f"{subject} == {literal(expected, scope)}"
+    return same if isinstance(expected, str) else f"{same} and {_type(subject, type(expected), scope)}"
+
+
+def _length(subject: str, expected: int, scope: Scope) -> str:
+    return f"len({subject}) == {expected}"
+
+
+def _keys(subject: str, expected: tuple[Any, ...], scope: Scope) -> str:
+    return f"tuple({subject}) == {literal(expected, scope)}"
+
+
+def _members(subject: str, expected: frozenset[Any], scope: Scope) -> str:
+    return f"{subject} == {literal(set(expected), scope)}"
+
+
+def _lacks(subject: str, expected: str, scope: Scope) -> str:
+    return f"not hasattr({subject}, {expected!r})"
+
+
+def _truth(subject: str, expected: bool, scope: Scope) -> str:
+    return f"{'' if expected else 'not '}{subject}"
+
+
+def _without_hooks(subject: str, expected: None, scope: Scope) -> str:
+    state = f"{subject}.__dict__"
+    return "not (" + " or ".join(f'{state}["{name}"]' for name in HOOKS) + ")"
+
+
+HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+
+
+def _tensor(subject: str, expected: tuple[type, TensorProxy], scope: Scope) -> str:
+    kind, proxy = expected
+    parts = [
+        _type(subject, kind, scope),
+        f"{subject}.dtype is {literal(proxy.dtype, scope)}",
+        f"{subject}.shape == {literal(proxy.shape, scope)}",
+        f"{subject}.stride() == {literal(proxy.stride, scope)}",
+        f"{subject}.device == {scope.constant(proxy.device, 'device')}",
+        f"{subject}.requires_grad is {proxy.requires_grad}",
+    ]
+    return " and ".join(parts)
+
+
+CONDITIONS: dict[str, Condition] = {
+    "is": _is,
+    "type": _type,
+    "equal": _equal,
+    "length": _length,
+    "keys": _keys,
+    "members": _members,
+    "lacks": _lacks,
+    "truth": _truth,
+    "no hooks": _without_hooks,
+    "tensor": _tensor,
+    "same as": lambda subject, expected, scope: f"{subject} is {expected}",
+}
+
+DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
+    "is": lambda expected: f"was {getattr(expected, '__name__', expected)!s}",
+    "type": lambda expected: f"was a {expected.__name__}",
+    "equal": lambda expected: f"was {expected!r}",
+    "length": lambda expected: f"had {expected} items",
+    "keys": lambda expected: f"had the keys {list(expected)!r}",
+    "members": lambda expected: f"was {set(expected)!r}",
+    "lacks": lambda expected: f"had no attribute {expected!r}",
+    "truth": lambda expected: f"was {'true' if expected else 'false'}",
+    "no hooks": lambda expected: "had no hooks",
+    "tensor": lambda expected: f"was {expected[1].described}",
+    "same as": lambda expected: f"was the same object as {expected}",
+}
+
+SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, type(...), type(NotImplemented))
+VALUES = (int, float, str, bytes, complex, torch.device, torch.Size, slice, range)
+BY_IDENTITY = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodWrapperType)
+
+
+def is_constant(value: Any) -> bool:
+    """Whether a value is immutable and known by its equality or identity alone."""
+    return isinstance(value, enum.Enum) or type(value) in SINGLETONS or type(value) in VALUES
+
+
+def constant_guard(path: Path, value: Any) -> Guard:
+    """The cheapest sound guard on a constant."""
+    by_identity = type(value) in SINGLETONS or isinstance(value, enum.Enum)
+    return Guard("is" if by_identity else "equal", path, value)

@@ -1,0 +1,12 @@
+"""Lookasides: what runs in place of a function while a program is being traced.
+
+A lookaside is asked with (acquisition, function, args, kwargs) before its function is called, and answers with the
+callable to run natively instead, or with None to let the call go its way. Each module of this folder is imported.
+"""
+
+from __future__ import annotations
+
+from thunder_core.acquire.lookasides import modules, state
+from thunder_core.acquire.lookasides.table import LOOKASIDES, Lookaside, lookaside, runs_natively
+
+__all__ = ["LOOKASIDES", "Lookaside", "lookaside", "modules", "runs_natively", "state"]

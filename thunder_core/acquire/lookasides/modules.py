@@ -1,0 +1,77 @@
+"""torch.nn.Module: calls without hooks go straight to `forward`, attributes straight to their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.modules.module as nn_module
+from torch.nn import Module
+
+from thunder_core.acquire.guards import HOOKS
+from thunder_core.acquire.lookasides.table import lookaside
+
+GLOBAL_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_pre_hooks", "_global_forward_hooks")
+
+
+@lookaside(Module.__call__, Module._wrapped_call_impl)
+def call_module(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    """Note which module is running and, where no hook wants to know, interpret `forward` alone."""
+    module = args[0]
+
+    def run(module: Module, *args: Any, **kwargs: Any) -> Any:
+        path = acquisition.outside.path_of(module)
+        acquisition.modules.append(acquisition.module_names.get(id(module)) or str(path or type(module).__name__))
+        try:
+            return call(module, *args, **kwargs)
+        finally:
+            acquisition.modules.pop()
+
+    def call(module: Module, *args: Any, **kwargs: Any) -> Any:
+        if has_hooks(module):
+            return acquisition.machine.call(Module._call_impl, module, *args, **kwargs)
+        note_absence_of_hooks(acquisition, module)
+        forward = acquisition.machine.load_attr(module, "forward")
+        return acquisition.machine.call(forward, *args, **kwargs)
+
+    return run if isinstance(module, Module) and module._compiled_call_impl is None else None
+
+
+def has_hooks(module: Module) -> bool:
+    """Whether anything is to be called around the module's `forward`."""
+    return any(getattr(module, name) for name in HOOKS) or any(getattr(nn_module, name) for name in GLOBAL_HOOKS)
+
+
+def note_absence_of_hooks(acquisition: Any, module: Module) -> None:
+    """Guard that no hook is there, neither the module's own nor one for all modules."""
+    outside = acquisition.outside
+    path = outside.path_of(module)
+    if path is not None:
+        outside.guard("no hooks", path)
+        root = outside.globals_root(vars(nn_module))
+        for name in GLOBAL_HOOKS:
+            outside.guard("truth", root.item(name, getattr(nn_module, name)), False)
+
+
+@lookaside(Module.__getattr__)
+def get_attribute(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    """Parameters, buffers and submodules are read from their tables; the read itself is announced by its reader."""
+    return function
+
+
+@lookaside(Module.__setattr__)
+def set_attribute(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    """A write to a module is logged as a whole, whichever of its tables it ends in."""
+    if acquisition.outside.path_of(args[0]) is None:
+        return None
+    acquisition.outside.set_attribute(*args)
+    return function
+
+
+@lookaside(Module.__delattr__)
+def delete_attribute(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    """So is a deletion."""
+    if acquisition.outside.path_of(args[0]) is None:
+        return None
+    acquisition.outside.delete_attribute(*args)
+    return function

@@ -1,0 +1,40 @@
+"""State of the process: whether a trace is being made, and the state of autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.ir.symbol import BoundSymbol
+
+
+@lookaside(torch.compiler.is_compiling)
+def is_compiling(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    """Libraries ask this to leave out branches on the values of tensors, which is what a trace needs."""
+    return lambda: True
+
+
+AUTOCAST_STATE = (
+    torch.set_autocast_enabled,
+    torch.set_autocast_dtype,
+    torch.set_autocast_cache_enabled,
+    torch.autocast_increment_nesting,
+    torch.autocast_decrement_nesting,
+    torch.clear_autocast_cache,
+)
+
+
+@lookaside(*AUTOCAST_STATE)
+def set_autocast(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    """A change of autocast's state is a line of the trace, as the operations after it depend on it."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        acquisition.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
+        return result
+
+    return run

@@ -1,0 +1,51 @@
+"""The table of lookasides, and the modules whose Python code runs natively because nothing of theirs needs a guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+Lookaside = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
+
+LOOKASIDES: dict[Callable[..., Any], Lookaside] = {}
+
+NATIVE_MODULES = (
+    "abc",
+    "enum",
+    "importlib",
+    "inspect",
+    "logging",
+    "numpy",
+    "re",
+    "threading",
+    "thunder_core",
+    "torch._C",
+    "torch._VF",
+    "torch._jit_internal",
+    "torch._ops",
+    "torch._subclasses",
+    "torch._tensor",
+    "torch._tensor_str",
+    "torch.fx",
+    "torch.overrides",
+    "typing",
+    "warnings",
+    "weakref",
+)
+
+
+def lookaside(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside]:
+    """Register the decorated function as the lookaside of these functions."""
+
+    def register(answer: Lookaside) -> Lookaside:
+        LOOKASIDES.update(dict.fromkeys(functions, answer))
+        return answer
+
+    return register
+
+
+@cache
+def runs_natively(module: str | None) -> bool:
+    """Whether Python functions of this module are called, not interpreted."""
+    return any(module == name or str(module).startswith(f"{name}.") for name in NATIVE_MODULES)

@@ -1,0 +1,167 @@
+"""The observer of an acquisition: the interpreter's events, as reads and writes of the outside world."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.effects import MUTATORS, container_base
+from thunder_core.acquire.lookasides import LOOKASIDES, runs_natively
+from thunder_core.acquire.outside import Outside
+from thunder_core.capture.recorder import Place, Recorder
+from thunder_core.capture.symbols import operations
+from thunder_core.errors import SourceLine
+from thunder_core.interpreter import Observer
+
+TORCH_FOLDER = torch.__path__[0]
+
+
+class Acquisition(Observer):
+    """One run of the program under the interpreter: what it read, wrote and recorded."""
+
+    def __init__(self, module_names: Mapping[int, str]) -> None:
+        self.outside = Outside()
+        self.recorder = Recorder(self.name_input, self.place)
+        self.modules: list[str] = []
+        self.module_names = module_names
+        self.sharp_edges: dict[str, SourceLine | None] = {}
+        self._operations = operations()
+        self._library_code: dict[types.CodeType, bool] = {}
+
+    # ---- reads ----------------------------------------------------------------------------------------------
+
+    def on_load_global(self, frame: Any, name: str, value: Any) -> Any:
+        """A global read is guarded; builtins are taken as they are."""
+        if name in frame.globals:
+            self.outside.global_variable(frame.globals, name, value)
+        return value
+
+    def on_load_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
+        """A closure variable of an outside function is guarded."""
+        path = self.outside.path_of(frame.function)
+        if path is not None and (id(cell), "") not in self.outside.effects.touched:
+            index = frame.code.co_freevars.index(name)
+            self.outside.read(path.child("cell", (index, name), value), value)
+        return value
+
+    def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
+        """An attribute read of an outside object is guarded."""
+        self.outside.attribute(owner, name, value)
+        return value
+
+    def on_missing_attr(self, owner: Any, name: str) -> None:
+        """So is the absence of an attribute."""
+        self.outside.missing(owner, name)
+
+    def on_subscript(self, container: Any, key: Any, value: Any) -> Any:
+        """An item read of an outside container is guarded."""
+        self.outside.item(container, key, value)
+        return value
+
+    def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
+        """Operators see all of a container; in-place ones change their first operand."""
+        for operand in operands:
+            self.outside.expand(operand)
+        if function.__name__ in ("iadd", "ior", "iand", "isub", "ixor", "imul"):
+            self._mutate(operands[0], f"__{function.__name__}__", operands[1:], {})
+
+    # ---- writes ---------------------------------------------------------------------------------------------
+
+    def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:
+        """A write to an outside object is logged."""
+        self.outside.set_attribute(owner, name, value)
+        return value
+
+    def on_delete_attr(self, owner: Any, name: str) -> None:
+        """So is a deletion."""
+        self.outside.delete_attribute(owner, name)
+
+    def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
+        """So is a write to an item."""
+        self._mutate(container, "__setitem__", (key, value), {})
+        return value
+
+    def on_delete_subscript(self, container: Any, key: Any) -> None:
+        """So is the deletion of an item."""
+        self._mutate(container, "__delitem__", (key,), {})
+
+    def on_store_global(self, frame: Any, name: str, value: Any) -> Any:
+        """So is a write to a global."""
+        self.outside.store_global(frame.globals, name, value)
+        return value
+
+    def _mutate(self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        base = container_base(container)
+        if base is not None and name in MUTATORS[base]:
+            self.outside.call_mutator(container, name, args, kwargs)
+
+    # ---- calls ----------------------------------------------------------------------------------------------
+
+    def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+        """Lookasides first; torch operations run natively; C code sees all of the containers that it is given."""
+        kind = type(function)
+        plain = function.__func__ if kind is types.MethodType else function
+        try:
+            lookaside = LOOKASIDES.get(plain)
+        except TypeError:  # an unhashable callable
+            lookaside = None
+        if lookaside is not None:
+            if plain is not function:
+                args = (function.__self__, *args)
+            replacement = lookaside(self, plain, args, kwargs)
+            if replacement is not None:
+                return _without_self(replacement, function) if plain is not function else replacement
+        if type(plain) is types.FunctionType:
+            return self._python_function(function, plain, args)
+        if kind is not type:
+            self._native(function, args, kwargs)
+        return None
+
+    def _python_function(self, function: Any, plain: types.FunctionType, args: tuple[Any, ...]) -> Callable[..., Any] | None:
+        inner = plain.__dict__.get("_thunder")
+        if inner is not None:
+            return functools.partial(self.machine.call, inner.subject)
+        if plain in self._operations or runs_natively(plain.__module__):
+            for arg in args:
+                self.outside.expand(arg)
+            return function
+        return None
+
+    def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        owner = getattr(function, "__self__", None)
+        if owner is not None and self.outside.path_of(owner) is not None:
+            self.outside.expand(owner)
+            self._mutate(owner, getattr(function, "__name__", ""), args, kwargs)
+        for arg in (*args, *kwargs.values()):
+            self.outside.expand(arg)
+
+    # ---- where the program is -------------------------------------------------------------------------------
+
+    def name_input(self, tensor: torch.Tensor) -> str:
+        """The name of an outside tensor that meets an operation for the first time; set by the acquisition."""
+        raise NotImplementedError
+
+    def place(self) -> Place:
+        """The innermost line that is not PyTorch's own, and the innermost module."""
+        frame = self.machine.frame
+        while frame is not None and self._is_library(frame.code):
+            frame = frame.back
+        if frame is None:
+            return Place(module=self.modules[-1] if self.modules else "")
+        source = SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
+        return Place(source, self.modules[-1] if self.modules else "")
+
+    def _is_library(self, code: types.CodeType) -> bool:
+        known = self._library_code.get(code)
+        if known is None:
+            known = self._library_code[code] = code.co_filename.startswith(TORCH_FOLDER)
+        return known
+
+
+def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> Callable[..., Any]:
+    """A replacement for a function, to be called with a bound method's arguments."""
+    return lambda *args, **kwargs: replacement(method.__self__, *args, **kwargs)

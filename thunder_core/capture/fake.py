@@ -1,0 +1,36 @@
+"""Tensors with metadata and no data, one for each real tensor that the program meets."""
+
+from __future__ import annotations
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.errors import OperationFailed
+
+
+def new_mode() -> FakeTensorMode:
+    """A mode in which operations compute metadata alone, and constants are propagated."""
+    return FakeTensorMode(allow_non_fake_inputs=False)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is dense and its class adds nothing to torch.Tensor's behaviour."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+
+
+def fake_of(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
+    """A fake tensor with the metadata of a real one; a leaf of autograd exactly where the real one requires grad.
+
+    Sizes and strides are kept. (FakeTensorMode.from_tensor does the same ten times slower: it also keeps views of
+    one storage together, which a program without writes through views cannot tell.)
+    """
+    if not is_plain(tensor):
+        raise OperationFailed(
+            f"a tensor of class {type(tensor).__name__} with layout {tensor.layout} cannot be traced",
+            fix="convert it to a dense torch.Tensor before the call",
+        )
+    with _disable_current_modes():
+        meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        fake = FakeTensor(mode, meta, tensor.device)
+        return fake.requires_grad_(True) if tensor.requires_grad else fake

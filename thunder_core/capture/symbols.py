@@ -1,0 +1,65 @@
+"""From PyTorch's functions to symbols: their printed names, and what kind of thing calling them is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch.overrides import get_testing_overrides, resolve_name
+
+from thunder_core.ir.symbol import Symbol
+
+ORDERED_NAMES = frozenset(
+    {
+        "torch._C._set_grad_enabled",
+        "torch.manual_seed",
+        "torch.Tensor.requires_grad_",
+        "torch.Tensor.retain_grad",
+        "torch.Tensor.register_hook",
+        "torch.Tensor.register_post_accumulate_grad_hook",
+    }
+)
+
+
+VALUE_READERS = frozenset(
+    {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr, torch.Tensor.__dlpack__}
+)
+
+
+@cache
+def symbol_of(function: Callable[..., Any]) -> Symbol:
+    """The symbol of a torch function, method, property accessor or aten operator."""
+    if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return Symbol(f"torch.ops.{function}", function)
+    name = resolve_name(function) or f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+    return Symbol(name, function)
+
+
+@cache
+def is_ordered(symbol: Symbol) -> bool:
+    """Whether a call changes a state of the process or of a tensor that no operator's schema shows."""
+    return symbol.name in ORDERED_NAMES or symbol.short_name in ("__set__", "__delete__")
+
+
+@cache
+def is_random(operator: torch._ops.OpOverload) -> bool:
+    """Whether the operator draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in operator.tags
+
+
+@cache
+def written_arguments(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+    """(position, name) of each argument that the operator writes to, by its schema."""
+    return tuple(
+        (position, argument.name)
+        for position, argument in enumerate(operator._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+@cache
+def operations() -> frozenset[Callable[..., Any]]:
+    """Every Python-level function of PyTorch that a torch function mode sees as one operation."""
+    return frozenset(function for function in get_testing_overrides() if hasattr(function, "__code__"))

@@ -1,0 +1,159 @@
+"""The whole way of a program, one line a stage: acquire, transform, claim, free, generate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from thunder_core import plugins
+from thunder_core.acquire.acquire import acquire
+from thunder_core.errors import BadOption, WrongInputs
+from thunder_core.ir.check import check_trace
+from thunder_core.ir.trace import Trace
+from thunder_core.lower.claim import claim
+from thunder_core.lower.executor import Executor, registered, registered_names
+from thunder_core.lower.free import free_after_last_use
+from thunder_core.recipe import Transform, order_transforms
+from thunder_core.run.compiled import Specializations
+from thunder_core.run.module import compiled_function, compiled_module
+from thunder_core.run.program import Program, Stage
+from thunder_core.transforms.cse import ShareCommonExpressions
+from thunder_core.transforms.dce import DropDeadCode
+
+CacheMode = Literal["constant values", "same input", "no caching"]
+CACHE_MODES = ("constant values", "same input", "no caching")
+ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """How subjects are compiled: the transforms in their order and the executors in the user's."""
+
+    transforms: tuple[Transform, ...]
+    executors: tuple[Executor, ...]
+
+    def __call__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+        """Trace the subject on these arguments and compile what it did."""
+        watch = _Watch()
+        acquired = acquire(subject, args, kwargs)
+        watch.note(acquired.computation)
+        watch.stages += [Stage(acquired.prologue, 0.0), Stage(acquired.epilogue, 0.0)]
+        trace = acquired.computation
+        for transform in self.transforms:
+            trace = watch.note(check_trace(transform(trace)))
+        trace = watch.note(claim(trace, self.executors))
+        watch.note(check_trace(free_after_last_use(trace)))
+        return Program(tuple(watch.stages), acquired.guards, acquired.sharp_edges)
+
+
+class _Watch:
+    """Notes each stage with the seconds since the one before."""
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+        self._before = time.perf_counter()
+
+    def note(self, trace: Trace) -> Trace:
+        now = time.perf_counter()
+        self.stages.append(Stage(trace, now - self._before))
+        self._before = now
+        return trace
+
+
+def find_executor(name: str | Executor) -> Executor:
+    """An executor by name: one registered in this process, or the EXECUTOR of a plug-in's module."""
+    if isinstance(name, Executor):
+        return name
+    if name in registered_names():
+        return registered(name)
+    executor: Executor = plugins.load("executors", name).EXECUTOR  # type: ignore[attr-defined]
+    return executor
+
+
+def jit(
+    subject: Callable[..., Any],
+    *,
+    transforms: Sequence[Transform] = (),
+    executors: Sequence[str | Executor] = ("torch",),
+    cache: CacheMode = "constant values",
+) -> Any:
+    """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
+
+    A module gives a module of the same class that shares all its state; a function gives a function. `transforms`
+    are applied in the order of their traits, before dead code is dropped; `executors` claim lines in the order given,
+    and eager PyTorch runs the rest. `cache` is `"constant values"` (a program serves all inputs that its guards
+    take), `"same input"` (the first program serves every call, unchecked except for the guards' own paths) or
+    `"no caching"` (trace at each call).
+
+    Raises `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called, and
+    `RecipeConflict` for transforms that exclude each other.
+    """
+    if not callable(subject):
+        raise WrongInputs(f"jit takes a function or a module, not a {type(subject).__name__}", fix="pass a callable")
+    if cache not in CACHE_MODES:
+        raise BadOption(f"cache={cache!r} is not a caching mode", fix=f"use one of: {', '.join(CACHE_MODES)}")
+    compiler = Compiler(
+        order_transforms((*transforms, *ALWAYS)), tuple(find_executor(executor) for executor in executors)
+    )
+    limit = 0 if cache == "no caching" else 64
+
+    def specializations(of: Callable[..., Any]) -> Specializations:
+        return Specializations(of, compiler, limit=limit)
+
+    if isinstance(subject, torch.nn.Module):
+        return compiled_module(
+            specializations(subject),
+            specializations(subject.forward),
+            lambda module: jit(module, transforms=transforms, executors=executors, cache=cache),
+        )
+    return compiled_function(specializations(subject))
+
+
+def specializations_of(compiled: Any) -> Specializations:
+    """The cache behind a compiled function or module; `WrongInputs` for anything else."""
+    found = getattr(compiled, "_thunder", None)
+    if not isinstance(found, Specializations):
+        raise WrongInputs(f"{compiled!r:.80} was not compiled by thunder", fix="pass what jit or compile returned")
+    return found
+
+
+def last_program(compiled: Any) -> Program:
+    """The program that the latest call ran; `WrongInputs` before the first call."""
+    program = specializations_of(compiled).last
+    if program is None:
+        raise WrongInputs("nothing has been traced yet", fix="call the compiled function once")
+    return program
+
+
+def last_traces(compiled: Any) -> list[Trace]:
+    """The computation of the latest call, stage by stage; the last one is what runs."""
+    return last_program(compiled).traces("computation")
+
+
+def last_prologue_traces(compiled: Any) -> list[Trace]:
+    """The prologue of the latest call: guards and unpacking."""
+    return last_program(compiled).traces("prologue")
+
+
+def last_epilogue_traces(compiled: Any) -> list[Trace]:
+    """The epilogue of the latest call: side effects and the result."""
+    return last_program(compiled).traces("epilogue")
+
+
+def last_backward_traces(compiled: Any) -> list[Trace]:
+    """The backward of the latest call; empty while PyTorch's autograd records it."""
+    return last_program(compiled).traces("backward")
+
+
+def cache_hits(compiled: Any) -> int:
+    """How many calls were served by a program that was there."""
+    return specializations_of(compiled).hits
+
+
+def cache_misses(compiled: Any) -> int:
+    """How many calls had to be traced."""
+    return specializations_of(compiled).misses

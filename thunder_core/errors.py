@@ -1,0 +1,392 @@
+"""Every error that Thunder raises for a cause that a user can mend, as one tree.
+
+ThunderError
+├── Finding              exit 1    a gate that was asked for did not hold
+├── UsageError           exit 2    the command, the options or the configuration are wrong
+├── MissingRequirement   exit 3    the environment lacks something that was required (--strict)
+├── ValidationError      exit 4    the optimized model is not the eager model; nothing was published
+├── BaselineError        exit 5    slower than the baseline allows
+├── ArtifactError        exit 6    an artifact was rejected
+├── ResourceError        exit 7    out of memory, disk or time
+├── UnsupportedError     exit 8    the model or an operation is not supported
+├── InternalError        exit 70   a bug of ours
+└── Interrupted          exit 130  the user pressed Ctrl-C
+
+A leaf is one cause. Its code is `TH`, two digits of its exit status and two of its own, and never changes
+its meaning; its docstring is what `thunder explain CODE` prints.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of somebody's source: file, 1-based line number and the function that holds it."""
+
+    filename: str
+    lineno: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        inside = f", in {self.function}" if self.function else ""
+        return f"{self.filename}:{self.lineno}{inside}"
+
+
+class ThunderError(Exception):
+    """What is wrong, what to do about it and, where there is one, the user's line."""
+
+    code: ClassVar[str] = "TH0000"
+    status: ClassVar[int] = 70
+
+    def __init__(self, what: str, *, fix: str, where: SourceLine | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.fix = fix
+        self.where = where
+
+    def __str__(self) -> str:
+        lines = [f"[{self.code}] {self.what}"]
+        if self.where is not None:
+            lines.append(f"  at: {self.where}")
+        return "\n".join([*lines, f"  fix: {self.fix}"])
+
+    def as_dict(self) -> dict[str, object]:
+        """The error as plain data, for `--json`."""
+        where = None if self.where is None else str(self.where)
+        return {"code": self.code, "status": self.status, "what": self.what, "fix": self.fix, "where": where}
+
+
+class Finding(ThunderError):
+    """A gate that was asked for did not hold."""
+
+    status = 1
+
+
+class UsageError(ThunderError):
+    """The command, the options or the configuration are wrong."""
+
+    status = 2
+
+
+class MissingRequirement(ThunderError):
+    """The environment lacks something that was required."""
+
+    status = 3
+
+
+class ValidationError(ThunderError):
+    """The optimized model differs from eager PyTorch by more than the recipe's tolerance."""
+
+    status = 4
+
+
+class BaselineError(ThunderError):
+    """A measurement is worse than the baseline allows."""
+
+    status = 5
+
+
+class ArtifactError(ThunderError):
+    """An artifact was rejected: nothing of it was used."""
+
+    status = 6
+
+
+class ResourceError(ThunderError):
+    """The machine ran out of memory, disk or time."""
+
+    status = 7
+
+
+class UnsupportedError(ThunderError):
+    """The model or one of its operations cannot be compiled."""
+
+    status = 8
+
+
+class InternalError(ThunderError):
+    """A bug of ours."""
+
+    status = 70
+
+
+# ---- 02: usage ------------------------------------------------------------------------------------------------
+
+
+class BadOption(UsageError):
+    """An option has a value that it cannot take, or two options contradict each other.
+
+    The message names the option, the value and what would be accepted.
+    """
+
+    code = "TH0201"
+
+
+class UnknownName(UsageError):
+    """A recipe, executor, transform, stage, dtype, device, task or error code of that name does not exist.
+
+    The message suggests the nearest names that do; `thunder recipes` and `thunder executors` list them all.
+    """
+
+    code = "TH0202"
+
+
+class BadConfigFile(UsageError):
+    """The file given with `--config` cannot be read as TOML, or holds a key that is not known.
+
+    Keys are the long options without their dashes (`recipe`, `batch`, `seq`, ...) and a table `set` for the
+    recipe's own options.
+    """
+
+    code = "TH0203"
+
+
+class ModelNotFound(UsageError):
+    """MODEL is neither a folder in Hugging Face layout nor a hub name that is in the local cache.
+
+    While `HF_HUB_OFFLINE=1` is set nothing is downloaded. `hf download NAME` on a machine with a
+    network puts the model into the cache that `HF_HOME` names.
+    """
+
+    code = "TH0204"
+
+
+class BadModelFolder(UsageError):
+    """The model's folder lacks a file, or holds one that is damaged.
+
+    A truncated safetensors file, a shard that its index names and that is not there, a config that is not JSON.
+    Weights are read from safetensors only: pickled ones (`pytorch_model.bin`) can run code when they are read.
+    With `--random-weights` a config alone is enough.
+    """
+
+    code = "TH0205"
+
+
+class OutputExists(UsageError):
+    """The output folder exists. It is kept unless `--force` is given, which replaces it as a whole at the end."""
+
+    code = "TH0206"
+
+
+class OutputNotWritable(UsageError):
+    """The output folder, or the folder that it would be created in, cannot be written."""
+
+    code = "TH0207"
+
+
+class RecipeMismatch(UsageError):
+    """The recipe is for another family of models than the one that was given.
+
+    Each recipe's `validate(model)` says which models it takes. `hf-transformers` takes every model of the
+    transformers library, `default` every `torch.nn.Module`.
+    """
+
+    code = "TH0208"
+
+
+class SequenceTooLong(UsageError):
+    """The sequence length is greater than the number of positions that the model was built for."""
+
+    code = "TH0209"
+
+
+class RemoteCodeRefused(UsageError):
+    """The model's folder asks to run Python code of its own, which is refused unless `--trust-remote-code` is given."""
+
+    code = "TH0210"
+
+
+class RecipeConflict(UsageError):
+    """Two transforms of the composed recipe exclude each other, or must each come before the other."""
+
+    code = "TH0211"
+
+
+class NoSuchTrace(UsageError):
+    """The trace or the stage that was asked for does not exist; `thunder inspect-trace --list` names those that do."""
+
+    code = "TH0212"
+
+
+class WrongInputs(UsageError):
+    """A compiled program was called with inputs that it cannot take."""
+
+    code = "TH0213"
+
+
+class SharpEdge(UsageError):
+    """The program reads or does something that cannot be guarded or replayed, and `sharp_edges="error"` was asked for."""
+
+    code = "TH0214"
+
+
+# ---- 03: environment ------------------------------------------------------------------------------------------
+
+
+class EnvironmentLacks(MissingRequirement):
+    """The recipe needs hardware or a package that this machine lacks, and `--strict` was given.
+
+    Without `--strict` the recipe does everything that does not need it, and the report is marked as degraded.
+    """
+
+    code = "TH0301"
+
+
+class DeviceNotAvailable(MissingRequirement):
+    """The device that was asked for is not there, or this build of PyTorch cannot use it."""
+
+    code = "TH0302"
+
+
+class PackageMissing(MissingRequirement):
+    """The model that was given cannot be loaded without a package that is not installed; the message names it."""
+
+    code = "TH0303"
+
+
+# ---- 04: validation -------------------------------------------------------------------------------------------
+
+
+class OutOfTolerance(ValidationError):
+    """An output differs from eager PyTorch by more than the recipe's tolerance. No artifact was written.
+
+    The message names the output, its error beside eager's own, and the smallest tolerance that would have passed.
+    """
+
+    code = "TH0401"
+    report: object = None  # the ValidationReport, for whoever catches the error
+
+
+class NotComparable(ValidationError):
+    """The optimized model's outputs have another structure, shape or dtype than eager's. No artifact was written."""
+
+    code = "TH0402"
+
+
+# ---- 05: baselines --------------------------------------------------------------------------------------------
+
+
+class SlowerThanBaseline(BaselineError):
+    """`thunder bench --baseline FILE --fail-above P%` found a configuration that is slower than allowed."""
+
+    code = "TH0501"
+    rows: tuple[object, ...] = ()  # every comparison that was made, for whoever catches the error
+
+
+# ---- 06: artifacts --------------------------------------------------------------------------------------------
+
+
+class NotAnArtifact(ArtifactError):
+    """The folder holds no readable `manifest.json` of Thunder."""
+
+    code = "TH0601"
+
+
+class ArtifactDamaged(ArtifactError):
+    """A file of the artifact is missing, has another digest than the manifest says, or lies outside the folder."""
+
+    code = "TH0602"
+
+
+class ArtifactTooNew(ArtifactError):
+    """The artifact's schema is newer than this version of Thunder can read."""
+
+    code = "TH0603"
+
+
+class ArtifactForeign(ArtifactError):
+    """The artifact was made for another model, another version of PyTorch or other hardware."""
+
+    code = "TH0604"
+
+
+# ---- 07: resources --------------------------------------------------------------------------------------------
+
+
+class OutOfDisk(ResourceError):
+    """The disk filled up while the artifact was being written. The unfinished copy was removed."""
+
+    code = "TH0701"
+
+
+class OutOfMemory(ResourceError):
+    """The model and its optimized twin did not fit into the device's memory."""
+
+    code = "TH0702"
+
+
+# ---- 08: unsupported ------------------------------------------------------------------------------------------
+
+
+class UnknownArchitecture(UnsupportedError):
+    """The config names an architecture that the installed transformers library does not have."""
+
+    code = "TH0801"
+
+
+class DataDependent(UnsupportedError):
+    """The program asks for the value of a tensor while it is being traced (`if x.sum() > 0`, `x.item()`, ...).
+
+    A trace holds one path through the program, so a branch may not depend on a tensor's value. Alternatives:
+    `torch.where` in place of the branch; the decision made outside and passed in as a Python value (it is then
+    guarded); or the function that branches left out of the compiled part.
+    """
+
+    code = "TH0802"
+
+
+class OperationFailed(UnsupportedError):
+    """An operation cannot be recorded without data, or fails on the inputs that it was given.
+
+    The message holds PyTorch's own and the line of the program that called it.
+    """
+
+    code = "TH0803"
+
+
+class CannotReplay(UnsupportedError):
+    """The program returns, or stores outside, an object that cannot be rebuilt on the next call."""
+
+    code = "TH0804"
+
+
+class CannotInterpret(UnsupportedError):
+    """The program uses a feature of Python that the interpreter cannot run."""
+
+    code = "TH0805"
+
+
+class NoExampleInputs(UnsupportedError):
+    """Thunder does not know what inputs a model of this kind takes, so it cannot trace or validate it by itself.
+
+    `thunder_core.jit(model)` compiles it for the inputs that it is called with.
+    """
+
+    code = "TH0806"
+
+
+# ---- 70 and 130 -----------------------------------------------------------------------------------------------
+
+
+class Bug(InternalError):
+    """Something that cannot happen has happened. Please report it with the output of `thunder doctor --json`."""
+
+    code = "TH7001"
+
+
+class Interrupted(ThunderError):
+    """The user pressed Ctrl-C. Nothing was left half-written."""
+
+    code = "TH1301"
+    status = 130
+
+
+def all_errors() -> Iterator[type[ThunderError]]:
+    """Every leaf of the tree, in the order of its code."""
+    members = [c for c in globals().values() if inspect.isclass(c) and issubclass(c, ThunderError)]
+    yield from sorted((c for c in members if c.code != ThunderError.code), key=lambda c: c.code)

@@ -1,0 +1,88 @@
+"""Listings as Python source for people: types beside statements, and above them whose line it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from thunder_core.ir.listing import Line, Listing, is_claimed
+
+INDENT = "    "
+TYPE_COLUMN = 80  # where the types stand, if the statement leaves room
+WIDTH = 120
+LEVELS = ("torch", "aten")
+
+
+def layout(listing: Listing, *, level: str = "torch", comments: bool = True, width: int = WIDTH) -> str:
+    """A listing as the text of a Python module; comments beside statements start where `width` leaves them room."""
+    column = min(TYPE_COLUMN, width - 40)
+    head = [f"# {listing.name}: {listing.made_by}"] if comments else []
+    head += [import_line(entry) for entry in listing.imports]
+    if comments and listing.constants:
+        head += [f"# constants: {', '.join(listing.constants)}"]
+    body = [*_body(listing.lines, level, comments, column), f"return {listing.returns}"]
+    lines = [*head, "", "", *signature(listing, comments, column), *(INDENT + line if line else "" for line in body)]
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def import_line(entry: str) -> str:
+    """The statement for an entry of a scope's imports: `a.b`, or `a.b:c` for c alone."""
+    module, _, name = entry.partition(":")
+    return f"from {module} import {name}" if name else f"import {module}"
+
+
+def signature(listing: Listing, comments: bool, column: int = TYPE_COLUMN) -> Iterator[str]:
+    """The `def` line; one input a line where they are many or come from somewhere."""
+    named = any(value.described or value.origin for value in listing.inputs)
+    if not comments or not (named or len(listing.inputs) > 6):
+        yield f"def {listing.name}({', '.join(value.name for value in listing.inputs)}):"
+        return
+    longest = max(len(value.described) for value in listing.inputs)
+    yield f"def {listing.name}("
+    for value in listing.inputs:
+        told = f"{value.described:<{longest}}  {value.origin}".strip()
+        yield INDENT + beside(f"{value.name},", told, column)
+    yield "):"
+
+
+def at_level(line: Line, level: str) -> tuple[Line, ...]:
+    """The statements that a line consists of at a level."""
+    return line.parts if level == "aten" and line.parts else (line,)
+
+
+def beside(statement: str, comment: str, column: int) -> str:
+    """A statement with a comment at a column, or behind it where it is longer."""
+    return f"{statement:<{column - len(INDENT)}}  # {comment}" if comment else statement
+
+
+def told(line: Line) -> str:
+    """What is known of what a statement makes, and who runs it."""
+    types = ", ".join(value.described for value in line.makes if value.described)
+    executor = f"[{line.executor}]" if is_claimed(line.executor) else ""
+    return " ".join(part for part in (types, executor) if part)
+
+
+def place(line: Line) -> str:
+    """The user's line, and its text."""
+    file = "/".join(line.file.split("/")[-2:])
+    return f"{file}:{line.number}: {line.code}".rstrip(": ") if line.file else ""
+
+
+def heading(line: Line) -> str:
+    """Whose line it is: the module's path, or the function where there is none."""
+    return line.module or line.function
+
+
+def _body(lines: Iterable[Line], level: str, comments: bool, column: int) -> Iterator[str]:
+    owner = where = ""
+    for line in lines:
+        if comments and heading(line) and heading(line) != owner:
+            owner, where = heading(line), ""
+            yield ""
+            yield f"# ---- {owner} ----"
+        if comments and place(line) and place(line) != where:
+            where = place(line)
+            yield f"# {where}"
+        for part in at_level(line, level):
+            yield beside(part.text, told(part), column) if comments else part.text
+        if comments and level == "torch" and is_claimed(line.executor):
+            yield from (f"#   {part.text}" for part in line.parts)

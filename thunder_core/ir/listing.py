@@ -1,0 +1,50 @@
+"""A trace as lines of text with what is known of each: enough to print it, search it and keep it on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Value:
+    """A name of a trace: its metadata in short, and for an input where it comes from."""
+
+    name: str
+    described: str = ""
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One statement: its text, who it belongs to, and what it reads and makes; `parts` are its aten operations."""
+
+    text: str
+    symbol: str
+    executor: str = ""
+    module: str = ""
+    file: str = ""
+    number: int = 0
+    function: str = ""
+    code: str = ""
+    reads: tuple[str, ...] = ()
+    makes: tuple[Value, ...] = ()
+    parts: tuple[Line, ...] = ()
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A function of a trace, ready to be laid out; `imports` are `a.b`, or `a.b:c` for c alone."""
+
+    name: str
+    made_by: str
+    inputs: tuple[Value, ...]
+    lines: tuple[Line, ...]
+    returns: str
+    results: tuple[Value, ...] = ()
+    imports: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+
+
+def is_claimed(executor: str) -> bool:
+    """Whether somebody else than eager PyTorch runs a line."""
+    return executor not in ("", "torch")

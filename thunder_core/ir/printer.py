@@ -1,0 +1,91 @@
+"""Traces as Python source: what is printed here is what runs."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.ir.forms import expression
+from thunder_core.ir.layout import layout
+from thunder_core.ir.listing import Line, Listing, Value, is_claimed
+from thunder_core.ir.literal import Scope, literal
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol
+
+if TYPE_CHECKING:
+    from thunder_core.ir.trace import Trace
+
+
+@dataclass(frozen=True)
+class Source:
+    """A printed trace: its text, and the objects that the text refers to by name."""
+
+    text: str
+    constants: Mapping[str, object]
+
+
+def print_trace(trace: Trace, *, level: str = "torch", comments: bool = True) -> Source:
+    """The trace as a Python module that defines one function of the trace's name."""
+    listing, constants = list_trace(trace, parts=level == "aten")
+    return Source(layout(listing, level=level, comments=comments), constants)
+
+
+def list_trace(trace: Trace, *, parts: bool = False) -> tuple[Listing, Mapping[str, object]]:
+    """The listing, and the objects that its text refers to by name; with `parts`, the aten operations of all lines."""
+    named = {id(value): name for name, value in trace.constants.items()}
+    scope = Scope(set(trace.imports), dict(trace.constants), named)
+    lines = tuple(_line(bsym, scope, parts) for bsym in trace.bound_symbols)
+    returns = literal(trace.output, scope)
+    listing = Listing(
+        name=trace.name,
+        made_by=trace.made_by,
+        inputs=tuple(Value(p.name, p.described, trace.origins.get(p.name, "")) for p in trace.inputs),
+        lines=lines,
+        returns=returns,
+        results=tuple(value_of(proxy) for proxy in trace.outputs),
+        imports=tuple(sorted(scope.imports)),
+        constants=tuple(scope.constants),
+    )
+    return listing, scope.constants
+
+
+def value_of(proxy: Proxy) -> Value:
+    """A proxy as plain data."""
+    return Value(proxy.name, proxy.described)
+
+
+def target(output: Any, defined: set[str]) -> str:
+    """What stands left of `=`: new names by name, everything else as `_`."""
+    if isinstance(output, Proxy):
+        return output.name if output.name in defined else "_"
+    if isinstance(output, tuple | list) and output:
+        inner = ", ".join(target(item, defined) for item in output)
+        return f"({inner},)" if len(output) == 1 else f"({inner})"
+    return "_"
+
+
+def statement(bsym: BoundSymbol, scope: Scope) -> str:
+    """A bound symbol as one line of source."""
+    defined = {proxy.name for proxy in bsym.defines}
+    right = expression(bsym, scope)
+    return f"{target(bsym.output, defined)} = {right}" if defined else right
+
+
+def _line(bsym: BoundSymbol, scope: Scope, parts: bool) -> Line:
+    source = bsym.source
+    inner = scope if parts else Scope()
+    return Line(
+        text=statement(bsym, scope),
+        symbol=bsym.symbol.name,
+        executor=bsym.executor,
+        module=bsym.module,
+        file=source.filename if source else "",
+        number=source.lineno if source else 0,
+        function=source.function if source else "",
+        code=linecache.getline(source.filename, source.lineno).strip() if source else "",
+        reads=tuple(proxy.name for proxy in bsym.inputs),
+        makes=tuple(value_of(proxy) for proxy in bsym.defines),
+        parts=tuple(_line(sub, inner, parts) for sub in bsym.subsymbols) if parts or is_claimed(bsym.executor) else (),
+    )

@@ -1,0 +1,99 @@
+"""Symbols (what can be called) and bound symbols (one call of one of them: a line of a trace)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from thunder_core.errors import SourceLine
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.tree import leaves, replace_leaves
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """Something that a line of a trace calls: its printed name and the Python callable that it means."""
+
+    name: str
+    target: Callable[..., Any] = field(compare=False, repr=False)
+
+    @property
+    def short_name(self) -> str:
+        """The last part of the name: `linear` of `torch.nn.functional.linear`."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def level(self) -> str:
+        """`aten` for PyTorch's own operations, `torch` for what a user writes."""
+        return "aten" if self.name.startswith("torch.ops.") else "torch"
+
+
+@dataclass(frozen=True, eq=False)
+class BoundSymbol:
+    """One call of a symbol.
+
+    `args`, `kwargs` and `output` are nested tuples, lists, dicts and slices whose leaves are proxies or constants.
+    `subsymbols` say what the call means one level below, in the same names. `mutates` names the tensors that
+    the call writes to; `ordered` calls change a state of the process (the grad mode, the random number
+    generator) and must keep their place among the others.
+    """
+
+    symbol: Symbol
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    output: Any
+    subsymbols: tuple[BoundSymbol, ...] = ()
+    source: SourceLine | None = None
+    module: str = ""
+    mutates: tuple[str, ...] = ()
+    ordered: bool = False
+    executor: str = ""
+
+    @cached_property
+    def inputs(self) -> tuple[Proxy, ...]:
+        """Each proxy that the call reads, once, in order."""
+        found = {leaf.name: leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Proxy)}
+        return tuple(found.values())
+
+    @cached_property
+    def outputs(self) -> tuple[Proxy, ...]:
+        """Each proxy that the call returns, once, in order; some may be among its inputs."""
+        found = {leaf.name: leaf for leaf in leaves(self.output) if isinstance(leaf, Proxy)}
+        return tuple(found.values())
+
+    @cached_property
+    def defines(self) -> tuple[Proxy, ...]:
+        """The outputs that no input already was: the names that come into being on this line."""
+        read = {proxy.name for proxy in self.inputs}
+        return tuple(proxy for proxy in self.outputs if proxy.name not in read)
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether the call matters even when nobody reads what it returns."""
+        return self.ordered or bool(self.mutates)
+
+    @property
+    def tensors(self) -> tuple[TensorProxy, ...]:
+        """The tensors that come into being on this line."""
+        return tuple(proxy for proxy in self.defines if isinstance(proxy, TensorProxy))
+
+    def renamed(self, names: Mapping[str, Proxy]) -> BoundSymbol:
+        """The same call with each proxy whose name is a key replaced, in the sub-symbols too."""
+
+        def change(leaf: Any) -> Any:
+            return names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
+
+        return BoundSymbol(
+            symbol=self.symbol,
+            args=replace_leaves(self.args, change),
+            kwargs=replace_leaves(dict(self.kwargs), change),
+            output=replace_leaves(self.output, change),
+            subsymbols=tuple(sub.renamed(names) for sub in self.subsymbols),
+            source=self.source,
+            module=self.module,
+            mutates=tuple(names[name].name if name in names else name for name in self.mutates),
+            ordered=self.ordered,
+            executor=self.executor,
+        )

@@ -1,0 +1,51 @@
+"""A trace: one function of the program as a list of bound symbols, immutable and printable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from thunder_core.ir.printer import print_trace
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """A function: its name, its inputs, its lines, what it returns, and by which step it was made.
+
+    `origins` says for an input where its value comes from (`module.lm_head.weight`); `constants` are the objects
+    that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain Python need.
+    """
+
+    name: str
+    inputs: tuple[Proxy, ...]
+    bound_symbols: tuple[BoundSymbol, ...]
+    output: Any
+    made_by: str = "acquire"
+    origins: Mapping[str, str] = field(default_factory=dict)
+    imports: frozenset[str] = frozenset()
+    constants: Mapping[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return print_trace(self).text
+
+    def __len__(self) -> int:
+        return len(self.bound_symbols)
+
+    @property
+    def outputs(self) -> tuple[Proxy, ...]:
+        """Each proxy that the function returns, once, in order."""
+        found = {leaf.name: leaf for leaf in leaves(self.output) if isinstance(leaf, Proxy)}
+        return tuple(found.values())
+
+    def having(self, bound_symbols: Iterable[BoundSymbol], *, made_by: str, **changes: Any) -> Trace:
+        """The same function with other lines, signed by the step that made it."""
+        return replace(self, bound_symbols=tuple(bound_symbols), made_by=made_by, **changes)
+
+    def at_level(self, level: str) -> Iterator[BoundSymbol]:
+        """The lines at level `torch` (as the user wrote them) or `aten` (what PyTorch makes of them)."""
+        for bsym in self.bound_symbols:
+            yield from bsym.subsymbols if level == "aten" and bsym.subsymbols else (bsym,)

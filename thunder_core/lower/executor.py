@@ -1,0 +1,103 @@
+"""Executors: who runs a line of a trace. An executor is one file in `thunder_executors` that defines EXECUTOR."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch.overrides import resolve_name
+
+from thunder_core.errors import UnknownName
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+
+
+class Executor(ABC):
+    """Something that can run lines of a trace. `name` is how recipes and users call it."""
+
+    name: str
+
+    def missing(self) -> str | None:
+        """Why this machine cannot run it; None if it can."""
+        return None
+
+    @property
+    @abstractmethod
+    def claims(self) -> str:
+        """In a phrase, what it can claim; `thunder executors` prints it."""
+
+    @abstractmethod
+    def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
+        """The line as this executor runs it, or None if it cannot."""
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """How an executor runs one symbol: what it calls instead, and for which lines that is the same."""
+
+    symbol: Symbol
+    supports: Callable[[BoundSymbol], bool] = lambda bsym: True
+
+
+@dataclass
+class OperatorExecutor(Executor):
+    """An executor that replaces single operations by functions of its own, with the same arguments.
+
+    >>> import torch
+    >>> fast = OperatorExecutor("fast")
+    >>> @fast.implements(torch.nn.functional.silu)
+    ... def fast_silu(input, inplace=False):
+    ...     return input * torch.sigmoid(input)
+    >>> fast.claims
+    'torch.nn.functional.silu'
+    """
+
+    name: str
+    table: dict[str, Implementation] = field(default_factory=dict)
+
+    @property
+    def claims(self) -> str:
+        """The names of the symbols."""
+        return ", ".join(self.table)
+
+    def implements(
+        self, operation: Callable[..., Any], *, supports: Callable[[BoundSymbol], bool] = lambda bsym: True
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register the decorated function for a torch operation, for the lines that `supports` accepts."""
+        name = resolve_name(operation) or operation.__qualname__
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            symbol = Symbol(f"{function.__module__}.{function.__qualname__}", function)
+            self.table[name] = Implementation(symbol, supports)
+            return function
+
+        return register
+
+    def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
+        """The line with the registered function in place of the symbol."""
+        implementation = self.table.get(bsym.symbol.name)
+        if implementation is None or not implementation.supports(bsym):
+            return None
+        return replace(bsym, symbol=implementation.symbol, executor=self.name)
+
+
+_executors: dict[str, Executor] = {}
+
+
+def register_executor(executor: Executor) -> Executor:
+    """Make an executor known by its name, for `jit(executors=[...])`."""
+    _executors[executor.name] = executor
+    return executor
+
+
+def registered(name: str) -> Executor:
+    """The executor of that name among those registered in this process; `UnknownName` otherwise."""
+    if name not in _executors:
+        raise UnknownName(f"no executor is called {name!r}", fix=f"use one of: {', '.join(sorted(_executors))}")
+    return _executors[name]
+
+
+def registered_names() -> list[str]:
+    """The names registered in this process."""
+    return sorted(_executors)

@@ -1,0 +1,1 @@
+"""Getting a Hugging Face model in: where it lies, whether it is sound, and example inputs for it."""

@@ -1,0 +1,126 @@
+"""The weights of a folder: which files hold them, and whether each is whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+
+from thunder_core.errors import BadModelFolder
+from thunder_core.models.config import read_json
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+ADAPTER = "adapter_config.json"
+DISTRIBUTED = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
+LFS_POINTER = b"version https://git-lfs"
+AGAIN = "fetch the file again"
+
+
+def checkpoint_files(folder: Path) -> tuple[Path, ...]:
+    """The files that hold a folder's weights, each found to be whole; raises `BadModelFolder`."""
+    refuse_other_layouts(folder)
+    if (folder / SINGLE).is_file():
+        check_file(folder / SINGLE)
+        return (folder / SINGLE,)
+    if (folder / INDEX).is_file():
+        return check_shards(folder, shards_of(folder / INDEX))
+    if any((folder / name).is_file() for name in PICKLED):
+        raise BadModelFolder(
+            f"{folder} holds its weights as pickled Python (pytorch_model.bin), which can run code when it is read",
+            fix="convert it where you trust it: `AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)` "
+            "writes safetensors (use the Auto class of the model's task)",
+        )
+    raise BadModelFolder(
+        f"{folder} holds no weights: neither {SINGLE} nor {INDEX}",
+        fix="add them, or give --random-weights to build the model from its config alone",
+    )
+
+
+def refuse_other_layouts(folder: Path) -> None:
+    """Raise `BadModelFolder` for layouts that transformers would read from elsewhere, or by unpickling."""
+    if (folder / ADAPTER).is_file():
+        raise BadModelFolder(
+            f"{folder} holds an adapter ({ADAPTER}), not a whole model",
+            fix="merge it into its base model (`model.merge_and_unload()`) and save that",
+        )
+    if any(DISTRIBUTED.fullmatch(path.name) for path in folder.iterdir()):
+        raise BadModelFolder(
+            f"{folder} holds a distributed checkpoint, whose metadata is pickled",
+            fix="load it where you trust it and save it with `model.save_pretrained(NEW_FOLDER)`",
+        )
+
+
+def shards_of(index: Path) -> dict[str, set[str]]:
+    """The shards that an index names, with the weights that each should hold; raises `BadModelFolder`."""
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, Mapping) or not weight_map:
+        raise BadModelFolder(f"{index} has no weight_map, which says where each weight is", fix=AGAIN)
+    shards: dict[str, set[str]] = {}
+    for weight, shard in weight_map.items():
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise BadModelFolder(f"{index} names {shard!r}, which is no file of its own folder", fix=AGAIN)
+        shards.setdefault(shard, set()).add(weight)
+    return shards
+
+
+def check_shards(folder: Path, shards: Mapping[str, set[str]]) -> tuple[Path, ...]:
+    """The shards as files; raises `BadModelFolder` where one is missing, damaged or lacks a weight."""
+    missing = [shard for shard in sorted(shards) if not (folder / shard).is_file()]
+    if missing:
+        raise BadModelFolder(
+            f"{folder} lacks {len(missing)} of the {len(shards)} shards that {INDEX} names: {', '.join(missing[:3])}",
+            fix="fetch the missing files",
+        )
+    for shard, weights in sorted(shards.items()):
+        lacking = sorted(weights - check_file(folder / shard))
+        if lacking:
+            raise BadModelFolder(
+                f"{folder / shard} lacks {len(lacking)} weights that {INDEX} says it holds, {lacking[0]} among them",
+                fix="fetch the shards and the index again, all from the same version of the model",
+            )
+    return tuple(folder / shard for shard in sorted(shards))
+
+
+def check_file(path: Path) -> set[str]:
+    """The names of the weights in a safetensors file, of which only the header is read; raises `BadModelFolder`."""
+    try:
+        with safe_open(path, framework="pt") as opened:
+            return set(opened.keys())
+    except SafetensorError as error:
+        raise BadModelFolder(f"{path} {diagnose(path) or f'is damaged: {error}'}", fix=AGAIN) from error
+    except OSError as error:
+        raise BadModelFolder(f"{path} cannot be read: {error}", fix="look at its permissions") from error
+
+
+def diagnose(path: Path) -> str | None:
+    """What is wrong with a safetensors file that cannot be opened, in words, where its header tells."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(len(LFS_POINTER))
+        if start == LFS_POINTER:
+            return "is a Git LFS pointer, not the weights: `git lfs pull` fetches them"
+        header_size = int.from_bytes(start[:8], "little")
+        if size < 8:
+            return f"is truncated: it holds {size} bytes, less than a safetensors header"
+        if header_size > size - 8:
+            return f"is truncated or no safetensors file: its header should take {header_size} bytes, it holds {size}"
+        file.seek(8)
+        needed = _bytes_needed(file.read(header_size))
+    if needed is None:
+        return "is no safetensors file: its header is not JSON"
+    expected = 8 + header_size + needed
+    return None if expected <= size else f"is truncated: it holds {size} bytes of {expected}"
+
+
+def _bytes_needed(header: bytes) -> int | None:
+    """How many bytes of data a safetensors header speaks of, or None where it is not one."""
+    try:
+        entries = json.loads(header)
+        return max((entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"), default=0)
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return None

@@ -1,0 +1,109 @@
+"""Reading a model's `config.json`, and refusing it before anything heavy is done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+
+from thunder_core.errors import BadModelFolder, RemoteCodeRefused, UnknownArchitecture
+from thunder_core.models.blame import blaming
+from thunder_core.models.suggestion import nearest
+
+CONFIG_FILE = "config.json"
+
+
+def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = None) -> PretrainedConfig:
+    """The config of a folder; raises `BadModelFolder`, `RemoteCodeRefused` or `UnknownArchitecture`."""
+    raw = read_json(folder / CONFIG_FILE)
+    if not trust_remote_code:
+        refuse_remote_code(folder, raw)
+    if "auto_map" not in raw:
+        require_architecture(folder, raw, task)
+    with blaming(folder / CONFIG_FILE, "is not a valid config of its family"):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
+    if not isinstance(config, PretrainedConfig):
+        raise BadModelFolder(f"{folder / CONFIG_FILE} does not describe a model", fix="name a model's own folder")
+    return config
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from the model's folder; raises `BadModelFolder`."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadModelFolder(
+            f"{path.parent} holds no {path.name}",
+            fix="name a folder in Hugging Face layout, as `model.save_pretrained(FOLDER)` writes it",
+        ) from None
+    except OSError as error:
+        raise BadModelFolder(f"{path} cannot be read: {error.strerror}", fix="look at its permissions") from error
+    except ValueError as error:
+        raise BadModelFolder(f"{path} is not JSON: {error}", fix="fetch the file again or mend it") from error
+    if not isinstance(content, dict):
+        raise BadModelFolder(f"{path} holds no JSON object", fix="fetch the file again or mend it")
+    return content
+
+
+def is_native(raw: Mapping[str, Any]) -> bool:
+    """Whether the installed transformers library has this family, and the class that the config names."""
+    named = architecture_of(raw)
+    return raw.get("model_type") in CONFIG_MAPPING and (named is None or hasattr(transformers, named))
+
+
+def architecture_of(raw: Mapping[str, Any]) -> str | None:
+    """The class that a config names first, if it names one."""
+    named = raw.get("architectures")
+    return str(named[0]) if isinstance(named, list) and named else None
+
+
+def refuse_remote_code(folder: Path, raw: Mapping[str, Any]) -> None:
+    """Raise `RemoteCodeRefused` where the model needs code that its own folder brings."""
+    if "auto_map" in raw and not is_native(raw):
+        family = raw.get("model_type")
+        named = architecture_of(raw) if family in CONFIG_MAPPING else f"the family {family!r}"
+        raise RemoteCodeRefused(
+            f"{folder / CONFIG_FILE} asks to run Python code of its own for {named}, "
+            f"which transformers {transformers.__version__} does not have",
+            fix="read that code, and give --trust-remote-code if you trust it",
+        )
+
+
+def require_architecture(folder: Path, raw: Mapping[str, Any], task: str | None) -> None:
+    """Raise `UnknownArchitecture` where the installed transformers library lacks the family or its class."""
+    family = raw.get("model_type")
+    if not isinstance(family, str):
+        raise BadModelFolder(
+            f"{folder / CONFIG_FILE} has no model_type, so nothing says which architecture the model has",
+            fix="use the config.json that `model.save_pretrained(FOLDER)` writes",
+        )
+    if family not in CONFIG_MAPPING:
+        raise _unknown(folder, "family", family, list(CONFIG_MAPPING.keys()))
+    named = architecture_of(raw)
+    if named is not None and task is None and not hasattr(transformers, named):
+        raise _unknown(folder, "class", named, class_names())
+
+
+def _unknown(folder: Path, kind: str, name: str, known: list[str]) -> UnknownArchitecture:
+    near, version = nearest_cased(name, known), transformers.__version__
+    meant = f"if {' or '.join(near)} was meant, mend the config; " if near else ""
+    otherwise = "" if kind == "family" else ", or say with --task what the model is for"
+    return UnknownArchitecture(
+        f"{folder / CONFIG_FILE} names the {kind} {name!r}, which transformers {version} does not have",
+        fix=f"{meant}a newer transformers may have it: `pip install --upgrade transformers`{otherwise}",
+    )
+
+
+def class_names() -> list[str]:
+    """The names of the installed transformers library's model classes."""
+    return [name for name in dir(transformers) if "Model" in name or "For" in name]
+
+
+def nearest_cased(name: str, known: list[str]) -> list[str]:
+    """The nearest of names whose case matters, in their own case."""
+    by_lower = {one.lower(): one for one in known}
+    return [by_lower[near] for near in nearest(name, by_lower)]

@@ -1,0 +1,42 @@
+"""Names of the devices that a model can be put on."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from thunder_core.errors import DeviceNotAvailable, UnknownName
+
+SPELLING = re.compile(r"cpu|cuda(:\d+)?")
+
+
+def parse_device(name: str) -> torch.device:
+    """The device of that name; raises `UnknownName` for nonsense, `DeviceNotAvailable` where it is not there."""
+    short = name.strip().lower()
+    if SPELLING.fullmatch(short) is None:
+        raise UnknownName(f"there is no device called {name!r}", fix="use cpu, cuda, or cuda:N for the GPU of number N")
+    device = torch.device(short)
+    if device.type == "cuda":
+        require_cuda(device)
+    return device
+
+
+def require_cuda(device: torch.device) -> None:
+    """Raise `DeviceNotAvailable` unless PyTorch can use that GPU."""
+    if torch.version.cuda is None and torch.version.hip is None:
+        raise DeviceNotAvailable(
+            f"{device} was asked for, but this build of PyTorch ({torch.__version__}) has no CUDA",
+            fix="use --device cpu, or install a CUDA build of PyTorch",
+        )
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        raise DeviceNotAvailable(
+            f"{device} was asked for, but PyTorch sees no GPU",
+            fix="use --device cpu, or look at the driver and at CUDA_VISIBLE_DEVICES (`thunder doctor` tells more)",
+        )
+    if (device.index or 0) >= count:
+        raise DeviceNotAvailable(
+            f"{device} was asked for, but PyTorch sees {count} GPU{'s' if count > 1 else ''}",
+            fix=f"use cuda:0{f' to cuda:{count - 1}' if count > 1 else ''}",
+        )

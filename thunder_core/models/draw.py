@@ -1,0 +1,92 @@
+"""Seeded draws of tokens, numbers and pixels for one model's config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PretrainedConfig
+
+SPECIAL = (
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+    "image_token_id",
+    "image_token_index",
+    "video_token_id",
+    "audio_token_id",
+)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A generator at a seed, with the sizes that inputs are wanted in and the config that they are for."""
+
+    config: PretrainedConfig
+    batch: int
+    seq: int
+    generator: torch.Generator
+
+    @classmethod
+    def seeded(cls, config: PretrainedConfig, *, batch: int, seq: int, seed: int) -> Draw:
+        """A draw at a seed, always from the CPU's generator, so that every device sees the same numbers."""
+        return cls(config, batch, seq, torch.Generator("cpu").manual_seed(seed))
+
+    def number(self, low: int, high: int) -> int:
+        """One integer of [low, high)."""
+        return int(torch.randint(low, high, (), generator=self.generator))
+
+    def integers(self, low: int, high: int, *shape: int) -> torch.Tensor:
+        """Integers of [low, high)."""
+        return torch.randint(low, high, shape, generator=self.generator)
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        """Float32 numbers of mean 0 and deviation 1."""
+        return torch.randn(shape, generator=self.generator)
+
+    def tokens(self, length: int) -> torch.Tensor:
+        """Tokens of [batch, length] that mean nothing special."""
+        ordinary = torch.ones(self.vocabulary, dtype=torch.bool)
+        ordinary[[token for token in self.special if 0 <= token < self.vocabulary]] = False
+        (choice,) = ordinary.nonzero(as_tuple=True)
+        return choice[self.integers(0, len(choice), self.batch, length)]
+
+    @property
+    def text(self) -> PretrainedConfig:
+        """The config of the part that reads text."""
+        return self.config.get_text_config()
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are."""
+        return int(self.text.vocab_size)
+
+    @property
+    def special(self) -> set[int]:
+        """The tokens that mean something to the model."""
+        return {token for name in SPECIAL for config in (self.config, self.text) for token in _ids(config, name)}
+
+    @property
+    def padding(self) -> int:
+        """The token that fills up, masked out: the model's own, or its end token, or 0."""
+        return next((token for name in ("pad_token_id", "eos_token_id") for token in _ids(self.text, name)), 0)
+
+    @property
+    def start(self) -> int:
+        """The token that a decoder starts with."""
+        names = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
+        return next((t for name in names for config in (self.config, self.text) for t in _ids(config, name)), 0)
+
+    @property
+    def end(self) -> int | None:
+        """The token that ends a text, if the model has one."""
+        return next(iter(_ids(self.text, "eos_token_id")), None)
+
+
+def _ids(config: PretrainedConfig, name: str) -> list[int]:
+    value: Any = getattr(config, name, None)
+    if value is None:
+        return []
+    return [int(token) for token in value] if isinstance(value, (list, tuple)) else [int(value)]

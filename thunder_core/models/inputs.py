@@ -1,0 +1,147 @@
+"""Example inputs for a model: seeded, of the sizes that were asked for, as its forward takes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+
+import torch
+
+from thunder_core.errors import BadOption, NoExampleInputs
+from thunder_core.models.draw import Draw
+from thunder_core.models.labels import labels_for
+from thunder_core.models.load import LoadedModel
+from thunder_core.models.sequence import check_sequence_length
+
+__all__ = ["check_sequence_length", "example_inputs"]
+
+Tensors = dict[str, torch.Tensor]
+
+# The tasks whose models are called with decoder inputs; those of other tasks make their own from the input.
+DECODER_TASKS = frozenset({"seq2seq-lm", "speech-seq2seq", "feature-extraction", "pretraining"})
+IMAGE_TOKENS = ("image_token_id", "image_token_index")
+CHOICES = 2
+IMAGE_SIZE = 224
+SAMPLING_RATE = 16_000
+
+
+def example_inputs(loaded: LoadedModel, *, batch: int, seq: int, seed: int, labels: bool = False) -> Tensors:
+    """Keyword arguments for the model's forward, on its device and in its dtype; the same for the same seed.
+
+    Text: `input_ids` and `attention_mask`, [batch, seq] int64, where all samples but the first end in padding;
+    images: `pixel_values`, [batch, channels, height, width] of the config's size; sound: `input_features` or
+    `input_values`. Encoder-decoders get `decoder_input_ids` too, and all get their task's labels when asked.
+    Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
+    """
+    require_sizes(loaded, batch, seq)
+    draw = Draw.seeded(loaded.config, batch=batch, seq=seq, seed=seed)
+    inputs: Tensors = {}
+    for modality in modalities(loaded):
+        inputs |= BUILDERS[modality](draw)
+    if takes_decoder_inputs(loaded):
+        inputs["decoder_input_ids"] = decoder_ids(draw, inputs)
+    if loaded.task == "multiple-choice":
+        inputs = {name: tensor.unsqueeze(1).repeat(1, CHOICES, 1) for name, tensor in inputs.items()}
+    if labels:
+        inputs |= labels_for(loaded.task, draw, inputs)
+    return {name: _place(tensor, loaded) for name, tensor in inputs.items()}
+
+
+def require_sizes(loaded: LoadedModel, batch: int, seq: int) -> None:
+    """Raise where a model cannot take inputs of these sizes."""
+    for option, value in (("--batch", batch), ("--seq", seq)):
+        if value < 1:
+            raise BadOption(f"{option} is {value}", fix=f"give {option} a number of 1 or more")
+    if "input_ids" in modalities(loaded):
+        check_sequence_length(loaded.config, seq)
+    if loaded.task == "sequence-classification" and batch > 1 and loaded.config.pad_token_id is None:
+        raise BadOption(
+            f"{type(loaded.model).__name__} has no padding token, so it classifies one sequence at a time",
+            fix="use --batch 1, or set pad_token_id in config.json",
+        )
+
+
+def modalities(loaded: LoadedModel) -> tuple[str, ...]:
+    """The main inputs that a model is called with; raises `NoExampleInputs` where they are not known."""
+    config, main = loaded.config, loaded.model.main_input_name
+    if any(getattr(config, name, None) is not None for name in IMAGE_TOKENS):
+        return ("input_ids",)
+    if getattr(config, "vision_config", None) is not None and getattr(config, "text_config", None) is not None:
+        return ("input_ids", "pixel_values")
+    if main not in BUILDERS:
+        raise NoExampleInputs(
+            f"{type(loaded.model).__name__} takes {main!r} as its main input, for which there is no example",
+            fix=f"use a model that takes one of: {', '.join(BUILDERS)}",
+        )
+    return (main,)
+
+
+def takes_decoder_inputs(loaded: LoadedModel) -> bool:
+    """Whether a model is called with `decoder_input_ids` for its task."""
+    if not loaded.model.config.is_encoder_decoder or loaded.task not in DECODER_TASKS:
+        return False
+    return "decoder_input_ids" in inspect.signature(type(loaded.model).forward).parameters
+
+
+def text(draw: Draw) -> Tensors:
+    """Tokens and their mask: the first sample is full, each other one ends in padding where it has room for it."""
+    ids = draw.tokens(draw.seq)
+    mask = torch.ones_like(ids)
+    for row in range(1, draw.batch):
+        used = draw.number(max(1, draw.seq // 2), max(2, draw.seq))
+        ids[row, used:] = draw.padding
+        mask[row, used:] = 0
+    if draw.config.is_encoder_decoder and draw.end is not None:
+        ids[torch.arange(draw.batch), mask.sum(1) - 1] = draw.end
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def image(draw: Draw) -> Tensors:
+    """Normalized pixels of the size that the config names, or 224 where any size will do."""
+    vision = getattr(draw.config, "vision_config", None) or draw.config
+    height, width = _height_width(getattr(vision, "image_size", None) or IMAGE_SIZE)
+    channels = getattr(vision, "num_channels", 3)
+    return {"pixel_values": draw.normal(draw.batch, channels, height, width)}
+
+
+def mel(draw: Draw) -> Tensors:
+    """A spectrogram of [batch, bins, frames], as Whisper takes it: two frames for each position of the encoder."""
+    bins, positions = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_source_positions", None)
+    if draw.config.model_type != "whisper" or bins is None or positions is None:
+        raise NoExampleInputs(
+            f"there are no example spectrograms for the family {draw.config.model_type!r}",
+            fix="use a model that takes text, images or a waveform, or Whisper",
+        )
+    return {"input_features": draw.normal(draw.batch, bins, 2 * positions)}
+
+
+def sound(draw: Draw) -> Tensors:
+    """One second of a waveform at 16 kHz, or a spectrogram of [batch, frames, bins] where the config has bins."""
+    bins, frames = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_length", None)
+    if bins is not None and frames is not None:
+        return {"input_values": draw.normal(draw.batch, frames, bins)}
+    return {"input_values": draw.normal(draw.batch, SAMPLING_RATE)}
+
+
+BUILDERS: dict[str, Callable[[Draw], Tensors]] = {
+    "input_ids": text,
+    "pixel_values": image,
+    "input_features": mel,
+    "input_values": sound,
+}
+
+
+def decoder_ids(draw: Draw, inputs: Tensors) -> torch.Tensor:
+    """Tokens for the decoder, half as many as the encoder's where that reads text, behind its start token."""
+    ids = draw.tokens(max(1, draw.seq // 2) if "input_ids" in inputs else draw.seq)
+    ids[:, 0] = draw.start
+    return ids
+
+
+def _height_width(size: int | Sequence[int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def _place(tensor: torch.Tensor, loaded: LoadedModel) -> torch.Tensor:
+    dtype = loaded.model.dtype if tensor.is_floating_point() else tensor.dtype
+    return tensor.to(device=loaded.model.device, dtype=dtype)

@@ -1,0 +1,89 @@
+"""Example labels: what each task's model needs to give a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from thunder_core.errors import BadOption
+from thunder_core.models.draw import Draw
+
+Tensors = dict[str, torch.Tensor]
+LabelMaker = Callable[[Draw, Tensors], Tensors]
+
+IGNORED = -100  # what torch.nn.functional.cross_entropy leaves out
+MASKED_SHARE = 0.15  # the share of tokens that BERT's training hides
+
+
+def labels_for(task: str, draw: Draw, inputs: Tensors) -> Tensors:
+    """The labels of a task for these inputs; raises `BadOption` where the task has no loss."""
+    if task not in MAKERS:
+        raise BadOption(f"the task {task!r} has no labels", fix=f"use one that has: {', '.join(sorted(MAKERS))}")
+    return MAKERS[task](draw, inputs)
+
+
+def next_tokens(_draw: Draw, inputs: Tensors) -> Tensors:
+    """The tokens themselves, which the model shifts, without the padding."""
+    return {"labels": inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, IGNORED)}
+
+
+def hidden_tokens(draw: Draw, inputs: Tensors) -> Tensors:
+    """About one token in seven, the first always among them, and nothing of the rest."""
+    hidden = torch.rand(inputs["input_ids"].shape, generator=draw.generator) < MASKED_SHARE
+    hidden[:, 0] = True
+    return {"labels": inputs["input_ids"].masked_fill(~hidden | (inputs["attention_mask"] == 0), IGNORED)}
+
+
+def decoded_tokens(draw: Draw, inputs: Tensors) -> Tensors:
+    """What the decoder should say: its inputs one step on, and then the end."""
+    last = torch.full((draw.batch, 1), draw.padding if draw.end is None else draw.end)
+    return {"labels": torch.cat([inputs["decoder_input_ids"][:, 1:], last], dim=1)}
+
+
+def classes(draw: Draw, _inputs: Tensors) -> Tensors:
+    """A class for each sample; numbers for a regression, and any number of classes where the config says so."""
+    count, problem = int(draw.config.num_labels or 1), draw.config.problem_type
+    if problem == "regression" or (problem is None and count == 1):
+        return {"labels": draw.normal(draw.batch, count).squeeze(1) if count == 1 else draw.normal(draw.batch, count)}
+    if problem == "multi_label_classification":
+        return {"labels": draw.integers(0, 2, draw.batch, count).float()}
+    return {"labels": draw.integers(0, count, draw.batch)}
+
+
+def token_classes(draw: Draw, inputs: Tensors) -> Tensors:
+    """A class for each token that is no padding."""
+    drawn = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
+    return {"labels": drawn.masked_fill(inputs["attention_mask"] == 0, IGNORED)}
+
+
+def spans(draw: Draw, _inputs: Tensors) -> Tensors:
+    """Where an answer starts and ends."""
+    both = draw.integers(0, draw.seq, draw.batch, 2).sort(dim=1).values
+    return {"start_positions": both[:, 0].contiguous(), "end_positions": both[:, 1].contiguous()}
+
+
+def choices(draw: Draw, inputs: Tensors) -> Tensors:
+    """The right one of the choices of each sample."""
+    return {"labels": draw.integers(0, inputs["input_ids"].shape[1], draw.batch)}
+
+
+def yes_or_no(draw: Draw, _inputs: Tensors) -> Tensors:
+    """Whether the second sentence follows the first."""
+    return {"labels": draw.integers(0, 2, draw.batch)}
+
+
+MAKERS: dict[str, LabelMaker] = {
+    "causal-lm": next_tokens,
+    "image-text-to-text": next_tokens,
+    "masked-lm": hidden_tokens,
+    "seq2seq-lm": decoded_tokens,
+    "speech-seq2seq": decoded_tokens,
+    "sequence-classification": classes,
+    "image-classification": classes,
+    "audio-classification": classes,
+    "token-classification": token_classes,
+    "question-answering": spans,
+    "multiple-choice": choices,
+    "next-sentence-prediction": yes_or_no,
+}

@@ -1,0 +1,161 @@
+"""From a request to a model in memory, every check of the files before anything heavy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import PretrainedConfig, PreTrainedModel
+
+from thunder_core.errors import UnknownArchitecture
+from thunder_core.models.blame import blaming
+from thunder_core.models.checkpoint import checkpoint_files
+from thunder_core.models.config import class_names, load_config, nearest_cased
+from thunder_core.models.device import parse_device
+from thunder_core.models.dtype import dtype_name, parse_dtype
+from thunder_core.models.fingerprint import structure_fingerprint
+from thunder_core.models.fit import vet_fit
+from thunder_core.models.hub import fetch_code, fetch_weights
+from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, request_of
+from thunder_core.models.quiet import quietly, told_to_users
+from thunder_core.models.request import ModelRequest, SampleModel
+from thunder_core.models.seeding import seeded
+from thunder_core.models.task import auto_class, deduce_task, parse_task, require_task
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model in eval mode on its device, with what it is, where it came from and what was noticed while loading.
+
+    `source` is plain data from which `rebuild_model` builds the very same model; `fingerprint` is that of the
+    structure (`structure_fingerprint`), which does not depend on the weights' values or the device.
+    """
+
+    model: PreTrainedModel
+    config: PretrainedConfig
+    task: str
+    source: dict[str, object]
+    fingerprint: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A request whose names have been understood: what to load and how."""
+
+    origin: FolderOrigin | SampleOrigin
+    config: PretrainedConfig
+    task: str
+    dtype: torch.dtype | None
+    device: torch.device
+    notes: tuple[str, ...]
+
+
+def load_model(request: ModelRequest) -> LoadedModel:
+    """The model that a request names; raises the error of `thunder_core.errors` that fits what is wrong with it."""
+    with quietly() as warned:
+        plan = plan_loading(request)
+        with seeded(request.seed):
+            model, notes = build(plan, request)
+    return finish(plan, request, model, (*plan.notes, *notes, *told_to_users(warned)))
+
+
+def rebuild_model(source: Mapping[str, object], *, device: str | None = None) -> LoadedModel:
+    """The model of an earlier `LoadedModel.source`, on its device or another."""
+    request = request_of(source)
+    return load_model(request if device is None else dataclasses.replace(request, device=device))
+
+
+def plan_loading(request: ModelRequest) -> Plan:
+    """Understand a request and check everything that can be checked without reading weights."""
+    dtype = None if request.dtype is None else parse_dtype(request.dtype)
+    device = parse_device(request.device)
+    asked = None if request.task is None else parse_task(request.task)
+    origin = find_origin(request)
+    config = config_of(origin, request, asked)
+    task, note = (asked, None) if asked is not None else deduce_task(config)
+    require_task(task, config)
+    return Plan(origin, config, task, dtype, device, () if note is None else (note,))
+
+
+def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: str | None) -> PretrainedConfig:
+    """The config at an origin; raises where it is damaged, unknown, or wants to run code."""
+    if isinstance(origin, SampleOrigin):
+        return sample_config(origin.sample)
+    if origin.hub is not None and request.trust_remote_code:
+        fetch_code(origin.hub)
+    return load_config(origin.folder, trust_remote_code=request.trust_remote_code, task=task)
+
+
+def sample_config(sample: SampleModel) -> PretrainedConfig:
+    """The config of a sample, which names the sample's architecture."""
+    architecture = getattr(transformers, sample.architecture, None)
+    if architecture is None or not hasattr(architecture, "config_class"):
+        near = nearest_cased(sample.architecture, class_names())
+        raise UnknownArchitecture(
+            f"transformers {transformers.__version__} has no class {sample.architecture!r}",
+            fix=f"name one that it has{': ' if near else ''}{' or '.join(near)}",
+        )
+    with blaming(f"the sample {sample.architecture}", "has a config that its family does not take"):
+        config: PretrainedConfig = architecture.config_class(**sample.config, architectures=[sample.architecture])
+    return config
+
+
+def build(plan: Plan, request: ModelRequest) -> tuple[PreTrainedModel, tuple[str, ...]]:
+    """The model on the CPU, with the weights of its folder or with random ones, and notes about the fit."""
+    if isinstance(plan.origin, SampleOrigin):
+        return build_random(plan, f"the sample {plan.origin.sample.architecture}", request), ()
+    if request.random_weights:
+        return build_random(plan, plan.origin.folder, request), ()
+    if plan.origin.hub is not None:
+        fetch_weights(plan.origin.hub)
+    checkpoint_files(plan.origin.folder)
+    return read_weights(plan, plan.origin.folder, request)
+
+
+def build_random(plan: Plan, what: Path | str, request: ModelRequest) -> PreTrainedModel:
+    """The model with random weights, in the dtype that was asked for, the config's own, or float32."""
+    dtype = plan.dtype or plan.config.dtype or torch.float32
+    auto: Any = auto_class(plan.task)
+    with blaming(what, "cannot be built from its config"):
+        model: PreTrainedModel = auto.from_config(plan.config, dtype=dtype, trust_remote_code=request.trust_remote_code)
+    return model
+
+
+def read_weights(plan: Plan, folder: Path, request: ModelRequest) -> tuple[PreTrainedModel, tuple[str, ...]]:
+    """The model with the weights of a folder; raises `BadModelFolder` where they do not fit."""
+    auto: Any = auto_class(plan.task)
+    with blaming(folder, "cannot be loaded"):
+        model, report = auto.from_pretrained(
+            folder,
+            config=plan.config,
+            dtype="auto" if plan.dtype is None else plan.dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            trust_remote_code=request.trust_remote_code,
+        )
+    return model, vet_fit(folder, model, report)
+
+
+def finish(plan: Plan, request: ModelRequest, model: PreTrainedModel, notes: tuple[str, ...]) -> LoadedModel:
+    """The model on its device and in eval mode, with its papers."""
+    with blaming(f"the model on {plan.device}", "cannot be put there"):
+        torch.nn.Module.to(model, plan.device)
+    torch.nn.Module.eval(model)
+    source: dict[str, object] = {
+        **plan.origin.as_dict(),
+        "task": plan.task,
+        "dtype": dtype_name(model.dtype),
+        "device": str(plan.device),
+        "random_weights": request.random_weights,
+        "seed": request.seed,
+        "trust_remote_code": request.trust_remote_code,
+    }
+    return LoadedModel(model, model.config, plan.task, source, structure_fingerprint(model), notes)

@@ -1,0 +1,106 @@
+"""Where a model comes from: a sample, a folder or the hub; said so that the same model can be had on another day."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from thunder_core.errors import BadOption, ModelNotFound
+from thunder_core.models.hub import HubModel, find_on_hub, is_hub_name
+from thunder_core.models.request import ModelRequest, SampleModel
+
+
+@dataclass(frozen=True)
+class FolderOrigin:
+    """A model's folder, and the hub's name and commit where the folder is of the hub's cache."""
+
+    folder: Path
+    hub: HubModel | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        """The origin as plain data."""
+        if self.hub is None:
+            return {"kind": "folder", "path": str(self.folder)}
+        return {"kind": "hub", "name": self.hub.name, "commit": self.hub.commit}
+
+
+@dataclass(frozen=True)
+class SampleOrigin:
+    """A recipe's own small model."""
+
+    sample: SampleModel
+
+    def as_dict(self) -> dict[str, object]:
+        """The origin as plain data."""
+        return {"kind": "sample", "architecture": self.sample.architecture, "config": dict(self.sample.config)}
+
+
+def find_origin(request: ModelRequest) -> FolderOrigin | SampleOrigin:
+    """The origin that a request names; raises `ModelNotFound`, or `BadOption` where it does not name exactly one."""
+    if request.sample is not None and request.model is None:
+        return SampleOrigin(request.sample)
+    if request.model is None or request.sample is not None:
+        raise BadOption("a model is either named or a sample", fix="name a folder or a hub model, or leave MODEL out")
+    return find_folder(request.model, request.revision)
+
+
+def find_folder(name: str, revision: str | None) -> FolderOrigin:
+    """The folder of that name or, where there is none, the hub's model; raises `ModelNotFound`."""
+    path = Path(name).expanduser()
+    if _exists(path):
+        require_folder(path)
+        return FolderOrigin(path.resolve())
+    if not is_hub_name(name):
+        raise ModelNotFound(
+            f"there is no folder {name!r}, and it cannot be a hub name either", fix="name a folder that exists"
+        )
+    hub = find_on_hub(name, revision)
+    return FolderOrigin(hub.folder, hub)
+
+
+def require_folder(path: Path) -> None:
+    """Raise `ModelNotFound` unless the path is a folder whose files can be listed."""
+    if not path.is_dir():
+        raise ModelNotFound(
+            f"{path} is a file; a model is a folder in Hugging Face layout", fix=f"try its folder: {path.parent}"
+        )
+    if not os.access(path, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise _unreadable(path)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.stat()
+    except PermissionError as error:
+        raise _unreadable(path) from error
+    except OSError:
+        return False
+    return True
+
+
+def _unreadable(path: Path) -> ModelNotFound:
+    return ModelNotFound(f"{path} cannot be read: permission denied", fix="look at the folder's permissions")
+
+
+def request_of(source: Mapping[str, object]) -> ModelRequest:
+    """The request that gives the model of a `LoadedModel.source` once more."""
+    kind = source["kind"]
+    sample = (
+        SampleModel(str(source["architecture"]), cast("Mapping[str, object]", source["config"]))
+        if kind == "sample"
+        else None
+    )
+    return ModelRequest(
+        model=cast("str | None", source.get("path") if kind == "folder" else source.get("name")),
+        sample=sample,
+        revision=cast("str | None", source.get("commit")),
+        task=str(source["task"]),
+        dtype=str(source["dtype"]),
+        device=str(source["device"]),
+        random_weights=bool(source["random_weights"]),
+        seed=int(cast("int", source["seed"])),
+        trust_remote_code=bool(source["trust_remote_code"]),
+    )

@@ -1,0 +1,29 @@
+"""What a user asks for when naming a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SampleModel:
+    """A small model with seeded weights: a class of the transformers library and its config's arguments."""
+
+    architecture: str
+    config: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model by folder, hub name or sample, and how it should be loaded; `None` leaves it to the checkpoint."""
+
+    model: str | None = None
+    sample: SampleModel | None = None
+    task: str | None = None
+    dtype: str | None = None
+    device: str = "cpu"
+    random_weights: bool = False
+    seed: int = 0
+    trust_remote_code: bool = False
+    revision: str | None = None

@@ -1,0 +1,1 @@
+"""From traces to callables: generated code, specializations and their cache, and compiled modules."""

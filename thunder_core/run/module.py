@@ -1,0 +1,66 @@
+"""Compiled modules: the user's module in every respect, except that calling it runs programs."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.run.compiled import Specializations
+
+Rejit = Callable[[torch.nn.Module], torch.nn.Module]
+
+
+def compiled_function(specializations: Specializations) -> Callable[..., Any]:
+    """A function that looks like the subject and runs its programs."""
+
+    @functools.wraps(specializations.subject)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        return specializations(*args, **kwargs)
+
+    compiled._thunder = specializations  # type: ignore[attr-defined]
+    return compiled
+
+
+def compiled_module(call: Specializations, forward: Specializations, again: Rejit) -> torch.nn.Module:
+    """A module of a subclass of the subject's class that shares the subject's whole state.
+
+    Parameters, buffers, submodules, hooks and every other attribute are one set of objects under two names, so what
+    is done to one module is done to both. `again` compiles a copy of the subject, for `copy.deepcopy`.
+    """
+    module: Any = call.subject
+    kind = type(module)
+
+    @functools.wraps(kind.forward)
+    def run_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    run_forward._thunder = _WithoutSelf(forward.subject)  # type: ignore[attr-defined]
+    run._thunder = _WithoutSelf(module)  # type: ignore[attr-defined]
+    members = {
+        "__call__": run,
+        "forward": run_forward,
+        "__deepcopy__": lambda self, memo: again(copy.deepcopy(module, memo)),
+        "__copy__": lambda self: again(copy.copy(module)),
+        "__reduce_ex__": lambda self, protocol: module.__reduce_ex__(protocol),
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "_thunder": call,
+    }
+    compiled = torch.nn.Module.__new__(type(kind)(kind.__name__, (kind,), members))
+    object.__setattr__(compiled, "__dict__", module.__dict__)
+    return compiled
+
+
+class _WithoutSelf:
+    """The subject of a method of a compiled module: the compiled module itself is not handed on."""
+
+    def __init__(self, subject: Callable[..., Any]) -> None:
+        self.subject = lambda self, *args, **kwargs: subject(*args, **kwargs)

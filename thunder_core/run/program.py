@@ -1,0 +1,61 @@
+"""A program: one specialization of a function, made of a prologue, a computation and an epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.ir.printer import print_trace
+from thunder_core.ir.trace import Trace
+from thunder_core.run.generate import executable
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A trace as one step left it, and the seconds that the step took."""
+
+    trace: Trace
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """What runs for the inputs that its prologue takes; `stages` tell how it came about."""
+
+    stages: tuple[Stage, ...]
+    guards: tuple[str, ...] = ()
+    sharp_edges: tuple[Any, ...] = ()
+    _functions: tuple[Any, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        functions = tuple(
+            executable(print_trace(self.last(name)), name) for name in ("prologue", "computation", "epilogue")
+        )
+        object.__setattr__(self, "_functions", functions)
+
+    def traces(self, name: str) -> list[Trace]:
+        """Each stage of the trace of that name, the last one being what runs."""
+        return [stage.trace for stage in self.stages if stage.trace.name == name]
+
+    def last(self, name: str) -> Trace:
+        """The stage that runs."""
+        return self.traces(name)[-1]
+
+    def prepare(self, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Check the guards; what the computation and the epilogue need. Raises `Refused` or what a path raises."""
+        inputs, outside = self._functions[0](subject, args, kwargs)
+        return inputs, outside
+
+    def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
+        """The computation and then the epilogue; the result is what the function returns.
+
+        Where the computation switches autograd on or off, an error on the way puts it back.
+        """
+        grad = torch.is_grad_enabled()
+        try:
+            return self._functions[2](*outside, *self._functions[1](*inputs))
+        except BaseException:
+            torch.set_grad_enabled(grad)
+            raise

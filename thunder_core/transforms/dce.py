@@ -1,0 +1,23 @@
+"""Dead code elimination."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from thunder_core.ir.trace import Trace
+from thunder_core.recipe import Transform
+
+
+@dataclass(frozen=True)
+class DropDeadCode(Transform):
+    """Drop each line whose results nobody reads and that has no effect."""
+
+    def __call__(self, trace: Trace) -> Trace:
+        """The trace with only the lines that matter to what it returns or changes."""
+        read = {proxy.name for proxy in trace.outputs}
+        kept = []
+        for bsym in reversed(trace.bound_symbols):
+            if bsym.has_effect or any(proxy.name in read for proxy in bsym.defines):
+                kept.append(bsym)
+                read |= {proxy.name for proxy in bsym.inputs}
+        return trace.having(reversed(kept), made_by="drop dead code")
