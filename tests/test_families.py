@@ -33,7 +33,7 @@ def test_labels_give_eagers_loss(name: str) -> None:
             ours, eager = compiled(**inputs), loaded.model(**inputs)
             assert ours.loss.ndim == 0
             assert_same(ours, eager)
-    assert thunder.cache_misses(compiled) == 1
+    assert thunder.cache_misses(compiled) == (2 if name == "vit" else 1), "ViT notes the kind of problem in its config"
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,16 +14,16 @@ from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import line, path_name
 from thunder_core.errors import CannotReplay, SourceLine
+from thunder_core.ir.objects import HEAP_TYPE
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 OBJECTS = "thunder_core.ir.objects"
 DISPLAYS = {list: "[{}]", set: "{{{}}}", dict: ""}
-ITEMS = (list, tuple, set, frozenset)
-REBUILT_BASES = (dict, list, set, object)
+ITEMS = (list, tuple, set, frozenset, deque)
+REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
 
 
 class Epilogue:
@@ -48,7 +49,8 @@ class Epilogue:
     def trace(self, effects: list[Effect], output: Any) -> Trace:
         """The whole epilogue."""
         for effect in effects:
-            self._count((effect.arguments, dict(effect.keywords)))
+            for argument in (*effect.arguments, *effect.keywords.values()):
+                self._count(argument)
         self._count(output)
         for effect in effects:
             EFFECTS[effect.kind](self, effect)
@@ -128,7 +130,7 @@ class Epilogue:
         if isinstance(value, tuple):
             inner = self.value(tuple(value), where)
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
-        if not is_rebuildable(kind):
+        if not is_rebuildable(kind) or getattr(value, "maxlen", None) is not None:
             raise CannotReplay(
                 f"{where} is, or holds, a {kind.__name__}, which cannot be made anew for the next call",
                 fix="return tensors, numbers, containers or plain Python objects, and keep the rest out of the compiled part",
@@ -151,7 +153,7 @@ class Epilogue:
                 f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in dict.items(value)
             )
             parts += [f"items={{{inner}}}"] if inner else []
-        elif isinstance(value, list | set):
+        elif isinstance(value, list | set | deque):
             inner = ", ".join(self.value(item, f"{where}[{i}]") for i, item in enumerate(value))
             parts += [f"items=[{inner}]"] if inner else []
         state = attributes_of(value)
@@ -194,14 +196,13 @@ def _closes_over(value: Any) -> bool:
 
 def is_rebuildable(kind: type) -> bool:
     """Whether an instance is its items and its attributes and nothing else: no state is kept in C."""
-    native = [base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE]
-    known = (*REBUILT_BASES, *(base for base in kind.__mro__ if base.__module__ in ("typing", "collections", "abc")))
-    return all(base in known for base in native) and not issubclass(kind, type | types.FunctionType | types.ModuleType)
+    return all(base in REBUILT_BASES for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
 
 
 def attributes_of(value: Any) -> Mapping[str, Any]:
     """What an object's attributes are, those in slots included."""
     slots = [name for base in type(value).__mro__ for name in _slots(base) if name not in ("__dict__", "__weakref__")]
+    slots += ["default_factory"] if isinstance(value, defaultdict) else []
     found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
     return {**found, **getattr(value, "__dict__", {})}
 

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
+
+
 class Refused(Exception):  # noqa: N818 (not an error: the next specialization is asked)
     """The inputs differ from those that a program was made for; `number` is that of the guard."""
 
@@ -20,27 +23,22 @@ def refuse(number: int) -> NoReturn:
 
 
 def new(kind: type) -> Any:
-    """An instance without any state."""
-    for base in (dict, list, set, tuple):
-        if issubclass(kind, base):
-            return base.__new__(kind)
-    return object.__new__(kind)
+    """An instance without any state, made past what its class does when it is called."""
+    return _native_base(kind).__new__(kind)
 
 
 def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) -> None:
-    """Give an instance its items (of a dict, list or set) and its attributes, past all that its class overrides."""
+    """Give an instance its items (of a dict, list, set or deque) and its attributes, past all that its class overrides."""
+    base: Any = _native_base(type(made))
     if isinstance(made, dict):
         for key, value in items.items():
-            _dict_base(type(made)).__setitem__(made, key, value)
-    elif isinstance(made, list):
-        list.extend(made, items)
-    elif isinstance(made, set):
-        set.update(made, items)
+            base.__setitem__(made, key, value)
+    elif items:
+        (base.update if isinstance(made, set) else base.extend)(made, items)
     for name, value in (state or {}).items():
         object.__setattr__(made, name, value)
 
 
-def _dict_base(kind: type) -> type:
-    """The builtin class that stores a mapping's items: OrderedDict keeps an order of its own."""
-    builtin = [base for base in kind.__mro__ if base.__module__ in ("builtins", "collections") and issubclass(base, dict)]
-    return builtin[0]
+def _native_base(kind: type) -> type:
+    """The class in C that lays out a kind's instances."""
+    return next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.ir.forms import expression
@@ -36,13 +36,13 @@ def list_trace(trace: Trace, *, parts: bool = False) -> tuple[Listing, Mapping[s
     """The listing, and the objects that its text refers to by name; with `parts`, the aten operations of all lines."""
     named = {id(value): name for name, value in trace.constants.items()}
     scope = Scope(set(trace.imports), dict(trace.constants), named)
-    lines = tuple(_line(bsym, scope, parts) for bsym in trace.bound_symbols)
+    lines = [_line(bsym, scope) for bsym in trace.bound_symbols]
     returns = literal(trace.output, scope)
     listing = Listing(
         name=trace.name,
         made_by=trace.made_by,
         inputs=tuple(Value(p.name, p.described, trace.origins.get(p.name, "")) for p in trace.inputs),
-        lines=lines,
+        lines=tuple(_with_parts(*pair, scope, parts) for pair in zip(lines, trace.bound_symbols, strict=True)),
         returns=returns,
         results=tuple(value_of(proxy) for proxy in trace.outputs),
         imports=tuple(sorted(scope.imports)),
@@ -73,9 +73,8 @@ def statement(bsym: BoundSymbol, scope: Scope) -> str:
     return f"{target(bsym.output, defined)} = {right}" if defined else right
 
 
-def _line(bsym: BoundSymbol, scope: Scope, parts: bool) -> Line:
+def _line(bsym: BoundSymbol, scope: Scope) -> Line:
     source = bsym.source
-    inner = scope if parts else Scope()
     return Line(
         text=statement(bsym, scope),
         symbol=bsym.symbol.name,
@@ -87,5 +86,18 @@ def _line(bsym: BoundSymbol, scope: Scope, parts: bool) -> Line:
         code=linecache.getline(source.filename, source.lineno).strip() if source else "",
         reads=tuple(proxy.name for proxy in bsym.inputs),
         makes=tuple(value_of(proxy) for proxy in bsym.defines),
-        parts=tuple(_line(sub, inner, parts) for sub in bsym.subsymbols) if parts or is_claimed(bsym.executor) else (),
     )
+
+
+def _with_parts(line: Line, bsym: BoundSymbol, scope: Scope, wanted: bool) -> Line:
+    """The line with its aten operations; those that no text but a comment will hold need no imports."""
+    if not bsym.subsymbols or not (wanted or is_claimed(bsym.executor)):
+        return line
+    inner = scope if wanted else Scope()
+    return replace(line, parts=tuple(_line(sub, inner) for sub in bsym.subsymbols))
+
+
+def valid_name(text: str) -> str:
+    """The nearest thing to the text that is a Python name."""
+    name = "".join(char if char.isalnum() or char == "_" else "_" for char in text).strip("_") or "value"
+    return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name

@@ -1,0 +1,184 @@
+"""Writes to outside objects: none is left by tracing, and each call has the effects of an eager one."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+
+COUNT = 0
+
+
+class Box:
+    """An object that programs write to."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.table: dict[str, Any] = {"kept": 1}
+        self.seen: set[int] = set()
+        self.last: Any = None
+        self.queue: collections.deque[int] = collections.deque([1, 2])
+
+
+def append(box: Box, x: Tensor) -> Tensor:
+    box.items.append(x * 2)
+    return x
+
+
+def set_attribute(box: Box, x: Tensor) -> Tensor:
+    box.last = x + 1
+    return box.last * 2
+
+
+def replace_attribute_twice(box: Box, x: Tensor) -> Tensor:
+    box.last = 1
+    box.last = [x, x + 1]
+    return x
+
+
+def delete_attribute(box: Box, x: Tensor) -> Tensor:
+    del box.last
+    return x
+
+
+def set_items(box: Box, x: Tensor) -> Tensor:
+    box.table["new"] = {"x": x}
+    box.table.update(other=3)
+    del box.table["kept"]
+    return x
+
+
+def add_members(box: Box, x: Tensor) -> Tensor:
+    box.seen.add(5)
+    box.seen |= {6, 7}
+    return x
+
+
+def rotate(box: Box, x: Tensor) -> Tensor:
+    box.queue.append(3)
+    box.queue.popleft()
+    return x
+
+
+def extend_and_pop(box: Box, x: Tensor) -> Tensor:
+    box.items.extend([1, 2, x])
+    box.items.pop(0)
+    box.items += [4]
+    return x
+
+
+def new_attribute(box: Box, x: Tensor) -> Tensor:
+    box.fresh = Box()  # type: ignore[attr-defined]
+    box.fresh.items.append(x)  # type: ignore[attr-defined]
+    return x
+
+
+def in_place(box: Box, x: Tensor) -> Tensor:
+    box.items.append(x.add_(1))
+    return x
+
+
+PROGRAMS: list[Callable[[Box, Tensor], Tensor]] = [
+    append,
+    set_attribute,
+    replace_attribute_twice,
+    delete_attribute,
+    set_items,
+    add_members,
+    rotate,
+    extend_and_pop,
+    new_attribute,
+    in_place,
+]
+
+
+def described(value: Any) -> Any:
+    """A value with tensors as lists and objects as their attributes, for comparison."""
+    if isinstance(value, Tensor):
+        assert type(value) is Tensor, "a trace's tensor has leaked"
+        return value.tolist()
+    if isinstance(value, Box):
+        return {key: described(item) for key, item in vars(value).items()}
+    if isinstance(value, dict):
+        return {key: described(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | collections.deque):
+        return [described(item) for item in value]
+    return value
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_compiled_calls_have_the_effects_of_eager_ones(program: Callable[[Box, Tensor], Tensor]) -> None:
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        ours, eager = Box(), Box()
+        x, y = torch.ones(2), torch.ones(2)
+        assert described(compiled(ours, x)) == described(program(eager, y))
+        assert described(ours) == described(eager)
+        assert described(x) == described(y)
+    assert thunder.cache_hits(compiled) == 1
+
+
+def test_a_program_that_fails_half_way_leaves_no_mark_of_tracing() -> None:
+    def program(box: Box, x: Tensor) -> Tensor:
+        box.items.append(x)
+        box.last = x
+        box.table["new"] = x
+        return x @ torch.ones(9, 9)
+
+    box = Box()
+    with pytest.raises(RuntimeError):
+        thunder.jit(program)(box, torch.ones(2))
+    assert described(box) == described(Box())
+
+
+def test_globals_are_written_at_each_call() -> None:
+    def program(x: Tensor) -> Tensor:
+        global COUNT
+        COUNT += 1
+        return x + COUNT
+
+    compiled = thunder.jit(program)
+    start = COUNT
+    assert [compiled(torch.zeros(1)).item() for _ in range(3)] == [start + 1, start + 2, start + 3]
+    assert COUNT == start + 3
+
+
+class Counter(nn.Module):
+    """A module with state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("mean", torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.mean = 0.5 * self.mean + x
+        return x * self.calls
+
+
+def test_modules_count_and_replace_buffers() -> None:
+    ours, eager = Counter(), Counter()
+    compiled = thunder.jit(ours)
+    for _ in range(3):
+        x = torch.ones(2)
+        assert torch.equal(compiled(x), eager(x))
+        assert ours.calls == eager.calls
+        assert torch.equal(ours.mean, eager.mean)
+        assert list(ours.state_dict()) == ["mean"]
+
+
+def test_batch_norm_updates_its_statistics() -> None:
+    ours, eager = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    compiled = thunder.jit(ours)
+    for step in range(3):
+        x = torch.arange(12.0).reshape(4, 3) * (step + 1)
+        torch.testing.assert_close(compiled(x), eager(x))
+    for name, value in eager.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[name], value)

@@ -1,0 +1,85 @@
+"""What recipes, transforms and executors need of a machine, and what to do where it is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Degradation:
+    """A part of a recipe that this machine cannot do: which part, why not, and what would help."""
+
+    part: str
+    reason: str
+    fix: str
+
+
+class Requirement(ABC):
+    """Something that a machine has or lacks."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """In a few words, what is needed."""
+
+    @property
+    @abstractmethod
+    def fix(self) -> str:
+        """What a user can do to have it."""
+
+    @abstractmethod
+    def missing(self) -> str | None:
+        """Why this machine lacks it; None if it has it."""
+
+
+@dataclass(frozen=True)
+class Cuda(Requirement):
+    """An NVIDIA GPU of at least this compute capability (9.0 is Hopper), and a build of PyTorch that uses it."""
+
+    capability: tuple[int, int] = (0, 0)
+
+    @property
+    def name(self) -> str:
+        """For example `a CUDA GPU of compute capability 9.0`."""
+        return f"a CUDA GPU of compute capability {self.capability[0]}.{self.capability[1]}"
+
+    @property
+    def fix(self) -> str:
+        """Another machine, or another build."""
+        return f"run on a machine with {self.name} and a CUDA build of PyTorch"
+
+    def missing(self) -> str | None:
+        """What is there instead."""
+        if not torch.cuda.is_available():
+            build = "is a CPU build" if torch.version.cuda is None else "finds none"
+            return f"no CUDA GPU: PyTorch {torch.__version__} {build}"
+        found = torch.cuda.get_device_capability()
+        if found < self.capability:
+            return f"{torch.cuda.get_device_name()} has compute capability {found[0]}.{found[1]}"
+        return None
+
+
+@dataclass(frozen=True)
+class Package(Requirement):
+    """An installed Python package, by the name that it is imported by; `extra` is the extra that installs it."""
+
+    package: str
+    extra: str = ""
+
+    @property
+    def name(self) -> str:
+        """The package."""
+        return f"the package {self.package}"
+
+    @property
+    def fix(self) -> str:
+        """The command that installs it."""
+        return f'pip install "thunder-optimize[{self.extra}]"' if self.extra else f"pip install {self.package}"
+
+    def missing(self) -> str | None:
+        """That it is not installed."""
+        return None if importlib.util.find_spec(self.package) else f"{self.package} is not installed"
