@@ -95,9 +95,3 @@ def _with_parts(line: Line, bsym: BoundSymbol, scope: Scope, wanted: bool) -> Li
         return line
     inner = scope if wanted else Scope()
     return replace(line, parts=tuple(_line(sub, inner) for sub in bsym.subsymbols))
-
-
-def valid_name(text: str) -> str:
-    """The nearest thing to the text that is a Python name."""
-    name = "".join(char if char.isalnum() or char == "_" else "_" for char in text).strip("_") or "value"
-    return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name

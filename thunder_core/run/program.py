@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.ir.printer import print_trace
+from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.run.generate import executable
 
@@ -30,10 +30,12 @@ class Program:
     _functions: tuple[Any, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        functions = tuple(
-            executable(print_trace(self.last(name)), name) for name in ("prologue", "computation", "epilogue")
-        )
+        functions = tuple(executable(self.source(name), name) for name in ("prologue", "computation", "epilogue"))
         object.__setattr__(self, "_functions", functions)
+
+    def source(self, name: str) -> Source:
+        """The text that runs."""
+        return print_trace(self.last(name))
 
     def traces(self, name: str) -> list[Trace]:
         """Each stage of the trace of that name, the last one being what runs."""

@@ -1,0 +1,1 @@
+"""Thunder's own recipes, one a file; each defines one subclass of Recipe."""

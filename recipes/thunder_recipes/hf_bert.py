@@ -1,0 +1,12 @@
+"""BERT and its kin from Hugging Face."""
+
+from __future__ import annotations
+
+from thunder_recipes.hf_transformers import HFTransformers
+
+
+class HFBert(HFTransformers):
+    """BERT and its kin from Hugging Face: encoders for embeddings, classification and masked words."""
+
+    families = ("bert", "roberta", "distilbert", "electra", "camembert", "xlm-roberta")
+    sample = "bert"

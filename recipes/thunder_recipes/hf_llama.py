@@ -1,0 +1,12 @@
+"""Llama and the decoders built like it, from Hugging Face."""
+
+from __future__ import annotations
+
+from thunder_recipes.hf_transformers import HFTransformers
+
+
+class HFLlama(HFTransformers):
+    """Llama and the decoders built like it, from Hugging Face: Mistral, Qwen, Gemma, Phi."""
+
+    families = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
+    sample = "llama"

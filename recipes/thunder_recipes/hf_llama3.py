@@ -1,0 +1,12 @@
+"""Llama 3 from Hugging Face."""
+
+from __future__ import annotations
+
+from thunder_recipes.hf_llama import HFLlama
+
+
+class HFLlama3(HFLlama):
+    """Llama 3 from Hugging Face, 3.1 to 3.3 included: grouped queries, rescaled rotary frequencies."""
+
+    families = ("llama",)
+    sample = "llama3"

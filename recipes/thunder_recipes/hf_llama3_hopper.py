@@ -1,0 +1,13 @@
+"""Llama 3 from Hugging Face on Hopper GPUs."""
+
+from __future__ import annotations
+
+from thunder_core.recipe import Cuda
+from thunder_recipes.hf_llama3 import HFLlama3
+
+
+class HFLlama3Hopper(HFLlama3):
+    """Llama 3 from Hugging Face on Hopper GPUs (H100, H200): cuDNN's attention kernels ahead of all others."""
+
+    needs = (Cuda(capability=(9, 0)),)
+    executors = ("sdpa", "torch")

@@ -1,0 +1,23 @@
+"""Every model of the transformers library."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.errors import RecipeMismatch
+from thunder_core.recipe import Recipe
+
+
+class HFTransformers(Recipe):
+    """Every model of the transformers library, its outputs and caches included."""
+
+    executors = ("sdpa", "torch")
+
+    def validate(self, model: torch.nn.Module) -> None:
+        """Raise `RecipeMismatch` for a module that has no config of transformers."""
+        if getattr(getattr(model, "config", None), "model_type", None) is None:
+            raise RecipeMismatch(
+                f"recipe {self.name} is for models of the transformers library; this is a {type(model).__name__}",
+                fix="use the recipe `default`, which takes every torch.nn.Module",
+            )
+        super().validate(model)

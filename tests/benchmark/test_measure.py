@@ -1,0 +1,119 @@
+"""Candidates are called in turn, in the promised numbers, and the figures are those of the raw times."""
+
+from __future__ import annotations
+
+import gc
+import statistics as plain
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from thunder_core.benchmark import BenchmarkReport, measure, timing
+from thunder_core.benchmark.statistics import speedup
+from thunder_core.errors import BadOption
+
+CPU = torch.device("cpu")
+
+
+def measured(calls: list[str], **options: object) -> BenchmarkReport:
+    """Three candidates that note that they were called."""
+    candidates: dict[str, Callable[[], object]] = {name: lambda name=name: calls.append(name) for name in "abc"}
+    return measure(candidates, **{"runs": 6, "warmup": 2, "device": CPU, **options})
+
+
+def test_every_round_calls_each_candidate_once_in_a_changing_order() -> None:
+    calls: list[str] = []
+    report = measured(calls)
+    rounds = ["".join(calls[i : i + 3]) for i in range(0, len(calls), 3)]
+    assert len(rounds) == 8
+    assert all(Counter(one) == Counter("abc") for one in rounds)
+    assert len(set(rounds)) > 2
+    assert [len(candidate.seconds) for candidate in report.candidates] == [6, 6, 6]
+    again: list[str] = []
+    measured(again)
+    assert again == calls
+
+
+def test_the_figures_are_those_of_the_times() -> None:
+    report = measured([], configuration={"batch": "1"})
+    assert [candidate.name for candidate in report.candidates] == ["a", "b", "c"]
+    for candidate in report.candidates:
+        assert candidate.median == pytest.approx(plain.median(candidate.seconds))
+        assert candidate.minimum == min(candidate.seconds)
+        assert candidate.maximum == max(candidate.seconds)
+        assert candidate.minimum <= candidate.first_quartile <= candidate.median <= candidate.third_quartile
+        assert candidate.spread == candidate.third_quartile - candidate.first_quartile
+        assert candidate.speedup.value == pytest.approx(report.first.median / candidate.median)
+        assert candidate.peak_bytes is None
+    assert (report.first.speedup.low, report.first.speedup.high) == (1.0, 1.0)
+    assert (report.configuration, report.device, report.runs, report.warmup) == ({"batch": "1"}, "cpu", 6, 2)
+    assert " thread" in report.machine
+    assert BenchmarkReport.model_validate_json(report.model_dump_json()) == report
+
+
+def test_what_sleeps_half_as_long_is_about_twice_as_fast() -> None:
+    candidates = {"slow": lambda: time.sleep(0.01), "fast": lambda: time.sleep(0.005)}
+    fast = measure(candidates, runs=5, warmup=1, device=CPU).candidates[1]
+    assert 1.4 < fast.speedup.low <= fast.speedup.value <= fast.speedup.high < 2.6
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_held_during_calls_and_left_as_it_was(enabled: bool) -> None:
+    was = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        states: list[bool] = []
+        measure({"a": lambda: states.append(gc.isenabled())}, runs=2, warmup=0, device=CPU)
+        assert states == [False, False]
+        assert gc.isenabled() == enabled
+        with pytest.raises(ZeroDivisionError):
+            measure({"a": lambda: 1 / 0}, runs=2, warmup=0, device=CPU)
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if was else gc.disable)()
+
+
+def test_progress_counts_rounds() -> None:
+    seen: list[tuple[int, int]] = []
+    measured([], progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(number, 8) for number in range(1, 9)]
+
+
+def test_one_run_has_no_interval() -> None:
+    with pytest.raises(BadOption, match="--runs is 1"):
+        measured([], runs=1)
+
+
+def test_the_interval_is_of_pairs() -> None:
+    """A disturbance that hits both calls of a round leaves their ratio alone; unpaired drawing would not see that."""
+    load = [1.0, 5.0, 2.0, 9.0, 3.0, 7.0, 4.0, 8.0, 6.0]
+    found = speedup([2 * x for x in load], load)
+    assert (found.low, found.value, found.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_the_interval_holds_the_ratio_and_narrows_with_rounds() -> None:
+    generator = torch.Generator().manual_seed(0)
+    noise = (1 + 0.1 * torch.rand(2, 400, generator=generator)).tolist()
+    few, many = (speedup([1.5 * x for x in noise[0][:n]], noise[1][:n]) for n in (10, 400))
+    assert few.low < 1.5 < few.high
+    assert many.high - many.low < few.high - few.low
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_the_work_is_timed_and_its_memory_counted() -> None:
+    device = torch.device("cuda")
+    x = torch.randn(4096, 4096, device=device)
+    report = measure({"one": lambda: x @ x, "four": lambda: x @ x @ x @ x @ x}, runs=5, warmup=2, device=device)
+    one, four = report.candidates
+    assert 2.5 < four.median / one.median < 5.5
+    assert one.peak_bytes is not None
+    assert one.peak_bytes >= x.nbytes
+    assert report.machine == torch.cuda.get_device_name(device)
+
+
+def test_every_timer_is_for_a_device_of_torch() -> None:
+    assert all(torch.device(name).type == name for name in timing.TIMERS)

@@ -1,0 +1,81 @@
+"""`thunder doctor` and `thunder executors`: what is here, and what to do about what is not."""
+
+from __future__ import annotations
+
+import shutil
+
+from thunder_cli import health
+from thunder_cli.health import Check
+from thunder_core import plugins
+
+
+def by_name(checks):
+    return {check["name"]: check for check in checks}
+
+
+def test_doctor_finds_this_environment(thunder):
+    done = thunder("doctor", "--json")
+    assert done.status == 0
+    assert done.json["schema"] == "thunder.doctor/1"
+    assert done.json["healthy"]
+    checks = by_name(done.json["checks"])
+    assert checks["torch"]["found"] == done.json["environment"]["torch"]
+    assert checks["executor torch"]["state"] == "ok"
+    assert all(check["fix"] for check in done.json["checks"] if check["state"] != "ok")
+
+
+def test_doctor_prints_a_line_for_each_check(thunder):
+    done = thunder("doctor")
+    assert done.status == 0
+    assert all(name in done.out for name in ("python", "torch", "hub cache", "All is well"))
+    assert done.err == ""
+
+
+def test_what_is_missing_is_an_error_only_when_strict(thunder, monkeypatch):
+    monkeypatch.setattr(health, "EXAMINATIONS", [lambda: iter([Check("scipy", "missing", "no", "pip install scipy")])])
+    assert thunder("doctor").status == 0
+    done = thunder("doctor", "--strict")
+    assert done.status == 3
+    assert "TH0301" in done.err
+    assert "pip install scipy" in done.err
+
+
+def test_what_is_optional_is_no_error(thunder, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    done = thunder("doctor", "--strict", "--json")
+    assert done.status == 0
+    assert by_name(done.json["checks"])["c++ compiler"]["state"] == "optional"
+
+
+def test_other_distributions_of_our_names_are_noticed(monkeypatch):
+    monkeypatch.setattr(health, "_version", lambda name: "0.2.6" if name == "lightning-thunder" else None)
+    (check,) = health.names()
+    assert check.state == "optional"
+    assert "lightning-thunder 0.2.6" in check.found
+    assert "python -m thunder_cli.main" in check.fix
+
+
+def test_executors_are_listed_with_what_they_claim(thunder):
+    done = thunder("executors", "--json")
+    assert done.json["schema"] == "thunder.executors/1"
+    rows = by_name(done.json["executors"])
+    assert set(rows) == set(plugins.names("executors"))
+    assert rows["torch"]["available"]
+    assert rows["torch"]["claims"]
+    assert "every operation" in thunder("executors").out
+
+
+def test_an_executor_that_cannot_be_loaded_has_its_reason(thunder, monkeypatch):
+    listed = [plugins.Listed("swift", "Runs swiftly.", "nowhere.swift", "needs swiftlib, not installed here")]
+    monkeypatch.setattr(plugins, "listing", lambda group: listed)
+    done = thunder("executors")
+    assert done.status == 0
+    assert "needs swiftlib" in done.out
+    assert not thunder("executors", "swift", "--json").json["executors"][0]["available"]
+
+
+def test_an_unknown_executor_suggests_the_nearest(thunder):
+    done = thunder("executors", "troch")
+    assert (done.status, done.out) == (2, "")
+    assert "TH0202" in done.err
+    assert "'torch'" in done.err

@@ -1,0 +1,158 @@
+"""The entry point: messages, exit statuses, speed, and what is on which stream."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from thunder_cli import main as entry
+from thunder_cli.app import version
+from thunder_core import errors, plugins
+
+HEAVY = ("torch", "transformers", "pydantic", "numpy", "matplotlib", "huggingface_hub")
+PROBE = """
+import sys
+from thunder_cli.main import main
+status = main(sys.argv[1:])
+print(*sorted(set(sys.modules) & {heavy!r}), file=sys.stderr)
+raise SystemExit(status)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["optimize", "--help"], ["--version"], ["explain"], ["recipes"]])
+def test_what_needs_no_model_imports_no_torch(arguments):
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(heavy=set(HEAVY)), *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert done.stderr.strip() == ""
+
+
+def test_help_takes_under_half_a_second():
+    def once():
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "thunder_cli.main", "--help"], capture_output=True, check=True)
+        return time.perf_counter() - begin
+
+    assert min(once() for _ in range(5)) < 0.5
+
+
+def test_help_names_every_command(thunder):
+    done = thunder("--help")
+    assert done.status == 0
+    assert all(name in done.out for name in plugins.names("commands"))
+    assert {"optimize", "bench", "recipes", "executors", "doctor", "explain"} <= set(plugins.names("commands"))
+
+
+def test_version(thunder):
+    assert thunder("--version").out == f"thunder {version()}\n"
+
+
+def test_an_unknown_command_suggests_the_nearest(thunder):
+    done = thunder("optimise")
+    assert (done.status, done.out) == (2, "")
+    assert "Did you mean 'optimize'" in done.err
+    assert "TH0201" in done.err
+
+
+def test_an_unknown_option_suggests_the_nearest(thunder):
+    done = thunder("optimize", "--recip", "default")
+    assert done.status == 2
+    assert "--recipe" in done.err
+    assert "thunder optimize --help" in done.err
+
+
+def test_a_wrong_type_is_a_usage_error(thunder):
+    done = thunder("optimize", "--batch", "many")
+    assert done.status == 2
+    assert "--batch" in done.err
+
+
+def test_errors_are_json_on_stdout_when_asked(thunder):
+    done = thunder("explain", "TH999", "--json")
+    assert done.status == 2
+    assert done.err == ""
+    assert done.json["schema"] == "thunder.error/1"
+    assert done.json["error"]["code"] == "TH0202"
+    usage = thunder("explain", "--json", "--jsno")
+    assert usage.json["error"]["status"] == usage.status == 2
+
+
+class Failing:
+    """An application whose command raises."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, **_):
+        raise self.error
+
+
+def fail_with(monkeypatch, error):
+    monkeypatch.setattr(entry, "build_app", lambda: Failing(error))
+
+
+@pytest.mark.parametrize("kind", list(errors.all_errors()), ids=lambda kind: kind.code)
+def test_every_error_gives_its_status_code_and_fix(thunder, monkeypatch, kind):
+    fail_with(monkeypatch, kind("what is wrong", fix="what to do", where=errors.SourceLine("model.py", 7, "forward")))
+    done = thunder("anything")
+    assert done.status == kind.status
+    assert all(part in done.err for part in (kind.code, "what is wrong", "what to do", "model.py:7, in forward"))
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+def test_what_nobody_foresaw_is_a_bug_of_ours(thunder, monkeypatch):
+    fail_with(monkeypatch, ZeroDivisionError("division by zero"))
+    done = thunder("anything")
+    assert done.status == 70
+    assert "ZeroDivisionError: division by zero" in done.err
+    assert "report it" in done.err
+    assert "Traceback" not in done.err
+    assert "Traceback" in thunder("anything", "--debug").err
+
+
+def test_ctrl_c_exits_with_130(thunder, monkeypatch):
+    fail_with(monkeypatch, KeyboardInterrupt())
+    done = thunder("anything")
+    assert done.status == 130
+    assert "nothing was written" in done.err
+
+
+def test_ctrl_c_inside_a_command_exits_with_130(thunder, monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("thunder_cli.commands.explain.all_errors", interrupted)
+    assert thunder("explain").status == 130
+
+
+def test_no_color_is_respected(monkeypatch):
+    command = [sys.executable, "-m", "thunder_cli.main", "explain", "TH0202"]
+    environment = {"PATH": "/usr/bin", "PYTHONPATH": ":".join(sys.path), "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    coloured = subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout
+    plain = subprocess.run(command, capture_output=True, text=True, env=environment | {"NO_COLOR": "1"}, check=True)
+    assert "\x1b[1;31m" in coloured
+    assert "31m" not in plain.stdout
+
+
+def test_a_reader_that_leaves_is_no_error():
+    done = subprocess.run(
+        f"{sys.executable} -m thunder_cli.main explain | head -n 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("code")
+    assert done.stderr == ""
+
+
+def test_completion_is_offered_for_the_shells(thunder):
+    done = thunder("--help")
+    assert "--install-completion" in done.out
+    assert "--show-completion" in done.out

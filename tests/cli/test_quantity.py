@@ -1,0 +1,34 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from thunder_cli.views.quantity import magnitude, percent, seconds, speedup
+from thunder_core.benchmark import Interval
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0 us"), (4.31e-6, "4.31 us"), (0.0123, "12.3 ms"), (0.999, "999 ms"), (1.0, "1 s"), (61.0, "1.02 min")],
+)
+def test_seconds(value, text):
+    assert seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0"), (1.234e-7, "1.2e-07"), (0.5, "0.5"), (math.inf, "inf"), (math.nan, "nan")]
+)
+def test_magnitude(value, text):
+    assert magnitude(value) == text
+
+
+@pytest.mark.parametrize(("share", "text"), [(1.0, "100%"), (0.999999, "99.99%"), (0.5, "50%"), (0.1234, "12.34%")])
+def test_percent_is_never_all_for_less_than_all(share, text):
+    assert percent(share) == text
+
+
+def test_speedup():
+    assert speedup(Interval(value=1.234, low=1.1, high=1.4)) == "1.23x  [1.10, 1.40]"

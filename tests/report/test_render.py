@@ -1,0 +1,134 @@
+"""Pages say what the report says, escape what it holds, and need nothing from outside."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.report.samples import output, validation
+from thunder_core.report import Report, render_html, render_markdown, write_report
+from thunder_core.report.figures import TIMES
+from thunder_core.report.render import headlines_of
+
+NASTY = "<script>alert('x')</script> | a\nb"
+BALANCED = ["html", "head", "body", "main", "header", "section", "div", "figure", "svg", "g", "table", "p", "span"]
+
+
+class Tags(HTMLParser):
+    """Counts the tags of a page that open and those that close."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: dict[str, int] = {}
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        """Count one up."""
+        self.open[tag] = self.open.get(tag, 0) + 1
+
+    def handle_endtag(self, tag: str) -> None:
+        """Count one down."""
+        self.open[tag] = self.open.get(tag, 0) - 1
+
+
+def test_the_big_figures(full: Report) -> None:
+    verdict, speed, error = headlines_of(full)
+    assert (verdict.figure, verdict.mood) == ("Validated, degraded", "warning")
+    assert verdict.detail == "1 part of the recipe missing here; 2 outputs on 3 inputs, against float64"
+    assert (speed.figure, speed.mood) == (f"2.00{TIMES}", "good")
+    assert "95% interval" in speed.detail
+    assert "20.5 ms eager" in speed.detail
+    assert (error.figure, error.mood) == (f"1.00{TIMES}", "plain")
+    assert error.detail == "past_key_values.layers.0.keys: 1.0e-06, eager 1.0e-06, allowed 3.0e-06"
+
+
+def test_the_verdict_is_never_better_than_the_run(full: Report, bare: Report) -> None:
+    failed = validation(output("logits", 1e-3, passed=False))
+    cases = {
+        "Not validated": bare,
+        "Out of tolerance": full.model_copy(update={"validation": failed}),
+        "Validated, degraded": full,
+        "Validated": full.model_copy(update={"degraded": ()}),
+    }
+    for figure, report in cases.items():
+        assert headlines_of(report)[0].figure == figure
+        assert figure in render_html(report)
+        assert f"**{figure}**" in render_markdown(report)
+
+
+@pytest.mark.parametrize("which", ["full", "bare"])
+def test_the_page_is_whole_and_self_contained(which: str, request: pytest.FixtureRequest) -> None:
+    page = render_html(request.getfixturevalue(which))
+    tags = Tags(page).open
+    assert {tag: tags.get(tag, 0) for tag in BALANCED} == dict.fromkeys(BALANCED, 0)
+    assert page.startswith("<!doctype html>")
+    assert not re.search(r"https?:|<script|<link|<img|src=|url\(|@import", page)
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_every_part_is_on_both_pages(full: Report) -> None:
+    page, text = render_html(full), render_markdown(full)
+    parts = ("tiny", "hf-llama3", "FuseNorms", "no Hopper GPU", "use one", "a constant", "acquire", "claim", "logits")
+    parts += ("past_key_values.layers.0.keys", "triton", "torch.op14", "a machine", "a processor", "a GPU", "a note")
+    for part in parts:
+        assert part in page
+        assert part in text
+    assert page.count("<svg") == 6
+
+
+def test_what_is_missing_leaves_no_empty_part(bare: Report) -> None:
+    page, text = render_html(bare), render_markdown(bare)
+    assert "<svg" not in page
+    assert re.findall(r"<h2>(.*?)</h2>", page) == ["Recipe", "Environment"]
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == ["Model and recipe", "Environment"]
+
+
+def test_nothing_of_the_report_is_markup(full: Report) -> None:
+    nasty = full.model_copy(
+        update={
+            "model": full.model.model_copy(update={"name": NASTY}),
+            "sharp_edges": (NASTY,),
+            "stages": (full.stages[0].model_copy(update={"name": NASTY}),),
+            "validation": validation(output(NASTY, 1e-7)),
+        }
+    )
+    page, text = render_html(nasty), render_markdown(nasty)
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") >= 4
+    assert "<script" not in text.replace("`<script", "")
+
+
+def test_markdown_tables_keep_their_shape(full: Report) -> None:
+    full = full.model_copy(update={"validation": validation(output("a|b", 1e-7)), "sharp_edges": (NASTY,)})
+    text = render_markdown(full)
+    tables = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+    assert len(tables) >= 8
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1, table
+
+
+def test_memory_is_shown_where_the_device_counts_it(full: Report) -> None:
+    assert full.benchmark is not None
+    assert "peak memory" not in render_html(full) + render_markdown(full)
+    counted = [one.model_copy(update={"peak_bytes": 3 << 20}) for one in full.benchmark.candidates]
+    full = full.model_copy(update={"benchmark": full.benchmark.model_copy(update={"candidates": tuple(counted)})})
+    for page in (render_html(full), render_markdown(full)):
+        assert "peak memory" in page
+        assert page.count("3.00 MiB") >= 2
+
+
+def test_many_outputs_are_folded(full: Report) -> None:
+    many = validation(*(output(f"layers.{n}", 1e-7) for n in range(40)))
+    page = render_html(full.model_copy(update={"validation": many}))
+    assert "All 40 outputs" in page
+    assert "and 28 more outputs" in page
+
+
+def test_three_files_are_written(full: Report, tmp_path: Path) -> None:
+    write_report(full, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"report.json", "report.md", "report.html"}
+    assert Report.model_validate_json((tmp_path / "report.json").read_text(encoding="utf-8")) == full
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_html(full)

@@ -1,0 +1,248 @@
+"""A validation passes for what is eager, fails for what is not, and leaves no mark on the model."""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from thunder_core.errors import NotComparable, OutOfTolerance
+from thunder_core.recipe import Tolerance
+from thunder_core.validation import ValidationReport, comparison, precision, validate
+
+Inputs = list[dict[str, torch.Tensor]]
+
+
+class Small(torch.nn.Module):
+    """A linear layer with a running sum, dropout and an integer output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> dict[str, object]:
+        """Values, ranks, noise and how often it was called."""
+        self.seen += x.sum()
+        self.calls += 1
+        y = self.linear(x)
+        return {"y": y, "rank": y.argsort(-1), "noise": torch.rand(2), "seen": self.seen.clone()}
+
+
+@pytest.fixture
+def model() -> Small:
+    """The small model with seeded weights."""
+    torch.manual_seed(0)
+    return Small()
+
+
+def inputs_for(count: int = 3) -> Inputs:
+    """Seeded inputs of several lengths."""
+    generator = torch.Generator().manual_seed(1)
+    return [{"x": torch.randn(2 + n, 8, generator=generator)} for n in range(count)]
+
+
+def changed(model: Small, change: Callable[[dict[str, object]], object]) -> Callable[..., object]:
+    """The model itself, its output changed on the way out."""
+    return lambda **inputs: change(model(**inputs))
+
+
+def check(optimized: Callable[..., object], model: torch.nn.Module, **options: object) -> ValidationReport:
+    """Validate on the usual inputs with a tolerance in which rounding fits."""
+    return validate(optimized, model, inputs_for(), Tolerance(), language_model=False, **options)
+
+
+def test_eager_itself_passes_and_the_model_is_left_as_it_was(model: Small) -> None:
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    report = check(model, model)
+    assert report.passed
+    assert (report.inputs, report.reference_dtype, report.notes) == (3, "float64", ())
+    assert [output.name for output in report.outputs] == ["y", "rank", "noise", "seen"]
+    y = report.outputs[0]
+    assert y.optimized == y.eager
+    assert 0 < y.eager.maximum < 1e-6
+    assert y.shapes == ((2, 8), (3, 8), (4, 8))
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+    assert model.linear.weight.dtype == torch.float32
+
+
+def test_the_random_state_is_left_as_it_was(model: Small) -> None:
+    torch.manual_seed(5)
+    random.seed(5)
+    expected = (torch.rand(1).item(), random.random())
+    torch.manual_seed(5)
+    random.seed(5)
+    check(model, model)
+    assert (torch.rand(1).item(), random.random()) == expected
+    assert torch.is_grad_enabled()
+
+
+def test_progress_counts_every_run(model: Small) -> None:
+    seen: list[tuple[int, int]] = []
+    check(model, model, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(number, 9) for number in range(1, 10)]
+
+
+def test_what_is_wrong_fails_with_its_numbers(model: Small) -> None:
+    wrong = changed(model, lambda out: {**out, "y": out["y"] * 1.01})
+    with pytest.raises(OutOfTolerance) as caught:
+        check(wrong, model)
+    report = caught.value.report
+    assert isinstance(report, ValidationReport)
+    assert not report.passed
+    assert report.worst.name == "y"
+    assert [output.passed for output in report.outputs] == [False, True, True, True]
+    assert "`y` is further from the float64 reference than the recipe allows: its largest error is" in str(caught.value)
+    assert (
+        f"times_eager={math.ceil(report.worst.smallest_tolerance * 100) / 100:g} would have passed" in caught.value.fix
+    )
+    assert caught.value.status == 4
+
+
+def test_the_smallest_tolerance_is_the_smallest_that_passes(model: Small) -> None:
+    wrong = changed(model, lambda out: {**out, "y": out["y"] + 1e-5})
+    with pytest.raises(OutOfTolerance) as caught:
+        check(wrong, model)
+    smallest = caught.value.report.worst.smallest_tolerance
+    wrong = changed(model, lambda out: {**out, "y": out["y"] + 1e-5})
+    enough = Tolerance(times_eager=smallest * 1.0001)
+    assert validate(wrong, model, inputs_for(), enough, language_model=False).passed
+    wrong = changed(model, lambda out: {**out, "y": out["y"] + 1e-5})
+    with pytest.raises(OutOfTolerance):
+        validate(wrong, model, inputs_for(), Tolerance(times_eager=smallest * 0.999), language_model=False)
+
+
+def test_integers_must_be_equal(model: Small) -> None:
+    wrong = changed(model, lambda out: {**out, "rank": out["rank"].flip(-1)})
+    with pytest.raises(OutOfTolerance, match=r"`rank` is .* its integers, NaN or infinities are not those of eager"):
+        check(wrong, model)
+
+
+def test_not_a_number_must_be_where_eager_has_it(model: Small) -> None:
+    wrong = changed(model, lambda out: {**out, "y": out["y"].masked_fill(out["y"] > 1, math.nan)})
+    with pytest.raises(OutOfTolerance) as caught:
+        check(wrong, model)
+    assert math.isinf(caught.value.report.worst.smallest_tolerance)
+    assert ValidationReport.model_validate_json(caught.value.report.model_dump_json()) == caught.value.report
+
+
+def test_another_structure_is_not_comparable(model: Small) -> None:
+    with pytest.raises(NotComparable, match="`output` is tuple"):
+        check(changed(model, lambda out: tuple(out.values())), model)
+    with pytest.raises(NotComparable, match="holds no tensor"):
+        validate(lambda x: None, Nothing(), inputs_for(), Tolerance(), language_model=False)
+
+
+class Nothing(torch.nn.Module):
+    """A model that returns nothing."""
+
+    def forward(self, x: torch.Tensor) -> None:
+        """Take an input and give nothing."""
+
+
+class FloatOnly(torch.nn.Module):
+    """A model that runs in one precision alone."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.eye(8, dtype=dtype))
+        self.dtype = dtype
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Multiply in the precision that it was written for."""
+        return x.to(self.dtype) @ self.weight
+
+
+@pytest.mark.parametrize(("dtype", "reference"), [(torch.float32, "float32"), (torch.bfloat16, "eager")])
+def test_a_model_that_runs_in_no_higher_precision_says_so(dtype: torch.dtype, reference: str) -> None:
+    model = FloatOnly(dtype)
+    report = check(model, model)
+    assert report.reference_dtype == reference
+    assert len(report.notes) == (1 if reference == "float32" else 2)
+    assert report.notes[0].startswith("the model does not run in float64 (")
+
+
+def test_the_reference_is_float32_where_float64_does_not_fit(model: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert precision.widest_affordable(model) == torch.float64
+    monkeypatch.setattr(precision, "free_memory", lambda device: 500)
+    assert check(model, model).reference_dtype == "float32"
+
+
+def test_results_that_modules_keep_do_not_stop_the_copy(model: Small) -> None:
+    model.linear.kept = model.linear(torch.ones(8))
+    assert check(model, model).passed
+    assert model.linear.kept.grad_fn is not None
+
+
+def test_a_model_that_cannot_be_copied_is_refused(model: Small) -> None:
+    model.lock = threading.Lock()
+    with pytest.raises(NotComparable, match="cannot be copied"):
+        check(model, model)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_model_on_a_gpu_is_validated_there(llama: LlamaForCausalLM) -> None:
+    there = copy.deepcopy(llama).cuda()
+    tokens = [{name: value.cuda() for name, value in given.items()} for given in TOKENS]
+    state = torch.cuda.get_rng_state()
+    report = validate(copy.deepcopy(there), there, tokens, Tolerance(), language_model=True)
+    assert report.passed
+    assert report.outputs[0].eager.maximum > 0
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+@pytest.fixture(scope="module")
+def llama() -> LlamaForCausalLM:
+    """A Llama of one layer in bfloat16."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        intermediate_size=32,
+        vocab_size=64,
+    )
+    return LlamaForCausalLM(config).to(torch.bfloat16).eval()
+
+
+TOKENS: Inputs = [{"input_ids": torch.arange(24).reshape(2, 12) + shift} for shift in (0, 20)]
+
+
+def test_a_language_model_in_bfloat16_passes_with_its_logits_measured(llama: LlamaForCausalLM) -> None:
+    other = copy.deepcopy(llama)
+    other.set_attn_implementation("eager")
+    report = validate(other, llama, TOKENS, Tolerance(floor=1e-2), language_model=True)
+    logits, *caches = report.outputs
+    assert logits.language is not None
+    assert logits.language.kl < 1e-3
+    assert logits.language.top1 == 1.0
+    assert all(cache.language is None for cache in caches)
+    assert report.outputs[1].name == "past_key_values.layers.0.keys"
+
+
+def test_a_language_model_that_says_something_else_fails(llama: LlamaForCausalLM) -> None:
+    other = copy.deepcopy(llama)
+    with torch.no_grad():
+        other.lm_head.weight.copy_(other.lm_head.weight.flip(0))
+    loose = Tolerance(times_eager=1e9)
+    with pytest.raises(OutOfTolerance) as caught:
+        validate(other, llama, TOKENS, loose, language_model=True)
+    assert "KL divergence" in str(caught.value)
+    assert "most probable token" in str(caught.value)
+    assert "would have passed" not in caught.value.fix
+
+
+def test_a_language_model_without_logits_is_noted(model: Small) -> None:
+    report = validate(model, model, inputs_for(), Tolerance(), language_model=True)
+    assert report.notes == (
+        f"no output is called `{comparison.LOGITS}`, so KL divergence and top-1 agreement were not measured",
+    )

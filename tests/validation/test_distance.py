@@ -1,0 +1,130 @@
+"""Distances are those that torch computes on whole tensors, whatever the blocks."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from thunder_core.validation import distance, language
+from thunder_core.validation.distance import EXACT, measure_distance
+from thunder_core.validation.language import has_logits, measure_language
+
+
+@pytest.fixture(params=[1 << 22, 64])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Once in a single block, once in many."""
+    monkeypatch.setattr(distance, "BLOCK", request.param)
+    return int(request.param)
+
+
+def noisy(reference: torch.Tensor, size: float, seed: int) -> torch.Tensor:
+    """The reference in float32 with noise of a given size."""
+    noise = torch.randn(reference.shape, generator=torch.Generator().manual_seed(seed), dtype=reference.dtype)
+    return (reference + size * noise).float()
+
+
+def normal(*shape: int) -> torch.Tensor:
+    """A seeded reference."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+
+
+def test_errors_are_measured_against_the_reference(block: int) -> None:
+    reference = normal(6, 5, 16)
+    optimized, eager = noisy(reference, 1e-2, 1), noisy(reference, 1e-3, 2)
+    found = measure_distance(optimized, eager, reference)
+    for errors, values in ((found.optimized, optimized), (found.eager, eager)):
+        expected = (values.double() - reference).abs().flatten()
+        assert errors.maximum == pytest.approx(expected.max().item())
+        assert errors.mean == pytest.approx(expected.mean().item())
+        if block > expected.numel():
+            assert errors.median == pytest.approx(expected.median().item(), rel=1e-2)
+            assert errors.p99 == pytest.approx(expected.quantile(0.99).item())
+        assert errors.median < errors.p99 <= errors.maximum
+    cosine = torch.nn.functional.cosine_similarity(optimized.double().flatten(), reference.flatten(), dim=0)
+    assert found.cosine == pytest.approx(cosine.item(), abs=1e-12)
+    assert found.scale == reference.abs().max().item()
+    assert found.same_specials
+
+
+def test_integers_are_held_against_eager() -> None:
+    eager = torch.tensor([1, 2, 3])
+    assert measure_distance(eager.clone(), eager, eager.double()).optimized == EXACT
+    found = measure_distance(torch.tensor([1, 2, 5]), eager, eager.double())
+    assert (found.same_specials, found.optimized.maximum, found.eager) == (False, 2.0, EXACT)
+    assert not measure_distance(torch.tensor([True]), torch.tensor([False]), torch.tensor([False])).same_specials
+
+
+def test_huge_integers_that_are_equal_as_doubles_differ() -> None:
+    eager = torch.tensor([2**60])
+    assert not measure_distance(eager + 1, eager, eager).same_specials
+
+
+@pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf, torch.finfo(torch.float32).min])
+def test_what_is_not_a_number_must_be_in_the_same_places(special: float) -> None:
+    reference = normal(4, 4)
+    eager = reference.float()
+    eager[1, 2] = special
+    same = measure_distance(eager.clone(), eager, reference)
+    assert same.same_specials
+    assert math.isfinite(same.optimized.maximum)
+    assert same.optimized.maximum < 1e-6
+    assert not measure_distance(reference.float(), eager, reference).same_specials
+    assert not measure_distance(torch.full_like(eager, special), eager, reference).same_specials
+
+
+def test_infinities_of_either_sign_are_told_apart() -> None:
+    eager = torch.tensor([math.inf])
+    assert not measure_distance(-eager, eager, eager.double()).same_specials
+
+
+def test_empty_scalar_and_complex_tensors() -> None:
+    empty = torch.zeros(0, 4)
+    assert measure_distance(empty, empty, empty.double()).optimized == EXACT
+    scalar = torch.tensor(2.0)
+    assert measure_distance(scalar + 1, scalar, scalar.double()).optimized.maximum == 1.0
+    turned = torch.tensor([1 + 1j])
+    assert measure_distance(turned * 1j, turned, turned.to(torch.complex128)).optimized.maximum == 2.0
+
+
+def test_divergence_is_that_of_torch(block: int) -> None:
+    reference = normal(3, 4, 32)
+    optimized, eager = noisy(reference, 0.3, 1), noisy(reference, 1e-4, 2)
+    found = measure_language(optimized, eager, reference)
+    expected = torch.nn.functional.kl_div(
+        optimized.double().log_softmax(-1).flatten(0, 1),
+        reference.log_softmax(-1).flatten(0, 1),
+        log_target=True,
+        reduction="batchmean",
+    )
+    assert found.kl == pytest.approx(expected.item())
+    assert found.eager_kl < 1e-6
+    assert block
+
+
+def test_positions_that_rounding_decides_do_not_count_against_top1() -> None:
+    reference = torch.tensor([[0.0, 1.0], [0.0, 1e-4], [1.0, 0.0], [3.0, 0.0]], dtype=torch.float64)
+    eager = reference.float() + torch.tensor([[0.0, 0.0], [1e-3, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    flipped_where_undecided = reference.float()
+    flipped_where_undecided[1] = torch.tensor([1.0, 0.0])
+    found = measure_language(flipped_where_undecided, eager, reference)
+    assert (found.top1, found.undecided) == (1.0, 0.25)
+    flipped_where_clear = reference.float()
+    flipped_where_clear[3] = torch.tensor([0.0, 3.0])
+    assert measure_language(flipped_where_clear, eager, reference).top1 == 0.75
+
+
+def test_impossible_tokens_and_missing_positions_add_nothing() -> None:
+    reference = torch.tensor([[0.0, 1.0, -math.inf], [math.nan, 0.0, 0.0]], dtype=torch.float64)
+    found = measure_language(reference.float(), reference.float(), reference)
+    assert (found.kl, found.top1) == (0.0, 1.0)
+    nothing = measure_language(*[torch.zeros(0, 3)] * 3)
+    assert nothing.top1 == 1.0
+
+
+def test_logits_are_known_by_name_and_shape() -> None:
+    assert has_logits(language.LOGITS, torch.zeros(1, 2, 3))
+    assert not has_logits("last_hidden_state", torch.zeros(1, 2, 3))
+    assert not has_logits(language.LOGITS, torch.zeros(3))
+    assert not has_logits(language.LOGITS, torch.zeros(3, 3, dtype=torch.int64))

@@ -1,0 +1,104 @@
+"""Outputs of every make become named tensors and a structure that can be compared."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+
+import pytest
+import torch
+from transformers.cache_utils import DynamicCache
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from thunder_core.errors import NotComparable
+from thunder_core.validation.leaves import Leaves, leaves_of, require_same_structure
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+@dataclass
+class Boxed:
+    """A dataclass that holds a tensor."""
+
+    inside: torch.Tensor
+    label: str = "a"
+
+
+class Slotted:
+    """An object whose state lies in slots."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+class Looped:
+    """An object that reaches itself."""
+
+    def __init__(self) -> None:
+        self.me = self
+        self.state = torch.zeros(1)
+
+
+ONE = torch.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("output", "names"),
+    [
+        (ONE, ["output"]),
+        ((ONE, [ONE, {"x": ONE}]), ["0", "1.0", "1.1.x"]),
+        (OrderedDict(a=ONE, b=None), ["a"]),
+        (Pair(ONE, (ONE,)), ["left", "right.0"]),
+        (Boxed(ONE), ["inside"]),
+        ({"held": Slotted(ONE)}, ["held.value"]),
+        (Looped(), ["state"]),
+        (torch.return_types.topk((ONE, ONE)), ["0", "1"]),
+        ({"loss": 0.5}, ["loss"]),
+        ("nothing", []),
+    ],
+)
+def test_names_are_paths(output: object, names: list[str]) -> None:
+    assert list(leaves_of(output).tensors) == names
+
+
+def test_a_model_output_with_a_cache_is_named_as_one_would_write_it() -> None:
+    cache = DynamicCache()
+    for layer in range(2):
+        cache.update(torch.zeros(1, 1, 3, 4), torch.ones(1, 1, 3, 4), layer)
+    leaves = leaves_of(CausalLMOutputWithPast(logits=torch.zeros(1, 3, 8), past_key_values=cache))
+    assert list(leaves.tensors) == [
+        "logits",
+        *(f"past_key_values.layers.{layer}.{part}" for layer in range(2) for part in ("keys", "values")),
+    ]
+    assert leaves.structure[""] == "CausalLMOutputWithPast"
+    assert leaves.structure["past_key_values"] == "DynamicCache"
+
+
+def test_objects_without_tensors_are_known_by_their_type_alone() -> None:
+    leaves = leaves_of({"config": Slotted({"deep": 3}), "x": ONE})
+    assert leaves.structure == {"": "dict", "config": "Slotted"}
+
+
+@pytest.mark.parametrize(
+    ("optimized", "eager", "message"),
+    [
+        ((ONE,), [ONE], "`output` is tuple in the optimized model's output and list in eager's"),
+        ({"a": ONE}, {"a": ONE, "b": ONE}, "`b` is missing in the optimized"),
+        ({"a": ONE, "b": ONE}, {"a": ONE}, "`b` is a float32 tensor of shape [2] in the optimized"),
+        ({"a": ONE.half()}, {"a": ONE}, "`a` is a float16 tensor of shape [2] in the optimized"),
+        ({"a": ONE[:1]}, {"a": ONE}, "`a` is a float32 tensor of shape [1] in the optimized"),
+        ({"a": (ONE, None)}, {"a": (ONE, 3)}, "`a.1` is None in the optimized model's output and 3 in eager's"),
+    ],
+)
+def test_what_does_not_match_is_named(optimized: object, eager: object, message: str) -> None:
+    with pytest.raises(NotComparable) as caught:
+        require_same_structure(leaves_of(optimized), leaves_of(eager))
+    assert message in str(caught.value)
+    assert caught.value.status == 4
+
+
+def test_equal_structures_pass() -> None:
+    require_same_structure(leaves_of({"a": (ONE, 1)}), leaves_of({"a": (2 * ONE, 1)}))
+    require_same_structure(Leaves(), Leaves())

@@ -1,0 +1,102 @@
+"""The judgement is on every quantity, on the worst input, and says what would have passed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from thunder_core.errors import OutOfTolerance
+from thunder_core.recipe import Tolerance
+from thunder_core.validation.distance import Distance
+from thunder_core.validation.report import Errors, LanguageReport, ValidationReport
+from thunder_core.validation.verdict import Measurement, judge, require_passed, smallest_times_eager
+
+
+def errors(maximum: float, mean: float) -> Errors:
+    """Errors whose quantiles follow from maximum and mean."""
+    return Errors(maximum=maximum, mean=mean, median=mean, p99=maximum)
+
+
+EAGER = errors(1e-3, 1e-4)
+LANGUAGE = LanguageReport(kl=2e-4, eager_kl=1e-4, top1=1.0, undecided=0.1)
+
+
+def measurement(optimized: Errors, *, same: bool = True, language: LanguageReport | None = None) -> Measurement:
+    """An output whose reference is at most 1 in magnitude."""
+    return Measurement("float32", (2, 3), Distance(optimized, EAGER, 1.0, 0.9, same), language)
+
+
+def report_of(*measurements: Measurement, tolerance: Tolerance) -> ValidationReport:
+    """A report of one output."""
+    output = judge("y", measurements, tolerance)
+    return ValidationReport(
+        passed=output.passed,
+        inputs=len(measurements),
+        reference_dtype="float64",
+        tolerance=tolerance,
+        outputs=(output,),
+        notes=(),
+    )
+
+
+def test_a_drift_below_the_largest_error_fails() -> None:
+    """By the largest error alone every value might be as wrong as eager's worst one."""
+    output = judge("y", [measurement(errors(1e-3, 9e-4))], Tolerance(floor=0.0))
+    assert not output.passed
+    assert output.smallest_tolerance == pytest.approx(9.0)
+    assert output.failures == ("its mean error is 0.0009 where eager's own is 0.0001 and 0.0002 is allowed",)
+
+
+@pytest.mark.parametrize(
+    ("floor", "smallest"),
+    [(0.0, 3.0), (1e-3, 2.0), (3e-3, 0.0), (1.0, 0.0)],
+)
+def test_the_floor_is_relative_to_the_largest_magnitude(floor: float, smallest: float) -> None:
+    distance = measurement(errors(3e-3, 1e-4)).distance
+    assert smallest_times_eager(distance, floor) == pytest.approx(smallest)
+
+
+def test_what_eager_has_exactly_can_be_reached_by_no_multiple() -> None:
+    distance = Distance(errors(1e-9, 0.0), errors(0.0, 0.0), 0.0, 1.0, True)
+    assert math.isinf(smallest_times_eager(distance, 1e-6))
+
+
+def test_the_worst_input_decides_and_speaks() -> None:
+    output = judge("y", [measurement(errors(x, 1e-4)) for x in (3e-3, 8e-3, 1e-4)], Tolerance(floor=0.0))
+    assert output.optimized.maximum == 8e-3
+    assert output.smallest_tolerance == pytest.approx(8.0)
+    assert output.failures == ("its largest error is 0.008 where eager's own is 0.001 and 0.002 is allowed",)
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        ({"kl": 2e-3}, "KL divergence is 0.002 nats where eager's own is 0.0001 and 0.001 more is allowed"),
+        ({"top1": 0.97}, "most probable token agrees at 97.00% of positions where 99.00% is required"),
+    ],
+)
+def test_language_models_are_judged_by_what_they_say(language: dict[str, float], words: str) -> None:
+    fine = measurement(EAGER, language=LANGUAGE)
+    assert judge("logits", [fine], Tolerance()).passed
+    output = judge("logits", [fine, measurement(EAGER, language=LANGUAGE.model_copy(update=language))], Tolerance())
+    assert not output.passed
+    assert words in output.failures[0]
+    assert output.smallest_tolerance <= 1.0
+
+
+def test_the_error_holds_the_report_and_the_advice() -> None:
+    report = report_of(measurement(errors(3.456e-3, 1e-4)), tolerance=Tolerance(floor=0.0))
+    with pytest.raises(OutOfTolerance) as caught:
+        require_passed(report)
+    assert caught.value.report is report
+    assert caught.value.fix.endswith("a tolerance of times_eager=3.46 would have passed")
+    require_passed(report_of(measurement(EAGER), tolerance=Tolerance()))
+
+
+def test_no_multiple_is_advised_where_none_helps() -> None:
+    report = report_of(measurement(EAGER, same=False), tolerance=Tolerance())
+    with pytest.raises(OutOfTolerance) as caught:
+        require_passed(report)
+    assert "times_eager" not in caught.value.fix
+    assert report.outputs[0].failures == ("its integers, NaN or infinities are not those of eager",)

@@ -1,0 +1,60 @@
+"""The application: every command of the folder `commands`, under one name."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Annotated
+
+import typer
+
+from thunder_core import plugins
+
+DISTRIBUTION = "thunder-optimize"
+FIRST = "optimize"  # the main job leads the list, the others follow by name
+
+
+def version() -> str:
+    """The version of the installed distribution, or `0+source` for a checkout that was not installed."""
+    try:
+        return importlib.metadata.version(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return "0+source"
+
+
+def build_app() -> typer.Typer:
+    """The application with all its commands."""
+    app = typer.Typer(
+        name="thunder",
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(thunder)
+    for name in sorted(plugins.names("commands"), key=lambda name: (name != FIRST, name)):
+        _add(app, name)
+    return app
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    """Add the command of one file: a function of the file's name, or a `typer.Typer` with commands of its own."""
+    command = getattr(plugins.load("commands", name), name.replace("-", "_"))
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        app.command(name)(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"thunder {version()}")
+        raise typer.Exit
+
+
+def thunder(
+    version: Annotated[
+        bool,
+        typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Optimize PyTorch models: recipes in; validated, measured, reloadable artifacts out."""

@@ -1,0 +1,82 @@
+"""`thunder executors`: who can run the operations of a trace on this machine, or why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from thunder_cli.console import print_json, stdout
+from thunder_cli.options import Debug, Json, complete_executor
+from thunder_core import plugins
+from thunder_core.errors import ThunderError
+
+Row = dict[str, object]
+
+
+def executors(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="One executor; without a name, all are listed.", autocompletion=complete_executor),
+    ] = None,
+    *,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """List executors: available or why not, and what each claims."""
+    listed = plugins.listing("executors")
+    if name is not None:
+        listed = [one for one in listed if one.name == name.replace("_", "-")]
+        if not listed:
+            raise plugins.unknown_name("executor", name, plugins.names("executors"))
+    rows = [described(one) for one in listed]
+    if json:
+        print_json("executors/1", {"executors": rows})
+    elif name is not None:
+        print_one(rows[0])
+    else:
+        print_all(rows)
+
+
+def described(listed: plugins.Listed) -> Row:
+    """One executor as plain data: whether it is available here, the reason if not, and what it claims."""
+    reason, claims = listed.reason, None
+    if reason is None:
+        try:
+            executor = plugins.load("executors", listed.name).EXECUTOR
+            reason, claims = executor.missing(), executor.claims
+        except (ThunderError, ImportError, OSError, AttributeError) as error:
+            reason = error.what if isinstance(error, ThunderError) else f"{type(error).__name__}: {error}"
+    return {
+        "name": listed.name,
+        "available": reason is None,
+        "reason": reason,
+        "claims": claims,
+        "summary": listed.summary,
+    }
+
+
+def state_of(row: Row) -> Text:
+    """Whether it is available, in a word and a colour."""
+    return Text("available", "green") if row["available"] else Text(str(row["reason"]), "yellow")
+
+
+def print_all(rows: Iterable[Row]) -> None:
+    """Print a line for each executor."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("executor", no_wrap=True)
+    table.add_column("here")
+    table.add_column("claims")
+    for row in rows:
+        table.add_row(Text(str(row["name"]), "bold"), state_of(row), Text(str(row["claims"] or row["summary"])))
+    stdout().print(table)
+
+
+def print_one(row: Row) -> None:
+    """Print what is known of one executor."""
+    stdout().print(Text.assemble((str(row["name"]), "bold"), "  ", state_of(row), f"\n\n{row['summary']}"))
+    if row["claims"]:
+        stdout().print(Text.assemble(("claims ", "dim"), str(row["claims"])))

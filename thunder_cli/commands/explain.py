@@ -1,0 +1,83 @@
+"""`thunder explain CODE`: what an error means and what can be done about it."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from thunder_cli.console import print_json, stdout
+from thunder_cli.options import Debug, Json
+from thunder_core.errors import ThunderError, UnknownName, all_errors
+
+Error = type[ThunderError]
+
+
+def complete_code(incomplete: str) -> list[tuple[str, str]]:
+    """The codes that begin so, each with the first line of what it means."""
+    known = ((error.code, meaning(error).partition("\n")[0]) for error in all_errors())
+    return [(code, text) for code, text in known if code.startswith(incomplete.upper())]
+
+
+def explain(
+    code: Annotated[
+        str | None,
+        typer.Argument(help="A code such as TH0202; without one, all are listed.", autocompletion=complete_code),
+    ] = None,
+    *,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Explain an error code."""
+    chosen = list(all_errors()) if code is None else [find_error(code)]
+    if json:
+        print_json("explain/1", {"errors": [as_data(error) for error in chosen]})
+    elif code is None:
+        list_errors(chosen)
+    else:
+        stdout().print(described(chosen[0]))
+
+
+def find_error(code: str) -> Error:
+    """The error of that code, in any case, or by its class's name; raises `UnknownName` with the nearest codes."""
+    known = {error.code: error for error in all_errors()}
+    by_name = {error.__name__.lower(): error for error in known.values()}
+    wanted = code.strip().upper()
+    if (found := known.get(wanted) or by_name.get(wanted.lower())) is not None:
+        return found
+    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.6)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    raise UnknownName(f"there is no error code {code!r}", fix=f"{meant}`thunder explain` lists them all")
+
+
+def meaning(error: Error) -> str:
+    """What the error's docstring says."""
+    return inspect.cleandoc(error.__doc__ or "")
+
+
+def as_data(error: Error) -> dict[str, object]:
+    """One error as plain data."""
+    return {"code": error.code, "name": error.__name__, "status": error.status, "meaning": meaning(error)}
+
+
+def list_errors(errors: list[Error]) -> None:
+    """Print a line for each error."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("code", "exit", "meaning"):
+        table.add_column(column, no_wrap=column != "meaning")
+    for error in errors:
+        table.add_row(Text(error.code, "red"), str(error.status), Text(meaning(error).partition("\n")[0]))
+    stdout().print(table)
+
+
+def described(error: Error) -> Text:
+    """One error as text: its code, name and exit status, and its meaning."""
+    head = Text.assemble(
+        (error.code, "bold red"), " ", (error.__name__, "bold"), (f"  exit status {error.status}", "dim")
+    )
+    return head.append(f"\n\n{meaning(error)}")

@@ -1,0 +1,115 @@
+"""`thunder optimize`: the main job, from a model and a recipe to an artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thunder_cli import options
+from thunder_cli.console import print_json, stderr, stdout
+from thunder_cli.hush import hushed
+
+if TYPE_CHECKING:
+    from thunder_core.pipeline import Outcome, Plan
+
+
+def optimize(
+    model: options.Model = None,
+    *,
+    recipe: options.RecipeName = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Where the artifact goes [default: ./MODEL-RECIPE.thunder]"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the artifact that is at --out.")] = False,
+    dtype: options.Dtype = None,
+    device: options.Device = None,
+    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Samples in an input [default: 1]")] = None,
+    seq: Annotated[int | None, typer.Option("--seq", metavar="N", help="Tokens in a sample [default: 128]")] = None,
+    task: options.Task = None,
+    set_: options.Set = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="A TOML file with any of these options; the command line wins."),
+    ] = None,
+    revision: options.Revision = None,
+    random_weights: options.RandomWeights = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+    seed: options.Seed = None,
+    runs: options.Runs = None,
+    warmup: options.Warmup = None,
+    no_validate: Annotated[
+        bool, typer.Option("--no-validate", help="Publish without comparing with eager; the report says so.")
+    ] = False,
+    no_benchmark: Annotated[bool, typer.Option("--no-benchmark", help="Do not measure.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    strict: options.Strict = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Optimize MODEL by a recipe: validated against eager PyTorch, measured, and saved as an artifact."""
+    with hushed(debug=debug):
+        from thunder_cli.progress import watching
+        from thunder_cli.settings import Settings, parse_assignments, read_settings, settings_of
+        from thunder_cli.views.plan import plan_view
+        from thunder_core.pipeline import carry_out, plan
+
+        given = settings_of(
+            {
+                "model": model,
+                "recipe": recipe,
+                "out": out,
+                "force": force or None,
+                "strict": strict or None,
+                "dtype": dtype,
+                "device": device,
+                "task": task,
+                "revision": revision,
+                "random_weights": random_weights or None,
+                "trust_remote_code": trust_remote_code or None,
+                "seed": seed,
+                "batch": batch,
+                "seq": seq,
+                "runs": runs,
+                "warmup": warmup,
+                "no_validate": no_validate or None,
+                "no_benchmark": no_benchmark or None,
+                "set": parse_assignments(set_ or []),
+            }
+        )
+        planned = plan(given.over(read_settings(config) if config else Settings()).request())
+        if dry_run:
+            show_plan(planned, json=json)
+            return
+        told = stderr(quiet=quiet)
+        told.print(plan_view(planned))
+        with watching(told) as progress:
+            outcome = carry_out(planned, progress)
+        show_outcome(outcome, json=json, quiet=quiet)
+
+
+def show_plan(plan: Plan, *, json: bool) -> None:
+    """Print the plan, which is the result of a dry run."""
+    from thunder_cli.views.plan import plan_view
+
+    if json:
+        print_json("plan/1", plan.as_data())
+    else:
+        stdout().print(plan_view(plan))
+
+
+def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:
+    """Print the result: tables, JSON, or where the artifact is."""
+    from thunder_cli.views.outcome import outcome_view
+
+    if json:
+        report = outcome.report.model_dump(mode="json")
+        print_json("optimize/1", {"artifact": str(outcome.artifact), "report": report})
+    elif quiet:
+        print(outcome.artifact)
+    else:
+        stderr().print()
+        stdout().print(outcome_view(outcome.report, outcome.artifact))

@@ -1,0 +1,110 @@
+"""`thunder recipes`: which there are, and what each does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from thunder_cli.console import print_json, stdout
+from thunder_cli.options import Debug, Json, complete_recipe
+from thunder_core import plugins
+
+if TYPE_CHECKING:
+    from thunder_core.recipe import Recipe
+
+recipes = typer.Typer(help="List recipes, or show one.", invoke_without_command=True)
+
+
+@recipes.callback()
+def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
+    """List recipes, or show one."""
+    if context.invoked_subcommand is None:
+        list_recipes(json=json)
+
+
+@recipes.command("list")
+def list_recipes(*, json: Json = False, debug: Debug = False) -> None:
+    """List the recipes that there are."""
+    listed = plugins.listing("recipes")
+    if json:
+        rows = [{"name": r.name, "summary": r.summary, "available": not r.reason, "reason": r.reason} for r in listed]
+        print_json("recipes/1", {"recipes": rows})
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("recipe", no_wrap=True)
+    table.add_column("what it does")
+    for one in listed:
+        reason = Text(f"  {one.reason}", "yellow") if one.reason else Text()
+        table.add_row(Text(one.name, "bold"), Text.assemble(one.summary, reason))
+    stdout().print(table)
+
+
+@recipes.command()
+def show(
+    name: Annotated[str, typer.Argument(help="The recipe's name.", autocompletion=complete_recipe)],
+    *,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Show what a recipe does, its options, and what this machine lacks for it."""
+    from thunder_cli.hush import hushed
+
+    with hushed(debug=debug):
+        from thunder_core.pipeline.recipes import recipe_class
+
+        shown = as_data(recipe_class(name)())
+    if json:
+        print_json("recipe/1", {"recipe": shown})
+    else:
+        stdout().print(Group(*described(shown)))
+
+
+def as_data(recipe: Recipe) -> dict[str, Any]:
+    """A recipe with its default options as plain data."""
+    import inspect
+
+    from thunder_core.pipeline.executors import candidates
+    from thunder_core.recipe import order_transforms
+
+    fields = type(recipe).Options.model_fields
+    return {
+        "name": recipe.name,
+        "description": inspect.cleandoc(type(recipe).__doc__ or ""),
+        "families": list(recipe.families),
+        "sample": recipe.sample,
+        "options": [
+            {
+                "name": option,
+                "type": getattr(field.annotation, "__name__", str(field.annotation)),
+                "default": str(field.get_default(call_default_factory=True)),
+                "description": field.description or "",
+            }
+            for option, field in fields.items()
+        ],
+        "transforms": [type(transform).__name__ for transform in order_transforms(recipe.setup_transforms())],
+        "executors": [{"name": one.name, "reason": one.reason} for one in candidates(recipe.setup_executors())],
+        "degraded": [{"part": d.part, "reason": d.reason, "fix": d.fix} for d in recipe.degraded()],
+    }
+
+
+def described(shown: dict[str, Any]) -> list[Text | Table]:
+    """A recipe's data as text."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column()
+    grid.add_row("models", Text(", ".join(shown["families"]) or "any"))
+    grid.add_row("sample", Text(shown["sample"]))
+    grid.add_row("transforms", Text(", ".join(shown["transforms"]) or "none of its own"))
+    grid.add_row("executors", Text(", ".join(one["name"] for one in shown["executors"])))
+    for option in shown["options"]:
+        told = f"{option['name']}={option['default']}  ({option['type']}) {option['description']}"
+        grid.add_row("option", Text(told.rstrip()))
+    for one in (one for one in shown["executors"] if one["reason"]):
+        grid.add_row("skipped here", Text(f"{one['name']}: {one['reason']}", "yellow"))
+    for part in shown["degraded"]:
+        grid.add_row("lacking here", Text(f"{part['part']}: {part['reason']} ({part['fix']})", "yellow"))
+    return [Text(shown["name"], "bold"), Text(shown["description"]), Text(), grid]

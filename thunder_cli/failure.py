@@ -1,0 +1,62 @@
+"""What a user sees of an error, and the status that the command exits with."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from thunder_cli.console import print_json, stderr
+from thunder_core.errors import Bug, ThunderError
+
+INTERNAL = 70
+
+
+@dataclass(frozen=True)
+class Audience:
+    """How a command's errors are told: as JSON on stdout, and with a traceback."""
+
+    json: bool = False
+    debug: bool = False
+
+
+def tell(error: BaseException, audience: Audience) -> int:
+    """Report an error and return the exit status that belongs to it."""
+    known = error if isinstance(error, ThunderError) else bug_of(error)
+    if audience.debug:
+        stderr().print("".join(traceback.format_exception(error)), markup=False, end="")
+    if audience.json:
+        print_json("error/1", {"error": {**known.as_dict(), **findings_of(known)}})
+    else:
+        stderr().print(described(known))
+    return known.status
+
+
+def findings_of(error: ThunderError) -> dict[str, object]:
+    """What was measured before the error was raised, as plain data, where there is something."""
+    found: dict[str, object] = {}
+    for name in ("report", "rows"):
+        value = getattr(error, name, None)
+        if value:
+            parts = [part.model_dump(mode="json") for part in (value if isinstance(value, tuple) else (value,))]
+            found[name] = parts if isinstance(value, tuple) else parts[0]
+    return found
+
+
+def bug_of(error: BaseException) -> Bug:
+    """The error for something that nobody foresaw: ours, whatever it is."""
+    message = str(error).strip().partition("\n")[0]
+    return Bug(
+        f"{type(error).__name__}: {message}" if message else type(error).__name__,
+        fix="this is a bug of Thunder: please report it with what `--debug` and `thunder doctor --json` print",
+    )
+
+
+def described(error: ThunderError) -> Text:
+    """The error as text: what, where, what to do, and where to read more."""
+    text = Text.assemble(("error", "bold red"), (f" {error.code} ", "red"), error.what)
+    if error.where is not None:
+        text.append("\n   at ", "dim").append(str(error.where), "cyan")
+    text.append("\n  fix ", "bold green").append(error.fix)
+    return text.append(f"\n more thunder explain {error.code}", "dim")

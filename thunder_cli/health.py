@@ -1,0 +1,179 @@
+"""The checks of `thunder doctor`: one function each, in a table that a decorator fills."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+import torch
+from huggingface_hub import constants
+
+from thunder_cli.app import DISTRIBUTION
+from thunder_core import plugins
+from thunder_core.errors import ThunderError
+
+State = Literal["ok", "optional", "missing"]
+PYTHONS = ((3, 11), (3, 13))
+COMPILERS = ("c++", "g++", "clang++")
+SPARE_DISK = 2 << 30  # bytes; an artifact of a small model with its kernels, and the cache of a compiler
+STRANGERS = ("thunder", "lightning-thunder")
+NEEDED = ("transformers", "safetensors", "huggingface_hub", "pydantic", "typer", "rich", "scipy")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: `optional` means that something works less well without it."""
+
+    name: str
+    state: State
+    found: str
+    fix: str = ""
+
+    def as_data(self) -> dict[str, str]:
+        """The check as plain data."""
+        return asdict(self)
+
+
+Examination = Callable[[], Iterator[Check]]
+EXAMINATIONS: list[Examination] = []
+
+
+def examination(function: Examination) -> Examination:
+    """Enter a function into the table."""
+    EXAMINATIONS.append(function)
+    return function
+
+
+def examine() -> list[Check]:
+    """Every check, in the order of this file."""
+    return [check for function in EXAMINATIONS for check in function()]
+
+
+def verdict(name: str, holds: bool, found: str, fix: str, otherwise: State = "missing") -> Check:
+    """A check that holds, or else the state and the fix."""
+    return Check(name, "ok", found) if holds else Check(name, otherwise, found, fix)
+
+
+@examination
+def python() -> Iterator[Check]:
+    """Whether this Python is one whose bytecode the interpreter knows."""
+    low, high = (".".join(map(str, version)) for version in PYTHONS)
+    known = PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]
+    yield verdict("python", known, platform.python_version(), f"use Python {low} to {high}")
+
+
+@examination
+def packages() -> Iterator[Check]:
+    """The libraries that nothing works without."""
+    yield Check("torch", "ok", torch.__version__)
+    for name in NEEDED:
+        try:
+            yield Check(name, "ok", importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            yield Check(name, "missing", "not installed", f"pip install {name}")
+
+
+@examination
+def accelerator() -> Iterator[Check]:
+    """The GPUs that PyTorch sees."""
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            major, minor = torch.cuda.get_device_capability(index)
+            memory = torch.cuda.get_device_properties(index).total_memory / 2**30
+            found = f"{torch.cuda.get_device_name(index)}, capability {major}.{minor}, {memory:.0f} GiB"
+            yield Check(f"cuda:{index}", "ok", found)
+        return
+    built = torch.version.cuda or torch.version.hip
+    fix = "look at the driver and at CUDA_VISIBLE_DEVICES" if built else "for a GPU, install a CUDA build of PyTorch"
+    yield Check("gpu", "optional", "PyTorch sees none" if built else "this build of PyTorch has no CUDA", fix)
+
+
+@examination
+def compiler() -> Iterator[Check]:
+    """A C++ compiler, which Inductor needs to make kernels on a CPU."""
+    asked = os.environ.get("CXX")
+    found = next((path for name in (asked, *COMPILERS) if name and (path := shutil.which(name))), None)
+    yield verdict(
+        "c++ compiler",
+        found is not None,
+        found or "none found",
+        "install g++ or clang++ to compile kernels and for `thunder bench --against inductor`",
+        "optional",
+    )
+
+
+@examination
+def executors() -> Iterator[Check]:
+    """Each executor, or what it lacks."""
+    for listed in plugins.listing("executors"):
+        reason = listed.reason
+        if reason is None:
+            try:
+                reason = plugins.load("executors", listed.name).EXECUTOR.missing()
+            except (ThunderError, ImportError, OSError) as error:
+                reason = str(error)
+        fix = "" if reason is None else f"`thunder executors {listed.name}` tells more; recipes go on without it"
+        yield Check(f"executor {listed.name}", "ok" if reason is None else "optional", reason or "available", fix)
+
+
+@examination
+def hub() -> Iterator[Check]:
+    """Where models are looked for, and whether a network may be used."""
+    folder = Path(constants.HF_HUB_CACHE)
+    models = len(list(folder.glob("models--*"))) if folder.is_dir() else 0
+    network = "offline" if constants.is_offline_mode() else "downloads allowed"
+    yield Check("hub cache", "ok", f"{folder}, {models} model{'' if models == 1 else 's'}, {network}")
+
+
+@examination
+def folders() -> Iterator[Check]:
+    """Whether our own cache and the working folder can be written, and have room."""
+    cache = Path(os.environ.get("THUNDER_CACHE_DIR") or platformdirs.user_cache_dir("thunder"))
+    for name, folder in (("cache folder", cache), ("working folder", Path.cwd())):
+        standing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        problem = unwritable(standing)
+        free = shutil.disk_usage(standing).free
+        found = f"{folder}, {problem or f'{free / 2**30:.1f} GiB free'}"
+        yield verdict(
+            name, problem is None and free > SPARE_DISK, found, "make room or name another folder", "optional"
+        )
+
+
+def unwritable(folder: Path) -> str | None:
+    """Why a file cannot be made in a folder, or None."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return None
+    except OSError as error:
+        return error.strerror or type(error).__name__
+
+
+@examination
+def names() -> Iterator[Check]:
+    """Whether another distribution has taken our names: the command `thunder` or the module."""
+    installed = [f"{name} {version}" for name in STRANGERS if (version := _version(name))]
+    script = shutil.which("thunder")
+    yield verdict(
+        "name clash",
+        not installed,
+        f"installed: {', '.join(installed)}" if installed else f"none; the command is {script or 'not on PATH'}",
+        f"{DISTRIBUTION} is imported as thunder_core and shares no module with them, but they may replace the "
+        "command `thunder`: `python -m thunder_cli.main` is always ours",
+        "optional",
+    )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,77 @@
+"""The entry point: run a command, and turn whatever it raises into a message and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Protocol, cast
+
+import typer
+
+from thunder_cli.app import build_app
+from thunder_cli.failure import Audience, tell
+from thunder_core.errors import BadOption, Interrupted, ThunderError
+
+# Read by huggingface_hub and transformers when they are imported. Nothing is sent anywhere for statistics.
+ENVIRONMENT = {"HF_HUB_DISABLE_TELEMETRY": "1", "DISABLE_TELEMETRY": "1"}
+INTERRUPTED = Interrupted.status
+
+
+class ArgumentError(Protocol):
+    """What typer raises about arguments: it has a message for users."""
+
+    def format_message(self) -> str:
+        """The message, with the nearest names where there are some."""
+
+
+# The base of all that typer raises about arguments; it has no public name in every version of typer.
+ARGUMENT_ERROR = cast(type[Exception], typer.BadParameter.__base__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `thunder` with the arguments (default: those of the process) and return its exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = set(takewhile(lambda argument: argument != "--", given))
+    audience = Audience(json="--json" in options, debug="--debug" in options)
+    os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
+    try:
+        status = build_app()(args=given, prog_name="thunder", standalone_mode=False)
+    except ARGUMENT_ERROR as error:
+        return tell(usage_error(cast(ArgumentError, error), given), audience)
+    except BrokenPipeError:
+        return quiet_end()
+    except KeyboardInterrupt as error:
+        return tell(interrupted(error), audience)
+    except Exception as error:
+        return tell(error, audience)
+    if status == INTERRUPTED:
+        return tell(interrupted(None), audience)
+    return status if isinstance(status, int) else 0
+
+
+def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:
+    """The error for arguments that typer refused."""
+    command = next((argument for argument in given if not argument.startswith("-")), "")
+    known = hasattr(error, "ctx") and error.ctx is not None and error.ctx.command_path
+    return BadOption(
+        error.format_message(), fix=f"`{known or f'thunder {command}'.strip()} --help` lists what it takes"
+    )
+
+
+def interrupted(error: BaseException | None) -> ThunderError:
+    """The error for Ctrl-C."""
+    stopped = Interrupted("interrupted; nothing was written", fix="run the command again when you are ready")
+    stopped.__cause__ = error
+    return stopped
+
+
+def quiet_end() -> int:
+    """The reader of our output has gone (`| head`): stop without a word."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

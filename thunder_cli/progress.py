@@ -1,0 +1,77 @@
+"""The stages of a run as they pass, on stderr: bars on a terminal, a line for each elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.progress import Progress as RichProgress
+from rich.text import Text
+
+from thunder_cli.views.quantity import seconds
+from thunder_core.pipeline import STAGES, Progress
+
+WIDTH = max(map(len, STAGES))
+
+
+class Elapsed(ProgressColumn):
+    """The time that a stage has taken."""
+
+    def render(self, task: Task) -> Text:
+        """The time, dim while it runs."""
+        elapsed = task.fields.get("seconds") or task.elapsed or 0.0
+        return Text(seconds(elapsed).rjust(8), "cyan" if task.finished else "dim")
+
+
+class Bars:
+    """A bar for each stage."""
+
+    def __init__(self, bars: RichProgress) -> None:
+        self.bars = bars
+        self.current: TaskID | None = None
+
+    def begin(self, stage: str) -> None:
+        """Add the stage's bar, which pulses until its length is known."""
+        self.current = self.bars.add_task(stage.ljust(WIDTH), total=None)
+
+    def advance(self, done: int, total: int) -> None:
+        """Fill the bar so far."""
+        if self.current is not None:
+            self.bars.update(self.current, completed=done, total=total)
+
+    def end(self, stage: str, seconds: float) -> None:
+        """Fill the bar, and write the stage's time beside it."""
+        if self.current is not None:
+            name = stage.ljust(WIDTH)
+            self.bars.update(self.current, description=name, completed=1, total=1, seconds=seconds)
+            self.current = None
+
+
+class Lines:
+    """A line for each stage that has ended."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def begin(self, stage: str) -> None:
+        """Nothing yet."""
+
+    def advance(self, done: int, total: int) -> None:
+        """Nothing: a log needs no steps."""
+
+    def end(self, stage: str, seconds_taken: float) -> None:
+        """The stage and its time."""
+        self.console.print(f"{stage:<{WIDTH}}  {seconds(seconds_taken)}")
+
+
+@contextmanager
+def watching(console: Console) -> Iterator[Progress]:
+    """Somebody who watches on this console while the block runs."""
+    if not console.is_terminal or console.quiet:
+        yield Lines(console)
+        return
+    columns = (SpinnerColumn(finished_text="[green]✓"), TextColumn("{task.description}"), BarColumn(32), Elapsed())
+    with RichProgress(*columns, console=console) as bars:
+        yield Bars(bars)

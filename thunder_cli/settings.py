@@ -1,0 +1,134 @@
+"""What a user has set for a run, in a file or on the command line: the same names, checked in one place."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ValidationError as Malformed
+
+from thunder_core.errors import BadConfigFile, BadOption
+from thunder_core.models.request import ModelRequest
+from thunder_core.pipeline import Request
+
+Value = str | bool | int | float
+
+
+def dashed(name: str) -> str:
+    """A field's name as options and files spell it."""
+    return name.replace("_", "-")
+
+
+class Settings(BaseModel):
+    """Every setting of `thunder optimize`, by the name of its long option; `None` leaves it at its default."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=dashed)
+
+    model: str | None = None
+    recipe: str | None = None
+    out: str | None = None
+    force: bool | None = None
+    strict: bool | None = None
+    dtype: str | None = None
+    device: str | None = None
+    task: str | None = None
+    revision: str | None = None
+    random_weights: bool | None = None
+    trust_remote_code: bool | None = None
+    seed: int | None = Field(default=None, ge=0)
+    batch: int | None = Field(default=None, ge=1)
+    seq: int | None = Field(default=None, ge=1)
+    runs: int | None = Field(default=None, ge=2)
+    warmup: int | None = Field(default=None, ge=0)
+    no_validate: bool | None = None
+    no_benchmark: bool | None = None
+    set: dict[str, Value] | None = None
+
+    def over(self, other: Settings) -> Settings:
+        """These settings, and the other's where these say nothing; options of the recipe are merged one by one."""
+        merged = {**_given(other), **_given(self)}
+        if self.set or other.set:
+            merged["set"] = {**(other.set or {}), **(self.set or {})}
+        return Settings.model_validate(merged)
+
+    def request(self) -> Request:
+        """The request that these settings make."""
+        model = _renamed(self, MODEL_FIELDS)
+        rest = _renamed(self, REQUEST_FIELDS)
+        return Request(
+            model=ModelRequest(**model),
+            options=self.set or {},
+            out=None if self.out is None else Path(self.out),
+            validate=not self.no_validate,
+            benchmark=not self.no_benchmark,
+            **rest,
+        )
+
+
+MODEL_FIELDS = ("model", "dtype", "device", "task", "revision", "random_weights", "trust_remote_code", "seed")
+REQUEST_FIELDS = ("recipe", "force", "strict", "batch", "seq", "runs", "warmup")
+
+
+def _given(settings: Settings) -> dict[str, Any]:
+    return settings.model_dump(by_alias=True, exclude_none=True)
+
+
+def _renamed(settings: Settings, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(settings, name)) is not None}
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings in a TOML file; raises `BadConfigFile`."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadConfigFile(f"{path} cannot be read: {error.strerror}", fix="name a file that exists") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadConfigFile(
+            f"{path} is not TOML: {error}", fix="mend that line; see docs/cli.md for an example"
+        ) from error
+    try:
+        return Settings.model_validate({dashed(key): value for key, value in content.items()})
+    except Malformed as error:
+        raise BadConfigFile(f"{path}: {_problem(error)}", fix=_remedy(error)) from error
+
+
+def settings_of(options: Mapping[str, object]) -> Settings:
+    """The settings that were given as options; raises `BadOption`."""
+    try:
+        return Settings.model_validate({dashed(name): value for name, value in options.items()})
+    except Malformed as error:
+        raise BadOption(f"--{_problem(error)}", fix=_remedy(error)) from error
+
+
+def _problem(error: Malformed) -> str:
+    detail = error.errors(include_url=False)[0]
+    key = str(detail["loc"][0])
+    if detail["type"] == "extra_forbidden":
+        return f"there is no setting called {key!r}"
+    return f"{key} is {detail['input']!r}: {detail['msg'].lower()}"
+
+
+def _remedy(error: Malformed) -> str:
+    detail = error.errors(include_url=False)[0]
+    if detail["type"] != "extra_forbidden":
+        return "give it a value of that kind"
+    known = sorted(dashed(name) for name in Settings.model_fields)
+    near = get_close_matches(str(detail["loc"][0]), known, n=3, cutoff=0.5)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{meant}known: {', '.join(known)}"
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, Value]:
+    """The options of a recipe from `key=value` texts; raises `BadOption`."""
+    parsed: dict[str, Value] = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise BadOption(f"--set {assignment!r} is not of the form key=value", fix="write it as --set key=value")
+        parsed[key.strip()] = value.strip()
+    return parsed

@@ -1,0 +1,1 @@
+"""What commands print: each view turns plain data into something to look at."""

@@ -1,0 +1,52 @@
+"""Measurements as a picture: the median of each candidate at each size, with its quartiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from thunder_cli.views.bench import size_of
+from thunder_core.benchmark import BenchmarkSuite, Candidate
+
+COLOURS = ("#8d99ae", "#e07a2f", "#3a6ea5", "#6a994e")
+BAR = 0.8  # share of the room between two sizes that bars take
+MILLI = 1e3
+
+
+def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
+    """Draw the suite into a file, in the format of its suffix; text stays text in SVG."""
+    names = [candidate.name for candidate in suite.reports[0].candidates]
+    figure = Figure(figsize=(max(6.0, 1.6 * len(suite.reports) + 2), 3.8), layout="constrained")
+    axes = figure.subplots()
+    width = BAR / len(names)
+    for number, name in enumerate(names):
+        chosen = [next(c for c in report.candidates if c.name == name) for report in suite.reports]
+        places = [place + (number - (len(names) - 1) / 2) * width for place in range(len(chosen))]
+        bars = axes.bar(
+            places,
+            [candidate.median * MILLI for candidate in chosen],
+            width * 0.94,
+            yerr=_quartiles(chosen),
+            label=name,
+            color=COLOURS[number % len(COLOURS)],
+            error_kw={"elinewidth": 1, "capsize": 2, "ecolor": "#444"},
+        )
+        if number:
+            axes.bar_label(bars, [f"{candidate.speedup.value:.2f}x" for candidate in chosen], padding=2, fontsize=8)
+    axes.set_xticks(range(len(suite.reports)), [size_of(report) for report in suite.reports])
+    axes.set_xlabel("batch x sequence length")
+    axes.set_ylabel("median and quartiles, ms")
+    first = suite.reports[0]
+    axes.set_title(f"{first.configuration['model']}, {first.configuration['recipe']}\n{first.machine}", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "thunder"}):
+        figure.savefig(file, dpi=160)
+
+
+def _quartiles(candidates: list[Candidate]) -> list[list[float]]:
+    below = [(candidate.median - candidate.first_quartile) * MILLI for candidate in candidates]
+    above = [(candidate.third_quartile - candidate.median) * MILLI for candidate in candidates]
+    return [below, above]

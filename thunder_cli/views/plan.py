@@ -1,0 +1,20 @@
+"""The plan of an optimization, printed before it runs."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from thunder_core.pipeline import Plan
+
+
+def plan_view(plan: Plan) -> RenderableType:
+    """What will be done, a line for each matter; what is missing is marked."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for matter, text in plan.rows():
+        style = "yellow" if matter in ("degraded", "validation") else ""
+        grid.add_row(Text(f"  {matter}", "dim"), Text(text, style))
+    return Group(Text("Plan", "bold"), grid, Text())

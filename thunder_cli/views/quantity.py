@@ -1,0 +1,33 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+from thunder_core.benchmark import Interval
+
+TIMES = ((60.0, 1 / 60, "min"), (1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "us"))
+
+
+def seconds(value: float) -> str:
+    """A time in the unit that fits: `12.3 ms`."""
+    _, factor, unit = next(row for row in TIMES if value >= row[0] or row[0] == 0.0)
+    return f"{value * factor:.3g} {unit}" if value * factor < 100 else f"{value * factor:.0f} {unit}"
+
+
+def magnitude(value: float) -> str:
+    """An error: `1.2e-07`, and a plain 0."""
+    if not math.isfinite(value):
+        return str(value)
+    return "0" if value == 0 else f"{value:.2g}"
+
+
+def speedup(interval: Interval) -> str:
+    """A speed-up and its confidence interval."""
+    return f"{interval.value:.2f}x  [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def percent(share: float) -> str:
+    """A share of 1 as a percentage, whole where it is whole: never `100%` for less than all."""
+    text = f"{share:.2%}"
+    return "99.99%" if text == "100.00%" and share < 1 else text.replace(".00%", "%")

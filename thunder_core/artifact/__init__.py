@@ -1,0 +1,28 @@
+"""Artifacts: compiled programs as a folder on disk, written whole or not at all; no byte of one is trusted unread.
+
+The names below are loaded when they are first used: reading an artifact's text (`manifest`, `read`, `place`) needs
+neither PyTorch nor transformers; what writes and runs programs (`write`, `save`, `load`, `replay`) needs both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from thunder_core import plugins
+
+if TYPE_CHECKING:
+    from thunder_core.artifact.load import load
+    from thunder_core.artifact.read import Artifact, open_artifact
+    from thunder_core.artifact.save import save
+    from thunder_core.artifact.write import write_artifact
+
+HOMES = {"load": "load", "save": "save", "write_artifact": "write", "Artifact": "read", "open_artifact": "read"}
+
+__all__ = ["Artifact", "load", "open_artifact", "save", "write_artifact"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = plugins.imported(f"{__name__}.{HOMES[name]}:{name}")
+    return value

@@ -1,0 +1,84 @@
+"""How inputs that no stored program takes are compiled: the transforms and executors by name, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from thunder_core import plugins
+from thunder_core.artifact.constants import import_path
+from thunder_core.artifact.literals import read_literal, write_literal
+from thunder_core.artifact.manifest import CompilerFacts, ConstantFacts, TransformFacts
+from thunder_core.compiler import Compiler, find_executor
+from thunder_core.errors import ArtifactForeign, WrongInputs
+from thunder_core.recipe import Transform
+from thunder_core.run.program import Program
+
+
+def compiler_facts(compiler: object) -> CompilerFacts:
+    """A compiler as plain data."""
+    if not isinstance(compiler, Compiler):
+        return CompilerFacts(lacks=f"it was compiled by a {type(compiler).__name__}")
+    transforms = [transform_facts(transform) for transform in compiler.transforms]
+    lacking = [type(t).__name__ for t, facts in zip(compiler.transforms, transforms, strict=True) if facts is None]
+    return CompilerFacts(
+        executors=tuple(executor.name for executor in compiler.executors),
+        transforms=tuple(facts for facts in transforms if facts is not None),
+        lacks=f"the transforms {', '.join(lacking)} cannot be written down" if lacking else "",
+    )
+
+
+def transform_facts(transform: object) -> TransformFacts | None:
+    """A transform as its class and options; None where one of them cannot be written down."""
+    path = import_path(type(transform))
+    if path is None or not dataclasses.is_dataclass(transform) or isinstance(transform, type):
+        return None
+    values = {field.name: getattr(transform, field.name) for field in dataclasses.fields(transform) if field.init}
+    options = {name: _option(value) for name, value in values.items()}
+    if any(option is None for option in options.values()):
+        return None
+    return TransformFacts(path=path, options=cast(dict[str, ConstantFacts], options))
+
+
+def _option(value: object) -> ConstantFacts | None:
+    text, path = write_literal(value), import_path(value)
+    if text is not None:
+        return ConstantFacts(kind="literal", text=text)
+    return ConstantFacts(kind="import", text=path) if path is not None else None
+
+
+@dataclass(frozen=True)
+class Afresh:
+    """Traces inputs that no stored program takes, as the artifact's recipe would."""
+
+    facts: CompilerFacts
+
+    def __call__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+        """A new program for these inputs."""
+        return compiler_of(self.facts)(subject, args, kwargs)
+
+
+def compiler_of(facts: CompilerFacts) -> Compiler:
+    """The compiler that plain data tells of; `ArtifactForeign` where a part of it is not to be had."""
+    if facts.lacks:
+        raise WrongInputs(
+            f"the artifact holds no program for these inputs, and none can be traced: {facts.lacks}",
+            fix="call it with inputs like those that were traced",
+        )
+    return Compiler(tuple(_transform(one) for one in facts.transforms), tuple(map(find_executor, facts.executors)))
+
+
+def _transform(facts: TransformFacts) -> Transform:
+    try:
+        kind = cast(Callable[..., Transform], plugins.imported(facts.path))
+        return kind(**{name: READ[option.kind](option.text) for name, option in facts.options.items()})
+    except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
+        raise ArtifactForeign(
+            f"the transform {facts.path} of the artifact's recipe is not to be had here: {error}",
+            fix="install the version of Thunder that the artifact was made with, or make it anew",
+        ) from error
+
+
+READ: dict[str, Callable[[str], object]] = {"literal": read_literal, "import": plugins.imported}

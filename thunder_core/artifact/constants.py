@@ -1,0 +1,165 @@
+"""Objects that traces refer to by name, as plain data, and back."""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.overrides import resolve_name
+
+from thunder_core import plugins
+from thunder_core.artifact.literals import read_literal, write_literal
+from thunder_core.artifact.manifest import ConstantFacts, ConstantKind
+from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
+from thunder_core.errors import ArtifactForeign, CannotReplay
+from thunder_core.ir.literal import dotted_name
+
+NAMELESS = ("__main__", "builtins")
+
+
+@dataclass
+class Keeper:
+    """Turns the constants of all traces of an artifact into plain data; their tensors are kept in one table."""
+
+    subject: object
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    _keys: dict[int, str] = field(default_factory=dict)
+    _ways: dict[int, Way] = field(default_factory=dict)
+
+    def prepare(self, values: list[object]) -> None:
+        """Look for the ways to all objects that have no other form, in one search."""
+        self._ways |= find_ways(self.subject, [value for value in values if self._plain(value) is None])
+
+    def facts(self, name: str, value: object, *, must: bool) -> ConstantFacts:
+        """How to have the object again; where that cannot be, `CannotReplay` if it `must` be, else what was lost."""
+        facts = self._plain(value)
+        if facts is None and id(value) in self._ways:
+            facts = ConstantFacts(
+                kind="way", text=type(value).__name__, steps=self._ways[id(value)], code=code_digest(value)
+            )
+        if facts is None and must:
+            raise CannotReplay(
+                f"the constant `{name}` of a trace is a {type(value).__name__} ({value!r:.50}): no artifact can hold it",
+                fix="define it at the top of a module that can be imported, or make it an attribute of the model",
+            )
+        return facts or ConstantFacts(kind="lost", text=f"{type(value).__name__}: {value!r:.120}")
+
+    def _plain(self, value: object) -> ConstantFacts | None:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        text = write_literal(value)
+        if text is not None:
+            return ConstantFacts(kind="literal", text=text)
+        path = import_path(value)
+        return None if path is None else ConstantFacts(kind="import", text=path)
+
+    def _tensor(self, tensor: torch.Tensor) -> ConstantFacts | None:
+        if tensor.layout is not torch.strided or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            return None
+        if id(tensor) not in self._keys:
+            self._keys[id(tensor)] = f"constant_{len(self._keys)}"
+            self.tensors[self._keys[id(tensor)]] = tensor
+        return ConstantFacts(
+            kind="tensor",
+            text=self._keys[id(tensor)],
+            device=str(tensor.device),
+            stride=tensor.stride(),
+            requires_grad=tensor.requires_grad,
+            parameter=isinstance(tensor, torch.nn.Parameter),
+        )
+
+
+def import_path(value: Any) -> str | None:
+    """`module:qualname` of an object that can be imported in another process."""
+    if isinstance(value, enum.Enum):
+        owner = import_path(type(value))
+        return None if owner is None else f"{owner}.{value.name}"
+    dotted = dotted_name(value)
+    if dotted is None and hasattr(value, "__objclass__"):
+        owner = import_path(value.__objclass__)
+        return None if owner is None else f"{owner}.{value.__name__}"
+    if dotted is None and callable(value):
+        dotted = _torch_name(value)
+    if dotted is None or dotted[1].partition(".")[0] in NAMELESS:
+        return None
+    path = f"{dotted[1]}:{dotted[0].removeprefix(dotted[1]).lstrip('.')}"
+    return path.rstrip(":") if isinstance(value, types.ModuleType) else path
+
+
+def _torch_name(value: Any) -> tuple[str, str] | None:
+    try:
+        name = resolve_name(value)
+    except TypeError:  # not hashable
+        return None
+    return (name, "torch") if name and name.startswith("torch.") and plugins.imported(_colon(name)) is value else None
+
+
+def _colon(name: str) -> str:
+    return name.replace("torch.", "torch:", 1)
+
+
+@dataclass
+class Finder:
+    """Gives constants back: `tensors` by their keys, the others from their text or from the subject."""
+
+    subject: object
+    tensors: Mapping[str, torch.Tensor]
+    _laid_out: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def value(self, name: str, facts: ConstantFacts) -> object:
+        """The object; `ArtifactForeign` where the model or the environment does not have it."""
+        try:
+            return FINDERS[facts.kind](self, facts)
+        except (LookupError, ValueError, ImportError, AttributeError, RuntimeError) as error:
+            raise ArtifactForeign(
+                f"the constant `{name}` of the artifact's traces ({facts.text}) is not to be had here: {error}",
+                fix="load the artifact with the model and the packages that it was made from",
+            ) from error
+
+    def from_literal(self, facts: ConstantFacts) -> object:
+        """From its text."""
+        return read_literal(facts.text)
+
+    def from_import(self, facts: ConstantFacts) -> object:
+        """From its module."""
+        return plugins.imported(facts.text)
+
+    def from_tensors(self, facts: ConstantFacts) -> torch.Tensor:
+        """From the file of tensors: one object, however many traces hold it."""
+        if facts.text not in self._laid_out:
+            self._laid_out[facts.text] = laid_out(self.tensors[facts.text], facts)
+        return self._laid_out[facts.text]
+
+    def from_subject(self, facts: ConstantFacts) -> object:
+        """From the subject, if it still is what it was."""
+        value = follow(self.subject, facts.steps)
+        if type(value).__name__ != facts.text or code_digest(value) != facts.code:
+            raise LookupError("its code has been changed since the artifact was made")
+        return value
+
+    def lost(self, facts: ConstantFacts) -> object:
+        """Nowhere."""
+        raise LookupError(f"{facts.text} could not be kept")
+
+
+FINDERS: dict[ConstantKind, Callable[[Finder, ConstantFacts], object]] = {
+    "literal": Finder.from_literal,
+    "import": Finder.from_import,
+    "tensor": Finder.from_tensors,
+    "way": Finder.from_subject,
+    "lost": Finder.lost,
+}
+
+
+def laid_out(stored: torch.Tensor, facts: ConstantFacts) -> torch.Tensor:
+    """A stored tensor on its device, with the strides and the class that it had."""
+    tensor = torch.empty_strided(stored.shape, facts.stride, dtype=stored.dtype, device=facts.device)
+    with torch.no_grad():
+        tensor.copy_(stored)
+    if facts.parameter:
+        return torch.nn.Parameter(tensor, facts.requires_grad)
+    return tensor.requires_grad_(facts.requires_grad)

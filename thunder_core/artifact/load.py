@@ -1,0 +1,114 @@
+"""`thunder_core.load`: a compiled module or function from an artifact, without tracing and without compiling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from thunder_core.artifact.code import verify_code
+from thunder_core.artifact.compilers import Afresh
+from thunder_core.artifact.manifest import Manifest
+from thunder_core.artifact.read import Artifact, open_artifact
+from thunder_core.artifact.save import fingerprint_of
+from thunder_core.artifact.stored import stored_programs
+from thunder_core.errors import ArtifactForeign, WrongInputs
+from thunder_core.ir.objects import Refused
+from thunder_core.models.load import rebuild_model
+from thunder_core.run.compiled import NO_WAY, Compiler, Specializations
+from thunder_core.run.module import compiled_function, compiled_module
+from thunder_core.run.program import Program
+
+
+def load(folder: str | Path, model: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
+    """What `save` or `thunder optimize` wrote, bound to `model`: a module of its class that shares all its state.
+
+    Without `model` it is rebuilt from where it came from. The stored text of the programs is compiled by Python;
+    nothing is traced. Inputs that none of the stored programs takes are traced afresh by the artifact's recipe or,
+    with `strict`, refused with `WrongInputs`, which names the guard of each program that does not hold.
+
+    Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactDamaged` if any byte is not as it was written, and
+    `ArtifactForeign` for a model of another structure or code, another minor version of PyTorch, or a device that is
+    not here.
+    """
+    artifact = open_artifact(Path(folder))
+    require_torch(artifact.manifest)
+    if model is None:
+        model = rebuilt(artifact)
+    if fingerprint_of(model) != artifact.manifest.fingerprint:
+        raise ArtifactForeign(
+            f"{artifact.folder} was made for another model than this {type(model).__name__}: names, shapes, dtypes, "
+            f"classes or config differ from those of its {artifact.manifest.subject}",
+            fix="load it with the model that it was made from, in the same dtype",
+        )
+    verify_code(artifact.manifest.code, subject=artifact.manifest.subject)
+    return bound(artifact, model, strict=strict)
+
+
+def bound(artifact: Artifact, subject: Callable[..., Any], *, strict: bool) -> Any:
+    """An artifact's programs as a compiled function or module."""
+    programs = stored_programs(artifact, subject)
+    compiler: Compiler = Strict(artifact.folder, tuple(programs)) if strict else Afresh(artifact.manifest.compiler)
+    call = Specializations(subject, compiler, programs=programs)
+    if not isinstance(subject, torch.nn.Module):
+        return compiled_function(call)
+    forward: Compiler = Strict(artifact.folder, ()) if strict else compiler
+    return compiled_module(
+        call,
+        Specializations(subject.forward, forward),
+        lambda module: bound(artifact, module, strict=strict),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Strict:
+    """In place of a compiler: refuses inputs that no stored program takes, and says why none does."""
+
+    folder: Path
+    programs: tuple[Program, ...]
+
+    def __call__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+        """Raise `WrongInputs`."""
+        reasons = dict.fromkeys(refusal(program, subject, args, kwargs) for program in self.programs)
+        raise WrongInputs(
+            f"no program of {self.folder} takes this: {'; '.join(reasons) or 'they are of calls, not of `forward`'}",
+            fix="call it with inputs like those that were traced, or load it without strict=True",
+        )
+
+
+def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Why a program does not take these inputs, in words."""
+    try:
+        program.prepare(subject, args, kwargs)
+    except Refused as refused:
+        return program.guards[refused.number]
+    except NO_WAY as error:
+        return f"{type(error).__name__}: {error}"
+    return "it does take them"
+
+
+def require_torch(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for another minor version of PyTorch: its operations may mean other things."""
+    if minor(manifest.torch) != minor(torch.__version__):
+        raise ArtifactForeign(
+            f"the artifact was made with PyTorch {manifest.torch}, and this is {torch.__version__}",
+            fix="install that version of PyTorch, or make the artifact anew with this one",
+        )
+
+
+def minor(version: str) -> tuple[str, ...]:
+    """The first two numbers of a version."""
+    return tuple(version.split(".")[:2])
+
+
+def rebuilt(artifact: Artifact) -> torch.nn.Module:
+    """The model that an artifact was made from, built once more."""
+    if not artifact.manifest.source:
+        raise WrongInputs(
+            f"{artifact.folder} does not say where its {artifact.manifest.subject} comes from",
+            fix="pass the model: thunder_core.load(folder, model)",
+        )
+    return rebuild_model(artifact.manifest.source).model

@@ -1,0 +1,137 @@
+"""The manifest: what an artifact holds, what it was made for, and the digest of every file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Literal
+
+from blake3 import blake3
+from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
+
+SCHEMA_VERSION: Literal[1] = 1
+MANIFEST = "manifest.json"
+TRACES = ("prologue", "computation", "backward", "epilogue")
+
+ConstantKind = Literal["literal", "import", "tensor", "way", "lost"]
+Step = tuple[str, str | int | None]
+
+
+class Facts(BaseModel):
+    """Frozen data that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class FileFacts(Facts):
+    """A file's size in bytes and its BLAKE3 digest in hexadecimal."""
+
+    size: int
+    digest: str
+
+
+class ConstantFacts(Facts):
+    """How to have an object again that a trace refers to by name.
+
+    `literal`: from its text; `import`: `module:qualname`; `tensor`: from `weights/constants.safetensors` under this
+    key, laid out with these strides; `way`: step by step from the subject, where `text` says what is found there and
+    `code` is the digest of its source; `lost`: it cannot be had again, which only traces that do not run may hold.
+    """
+
+    kind: ConstantKind
+    text: str
+    device: str = ""
+    stride: tuple[int, ...] = ()
+    requires_grad: bool = False
+    parameter: bool = False
+    steps: tuple[Step, ...] = ()
+    code: str = ""
+
+
+class StageFacts(Facts):
+    """One trace as one step left it: its Python file, the file of its lines' metadata, and what the step changed."""
+
+    trace: str
+    number: int
+    name: str
+    made_by: str
+    file: str
+    lines_file: str
+    lines: int
+    seconds: float
+    added: int = 0
+    removed: int = 0
+    runs: bool = False
+    constants: dict[str, ConstantFacts] = {}
+
+
+class ProgramFacts(Facts):
+    """One program: its stages in order, and its guards and sharp edges in words."""
+
+    stages: tuple[StageFacts, ...]
+    guards: tuple[str, ...] = ()
+    sharp_edges: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+
+
+class TransformFacts(Facts):
+    """A transform by its class, with its options as literals."""
+
+    path: str
+    options: dict[str, ConstantFacts] = {}
+
+
+class CompilerFacts(Facts):
+    """How inputs that no program takes are traced afresh; `lacks` says why that is not possible, where it is not."""
+
+    executors: tuple[str, ...] = ()
+    transforms: tuple[TransformFacts, ...] = ()
+    lacks: str = ""
+
+
+class Manifest(Facts):
+    """Everything about an artifact that is not in one of its files; `digest` is that of the manifest without itself."""
+
+    schema_version: int
+    thunder: str
+    created: AwareDatetime
+    recipe: str
+    options: dict[str, JsonValue] = {}
+    source: dict[str, JsonValue] = {}
+    subject: str
+    fingerprint: str
+    torch: str
+    environment: dict[str, JsonValue] = {}
+    code: dict[str, str] = {}
+    compiler: CompilerFacts
+    programs: tuple[ProgramFacts, ...]
+    example: str | None = None
+    files: dict[str, FileFacts] = {}
+    digest: str = ""
+
+    def sealed(self) -> Manifest:
+        """The manifest with its own digest."""
+        return self.model_copy(update={"digest": self._own_digest()})
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the digest is that of the content."""
+        return self.digest == self._own_digest()
+
+    def to_bytes(self) -> bytes:
+        """The one form in which this manifest is written."""
+        content = self.model_dump(mode="json", exclude_defaults=True)
+        return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+    def _own_digest(self) -> str:
+        return digest_of(self.model_copy(update={"digest": ""}).to_bytes())
+
+
+def digest_of(content: bytes) -> str:
+    """The BLAKE3 digest of some bytes, in hexadecimal."""
+    return blake3(content).hexdigest()
+
+
+def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:
+    """The stage of each trace that runs."""
+    return {stage.trace: stage for stage in stages if stage.runs}

@@ -1,0 +1,154 @@
+"""Where an artifact lies: a folder that is there whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from thunder_core.artifact.manifest import MANIFEST
+from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+NEIGHBOUR = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{8}\.(?P<kind>new|old)")
+
+
+@contextmanager
+def whole_folder(folder: Path, *, force: bool) -> Iterator[Path]:
+    """A new folder beside `folder` to write into; it becomes `folder` if the block ends, and vanishes if it does not.
+
+    With `force` an artifact that is there is replaced as a whole, at the end. Raises `OutputExists`,
+    `OutputNotWritable` and `OutOfDisk`; whatever is raised inside passes on, and nothing is left of it.
+    """
+    folder = Path(folder).expanduser().absolute()
+    refuse_existing(folder, force=force)
+    with full_disk_named(folder):
+        made = make_parents(folder)
+        clean_up(folder)
+        new = neighbour(folder, "new")
+        try:
+            new.mkdir()
+            yield new
+            sync(new)
+            refuse_existing(folder, force=force)
+            swap(new, folder)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            for parent in reversed(made):
+                _remove_if_empty(parent)
+            raise
+
+
+def refuse_existing(folder: Path, *, force: bool) -> None:
+    """Raise `OutputExists` where something is there that may not be replaced: only artifacts and empty folders may."""
+    if not (folder.exists() or folder.is_symlink()):
+        return
+    if not force:
+        raise OutputExists(
+            f"{folder} exists and was kept", fix="name another folder with --out, or replace it with --force"
+        )
+    is_folder = folder.is_dir() and not folder.is_symlink()
+    if not is_folder or not ((folder / MANIFEST).is_file() or not any(folder.iterdir())):
+        raise OutputExists(
+            f"{folder} is no artifact of Thunder and was kept; --force replaces only artifacts and empty folders",
+            fix="name another folder with --out, or remove it yourself",
+        )
+
+
+@contextmanager
+def full_disk_named(folder: Path) -> Iterator[None]:
+    """Raise `OutOfDisk` and `OutputNotWritable` for what the file system says."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise OutOfDisk(
+                f"the disk is full: {folder} was not written", fix="make room, or name a folder on another disk"
+            ) from error
+        raise OutputNotWritable(
+            f"{folder} cannot be written: {error.strerror or error}", fix="name a folder that can be written"
+        ) from error
+
+
+def make_parents(folder: Path) -> list[Path]:
+    """Make the folders that lead to `folder`; those that were not there, outermost first."""
+    missing = [parent for parent in reversed(folder.parents) if not parent.exists()]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def neighbour(folder: Path, kind: str) -> Path:
+    """A free name beside the folder that says which process made it."""
+    return folder.parent / f".{folder.name}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.{kind}"
+
+
+def clean_up(folder: Path) -> None:
+    """Remove what processes that died left beside the folder, and put back what one had moved away."""
+    for path in sorted(folder.parent.iterdir()):
+        match = NEIGHBOUR.fullmatch(path.name)
+        if match is None or match["name"] != folder.name or match["host"] != HOST or is_alive(int(match["process"])):
+            continue
+        if match["kind"] == "old" and not folder.exists():
+            path.rename(folder)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine runs."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def swap(new: Path, folder: Path) -> None:
+    """Put a new folder in the place of an old one, if there is one; if that fails the old one stays."""
+    old = neighbour(folder, "old") if folder.exists() else None
+    if old is not None:
+        folder.rename(old)
+    try:
+        new.rename(folder)
+    except BaseException:
+        if old is not None:
+            old.rename(folder)
+        raise
+    sync_folder(folder.parent)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def sync(folder: Path) -> None:
+    """Have everything below a folder on the disk before it gets its name."""
+    for place, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            with (Path(place) / name).open("rb") as file:
+                os.fsync(file.fileno())
+        sync_folder(Path(place))
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        return

@@ -1,0 +1,136 @@
+"""Reading an artifact: nothing of it is used before its digest was compared with the manifest's."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from blake3 import blake3
+from pydantic import TypeAdapter, ValidationError
+
+from thunder_core.artifact.manifest import MANIFEST, SCHEMA_VERSION, Manifest, StageFacts, digest_of
+from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, NotAnArtifact
+from thunder_core.ir.listing import Listing
+
+COPY_AGAIN = "copy the artifact again, or make it anew with `thunder optimize`"
+LISTINGS = TypeAdapter(Listing)
+MOST_MANIFEST = 256 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An artifact whose manifest and files have been verified."""
+
+    folder: Path
+    manifest: Manifest
+
+    def text(self, name: str) -> str:
+        """The content of a text file of the artifact, verified once more as it is read."""
+        content = read_inside(self.folder, name)
+        if digest_of(content) != self.manifest.files[name].digest:
+            raise damaged(self.folder, f"{name} has another digest than the manifest says")
+        return content.decode()
+
+    def listing(self, stage: StageFacts) -> Listing:
+        """The lines of a stage with their metadata."""
+        return LISTINGS.validate_json(self.text(stage.lines_file))
+
+
+def is_artifact(path: Path) -> bool:
+    """Whether a path looks like an artifact: a folder with a manifest."""
+    return (path / MANIFEST).is_file()
+
+
+def open_artifact(folder: Path) -> Artifact:
+    """The artifact in a folder, after every one of its files was compared with the manifest.
+
+    Raises `NotAnArtifact`, `ArtifactTooNew` and `ArtifactDamaged`.
+    """
+    folder = Path(folder).expanduser().absolute()
+    artifact = Artifact(folder, read_manifest(folder))
+    for name, facts in artifact.manifest.files.items():
+        verify(folder, name, facts.size, facts.digest)
+    return artifact
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of an artifact, verified against its own digest."""
+    if not is_artifact(folder):
+        raise NotAnArtifact(
+            f"{folder} holds no {MANIFEST}" if folder.is_dir() else f"there is no folder {folder}",
+            fix="name a folder that `thunder optimize` or `thunder_core.save` wrote",
+        )
+    content = read_inside(folder, MANIFEST)
+    refuse_newer(folder, content)
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {place}: {error.errors()[0]['msg']}") from error
+    except ValueError as error:
+        raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {error}") from error
+    if not manifest.is_sealed or manifest.to_bytes() != content:
+        raise damaged(folder, f"{MANIFEST} has been changed since it was written")
+    return manifest
+
+
+def refuse_newer(folder: Path, content: bytes) -> None:
+    """Raise `ArtifactTooNew` for a schema that this version cannot know, before anything else of it is read."""
+    try:
+        version = json.loads(content)["schema_version"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise damaged(folder, f"{MANIFEST} is not JSON of Thunder's") from error
+    if type(version) is not int or version < 1:
+        raise damaged(folder, f"{MANIFEST} has no valid schema version")
+    if version > SCHEMA_VERSION:
+        raise ArtifactTooNew(
+            f"{folder} has the schema {version}; this version of Thunder reads up to {SCHEMA_VERSION}",
+            fix="upgrade thunder-optimize, or make the artifact anew with this version",
+        )
+
+
+def verify(folder: Path, name: str, size: int, digest: str) -> None:
+    """Raise `ArtifactDamaged` unless a file is there, inside the folder, and has this size and digest."""
+    path = inside(folder, name)
+    try:
+        if path.stat().st_size != size:
+            raise damaged(folder, f"{name} has {path.stat().st_size} bytes instead of {size}")
+        found = blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
+    except OSError as error:
+        raise damaged(folder, f"{name} cannot be read: {error.strerror or error}") from error
+    if found != digest:
+        raise damaged(folder, f"{name} has another digest than the manifest says")
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path of a file of the artifact; `ArtifactDamaged` where it leads out or over a link, or is no plain file."""
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
+        raise damaged(folder, f"{name!r} is no path inside the artifact")
+    path = folder
+    for part in parts:
+        path = path / part
+        try:
+            mode = path.lstat().st_mode
+        except (OSError, ValueError) as error:
+            raise damaged(folder, f"{name!r} is missing") from error
+        if stat.S_ISLNK(mode):
+            raise damaged(folder, f"{name!r} is, or leads over, a symbolic link")
+    if not stat.S_ISREG(mode):
+        raise damaged(folder, f"{name!r} is not a plain file")
+    return path
+
+
+def read_inside(folder: Path, name: str) -> bytes:
+    """The bytes of a file inside the folder."""
+    try:
+        return inside(folder, name).read_bytes()
+    except OSError as error:
+        raise damaged(folder, f"{name} cannot be read: {error.strerror or error}") from error
+
+
+def damaged(folder: Path, what: str) -> ArtifactDamaged:
+    """The error for an artifact that is not as it was written."""
+    return ArtifactDamaged(f"{folder} is damaged: {what}", fix=COPY_AGAIN)

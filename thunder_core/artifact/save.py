@@ -1,0 +1,48 @@
+"""`thunder_core.save`: what was compiled in this process, kept for another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from thunder_core.artifact.write import write_artifact
+from thunder_core.compiler import specializations_of
+from thunder_core.models.fingerprint import structure_fingerprint
+
+
+def save(
+    compiled: Any,
+    folder: str | Path,
+    *,
+    example: Mapping[str, torch.Tensor] | None = None,
+    source: Mapping[str, object] | None = None,
+    force: bool = False,
+) -> Path:
+    """Write a compiled function or module, with every program that it has traced, as an artifact; returns its folder.
+
+    `load(folder, model)` gives it back in another process without tracing. The model's own weights are not kept: they
+    are the model's. `example` are the keyword arguments of one call, so that `thunder inspect-trace --plain` has
+    something to run on; `source` is a `LoadedModel.source`, so that `load` can rebuild the model by itself.
+
+    Raises `WrongInputs` before the first call, `CannotReplay` for a program that refers to an object which cannot be
+    kept, `OutputExists` unless `force`, `OutputNotWritable` and `OutOfDisk`.
+    """
+    subject = specializations_of(compiled).subject
+    return write_artifact(
+        Path(folder),
+        compiled=compiled,
+        source=source or {},
+        fingerprint=fingerprint_of(subject),
+        recipe="",
+        options={},
+        example=example,
+        force=force,
+    )
+
+
+def fingerprint_of(subject: object) -> str:
+    """The fingerprint of a module's structure; empty for a function, whose code is compared instead."""
+    return structure_fingerprint(subject) if isinstance(subject, torch.nn.Module) else ""

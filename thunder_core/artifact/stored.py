@@ -1,0 +1,90 @@
+"""Programs from an artifact: the stored text, compiled by Python and bound to a model; nothing is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from safetensors.torch import load_file
+
+from thunder_core.artifact.constants import Finder
+from thunder_core.artifact.manifest import ProgramFacts, StageFacts, running
+from thunder_core.artifact.read import Artifact, inside
+from thunder_core.errors import ArtifactForeign
+from thunder_core.ir.printer import Source
+from thunder_core.ir.trace import Trace
+from thunder_core.run.program import Program, Stage
+
+CONSTANTS = "weights/constants.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTrace(Trace):
+    """A trace of which only the text was kept: it prints and runs, and has no bound symbols to transform."""
+
+    text: str = ""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, eq=False)
+class StoredProgram(Program):
+    """A program that runs the text of an artifact; its only stages are those that run."""
+
+    sources: Mapping[str, Source] = field(default_factory=dict)
+
+    def source(self, name: str) -> Source:
+        """The text that runs, as it was stored."""
+        return self.sources[name]
+
+
+def stored_programs(artifact: Artifact, subject: object) -> list[Program]:
+    """Every program of an artifact, bound to a subject. Raises `ArtifactForeign` where it is not the right one."""
+    for facts in artifact.manifest.programs:
+        require_devices(facts)
+    finder = Finder(subject, stored_tensors(artifact))
+    return [stored_program(artifact, facts, finder) for facts in artifact.manifest.programs]
+
+
+def stored_program(artifact: Artifact, facts: ProgramFacts, finder: Finder) -> StoredProgram:
+    """One program of an artifact, with its constants given back."""
+    stages = running(facts.stages)
+    sources = {name: stored_source(artifact, stage, finder) for name, stage in stages.items()}
+    return StoredProgram(
+        stages=tuple(_stages(stages, sources)), guards=facts.guards, sharp_edges=facts.sharp_edges, sources=sources
+    )
+
+
+def stored_source(artifact: Artifact, stage: StageFacts, finder: Finder) -> Source:
+    """The text of a stage with the objects that it refers to by name."""
+    needed = {name: kept for name, kept in stage.constants.items() if kept.kind != "lost"}
+    return Source(artifact.text(stage.file), {name: finder.value(name, kept) for name, kept in needed.items()})
+
+
+def stored_tensors(artifact: Artifact) -> dict[str, torch.Tensor]:
+    """The tensors that traces hold, by their keys."""
+    if CONSTANTS not in artifact.manifest.files:
+        return {}
+    return dict(load_file(inside(artifact.folder, CONSTANTS)))
+
+
+def require_devices(facts: ProgramFacts) -> None:
+    """Raise `ArtifactForeign` for a program on a device that is not here."""
+    for name in facts.devices:
+        device = torch.device(name)
+        present = device.type != "cuda" or (device.index or 0) < torch.cuda.device_count()
+        if not present:
+            raise ArtifactForeign(
+                f"the artifact's programs run on {name}, which this machine or this build of PyTorch does not have",
+                fix="load it where the device is, or make the artifact anew for this one with --device",
+            )
+
+
+def _stages(stages: Mapping[str, StageFacts], sources: Mapping[str, Source]) -> Iterator[Stage]:
+    for name, stage in stages.items():
+        trace = StoredTrace(
+            name, inputs=(), bound_symbols=(), output=None, made_by=stage.made_by, text=sources[name].text
+        )
+        yield Stage(trace, stage.seconds)

@@ -1,0 +1,107 @@
+"""Ways from a model or function to objects that cannot be imported: found when saving, followed when loading."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import textwrap
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from thunder_core.artifact.manifest import Step, digest_of
+
+Way = tuple[Step, ...]
+
+MOST = 200_000  # objects that are looked at before the search is given up
+ATOMS = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, torch.dtype, torch.device, types.ModuleType)
+OPENED = ("__func__", "fget", "fset", "__wrapped__", "__self__")
+
+FOLLOW: dict[str, Callable[[Any, Any], Any]] = {
+    "type": lambda value, _: type(value),
+    "mro": lambda value, key: value.__mro__[key],
+    "entry": lambda value, key: value.__dict__[key],
+    "globals": lambda value, _: value.__globals__,
+    "cell": lambda value, key: value.__closure__[key].cell_contents,
+    "item": operator.getitem,
+    "open": getattr,
+}
+
+
+def follow(subject: Any, way: Iterable[Step]) -> Any:
+    """What lies at the end of a way; raises LookupError where it leads nowhere."""
+    value = subject
+    for step, key in way:
+        try:
+            value = FOLLOW[step](value, key)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise LookupError(f"{step} {key!r} of {type(value).__name__}") from error
+    return value
+
+
+def find_ways(subject: Any, wanted: Iterable[object]) -> dict[int, Way]:
+    """The shortest way to each of the wanted objects that one leads to, by the object's id."""
+    missing = {id(value) for value in wanted}
+    found: dict[int, Way] = {}
+    seen: dict[int, Any] = {id(subject): subject}
+    queue: deque[tuple[Any, Way]] = deque([(subject, ())])
+    while queue and missing and len(seen) < MOST:
+        value, way = queue.popleft()
+        if id(value) in missing:
+            missing.discard(id(value))
+            found[id(value)] = way
+        for step, child in steps_from(value):
+            if id(child) not in seen and not isinstance(child, ATOMS):
+                seen[id(child)] = child
+                queue.append((child, (*way, step)))
+    return found
+
+
+def steps_from(value: Any) -> Iterator[tuple[Step, Any]]:
+    """Each step that leads on from an object, and where to."""
+    if isinstance(value, type):
+        yield from ((("mro", index), base) for index, base in enumerate(value.__mro__) if index)
+    else:
+        yield ("type", None), type(value)
+    if isinstance(value, types.FunctionType):
+        yield ("globals", None), value.__globals__
+        yield from ((("cell", i), cell.cell_contents) for i, cell in enumerate(value.__closure__ or ()) if _full(cell))
+    for name in OPENED:
+        opened = getattr(value, name, None) if type(value) in OPENABLE else None
+        if opened is not None:
+            yield ("open", name), opened
+    yield from _members(value)
+
+
+def _members(value: Any) -> Iterator[tuple[Step, Any]]:
+    entries = getattr(value, "__dict__", None)
+    if isinstance(entries, dict | types.MappingProxyType):
+        yield from ((("entry", key), item) for key, item in list(entries.items()) if type(key) is str)
+    if isinstance(value, dict) and type(value).__getitem__ is dict.__getitem__:
+        yield from ((("item", key), item) for key, item in list(value.items()) if type(key) in (str, int))
+    elif type(value) in (list, tuple):
+        yield from ((("item", index), item) for index, item in enumerate(value))
+
+
+OPENABLE = (property, staticmethod, classmethod, types.MethodType)
+
+
+def _full(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:  # not assigned yet
+        return False
+
+
+def code_digest(value: object) -> str:
+    """A digest of a function's or class's source, by which a later version of it is told; empty for anything else."""
+    if not isinstance(value, types.FunctionType | type):
+        return ""
+    try:
+        return digest_of(textwrap.dedent(inspect.getsource(value)).encode())
+    except (OSError, TypeError):
+        code = getattr(value, "__code__", None)
+        return digest_of(code.co_code) if code is not None else ""

@@ -1,0 +1,232 @@
+"""Writing an artifact: every stage of every trace, the tensors that traces hold, the report, and the manifest."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from blake3 import blake3
+from pydantic import JsonValue, TypeAdapter
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from thunder_core import __version__
+from thunder_core.artifact.code import code_of
+from thunder_core.artifact.compilers import compiler_facts
+from thunder_core.artifact.constants import Keeper
+from thunder_core.artifact.manifest import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    TRACES,
+    FileFacts,
+    Manifest,
+    ProgramFacts,
+    StageFacts,
+)
+from thunder_core.artifact.place import whole_folder
+from thunder_core.compiler import specializations_of
+from thunder_core.errors import WrongInputs
+from thunder_core.ir.listing import Listing
+from thunder_core.ir.printer import list_trace, print_trace
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.report import Report, describe_environment, write_report
+from thunder_core.run.compiled import Specializations
+from thunder_core.run.program import Program
+
+LISTINGS = TypeAdapter(Listing)
+CONSTANTS = "weights/constants.safetensors"
+EXAMPLE = "example.safetensors"
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A stage as it will lie on the disk: its facts but for the constants, its text and lines, and its constants."""
+
+    facts: StageFacts
+    text: str
+    listing: Listing
+    needed: Mapping[str, object]
+    named: Mapping[str, object]
+
+
+def write_artifact(
+    folder: Path,
+    *,
+    compiled: Any,
+    source: Mapping[str, object],
+    fingerprint: str,
+    recipe: str,
+    options: Mapping[str, object],
+    report: Report | None = None,
+    example: Mapping[str, torch.Tensor] | None = None,
+    force: bool = False,
+) -> Path:
+    """Write what `jit` or `compile` returned, with all programs that it has traced, as a folder; returns its path.
+
+    `source` is plain data from which the model is rebuilt (`LoadedModel.source`), empty where there is none;
+    `fingerprint` that of the model's structure; `example` the keyword arguments that were traced.
+
+    Raises `WrongInputs` where nothing was traced yet, `CannotReplay` for a program that refers to an object which
+    cannot be kept, `OutputExists`, `OutputNotWritable` and `OutOfDisk`. Nothing is left of a folder that is not whole.
+    """
+    specializations = specializations_of(compiled)
+    programs = programs_of(specializations)
+    printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
+    keeper = Keeper(specializations.subject)
+    keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
+    kept = [[with_constants(stage, keeper) for stage in stages] for stages in printed]
+    manifest = Manifest(
+        schema_version=SCHEMA_VERSION,
+        created=datetime.now(UTC).replace(microsecond=0),
+        thunder=__version__,
+        recipe=recipe,
+        options=as_json(options),
+        source=as_json(source),
+        subject=name_of(specializations.subject),
+        fingerprint=fingerprint,
+        torch=torch.__version__,
+        environment=(report.environment if report else describe_environment()).model_dump(mode="json"),
+        code=code_of(specializations.subject, programs, [stage for stages in kept for stage in stages]),
+        compiler=compiler_facts(specializations.compiler),
+        programs=tuple(program_facts(program, facts) for program, facts in zip(programs, kept, strict=True)),
+        example=EXAMPLE if example else None,
+    )
+    with whole_folder(folder, force=force) as new:
+        for stages, facts in zip(printed, kept, strict=True):
+            for stage, facts_of_stage in zip(stages, facts, strict=True):
+                write_stage(new, stage, facts_of_stage)
+        write_tensors(new / CONSTANTS, keeper.tensors)
+        write_tensors(new / EXAMPLE, example or {})
+        if report is not None:
+            write_report(report, new)
+        whole = manifest.model_copy(update={"files": files_of(new)}).sealed()
+        (new / MANIFEST).write_bytes(whole.to_bytes())
+    return Path(folder).expanduser().absolute()
+
+
+def programs_of(specializations: Specializations) -> list[Program]:
+    """The programs that were traced in this process, the latest first."""
+    programs = [program for program in specializations.programs if program.stages]
+    if not programs:
+        raise WrongInputs("nothing has been traced yet, so there is nothing to save", fix="call it once, then save it")
+    if any(type(program) is not Program for program in programs):
+        raise WrongInputs(
+            "this was loaded from an artifact, which holds its programs already",
+            fix="copy the artifact's folder, or compile the model anew and save that",
+        )
+    return programs
+
+
+def printed_stages(program: Program, number: int) -> Iterator[Printed]:
+    """Every stage of every trace of a program as text, in the order in which they were made."""
+    for name in TRACES:
+        stages = [stage for stage in program.stages if stage.trace.name == name]
+        before: Counter[str] = Counter()
+        for index, stage in enumerate(stages):
+            source = print_trace(stage.trace)
+            listing, named = list_trace(stage.trace, parts=True)
+            lines = Counter(line.text for line in listing.lines)
+            stem = f"traces/{number}/{name}-{index:02}-{slug(stage.trace.made_by)}"
+            runs = index == len(stages) - 1
+            facts = StageFacts(
+                trace=name,
+                number=index,
+                name=slug(stage.trace.made_by),
+                made_by=stage.trace.made_by,
+                file=f"{stem}.py",
+                lines_file=f"{stem}.json",
+                lines=len(listing.lines),
+                seconds=round(stage.seconds, 6),
+                added=(lines - before).total() if index else 0,
+                removed=(before - lines).total(),
+                runs=runs,
+            )
+            yield Printed(facts, source.text, listing, source.constants if runs else {}, named)
+            before = lines
+
+
+def slug(text: str) -> str:
+    """A step's name as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "step"
+
+
+def with_constants(stage: Printed, keeper: Keeper) -> StageFacts:
+    """The facts of a stage with all its constants; those of the text that runs must be had again."""
+    kept = {name: keeper.facts(name, value, must=name in stage.needed) for name, value in stage.named.items()}
+    return stage.facts.model_copy(update={"constants": kept})
+
+
+def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
+    """A program as plain data."""
+    return ProgramFacts(
+        stages=tuple(stages),
+        guards=program.guards,
+        sharp_edges=tuple(str(getattr(edge, "what", edge)) for edge in program.sharp_edges),
+        devices=tuple(sorted(devices_of(program.last("computation")))),
+    )
+
+
+def devices_of(trace: Trace) -> set[str]:
+    """The devices on which a trace has tensors."""
+    made = (proxy for bsym in trace.bound_symbols for proxy in bsym.tensors)
+    return {str(proxy.device) for proxy in (*trace.inputs, *made) if isinstance(proxy, TensorProxy)}
+
+
+def write_stage(folder: Path, stage: Printed, facts: StageFacts) -> None:
+    """Write a stage's Python and its lines' metadata."""
+    path = folder / facts.file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(stage.text, encoding="utf-8")
+    (folder / facts.lines_file).write_bytes(LISTINGS.dump_json(stage.listing, exclude_defaults=True))
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors as safetensors, if there are any."""
+    if not tensors:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        full = "os error 28" in str(error) or "No space left" in str(error)
+        raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path)) from error
+
+
+def files_of(folder: Path) -> dict[str, FileFacts]:
+    """The size and digest of every file below a folder."""
+    return {
+        path.relative_to(folder).as_posix(): FileFacts(
+            size=path.stat().st_size, digest=blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def name_of(subject: object) -> str:
+    """What was compiled, for people."""
+    named = subject if hasattr(subject, "__qualname__") else type(subject)
+    return str(getattr(named, "__qualname__", named))
+
+
+def as_json(values: Mapping[str, object]) -> dict[str, JsonValue]:
+    """Plain data as it is; anything else as text."""
+    return {name: _as_json(value) for name, value in values.items()}
+
+
+def _as_json(value: object) -> JsonValue:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    return str(value)

@@ -1,0 +1,144 @@
+"""A measurement held against an earlier one, for machines that guard a repository.
+
+What is compared is each candidate's speed-up over the first candidate (eager), not its seconds: both sides of
+that ratio were measured in one process, so another clock frequency or a busy neighbour cancels out. Other
+hardware does not: a baseline of another machine is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError as Malformed
+
+from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate, Facts, Interval
+from thunder_core.errors import BadOption, SlowerThanBaseline, UsageError
+
+Key = tuple[tuple[str, str], ...]
+
+AGAIN = "measure the baseline again with `thunder bench --json` on this machine, with this version and these options"
+
+
+class Comparison(Facts):
+    """One candidate of one configuration, now and in the baseline."""
+
+    configuration: dict[str, str]
+    candidate: str
+    speedup: Interval
+    baseline: Interval
+    slowdown: float
+    """0.05 where the speed-up over eager was 5% greater in the baseline; negative where it has grown."""
+    too_slow: bool
+    within_noise: bool
+    """Whether the two confidence intervals overlap."""
+
+    def __str__(self) -> str:
+        where = " ".join(f"{key}={value}" for key, value in self.configuration.items())
+        now, then = (f"{i.value:.3f}x [{i.low:.3f}, {i.high:.3f}]" for i in (self.speedup, self.baseline))
+        return f"{self.candidate}{f' ({where})' if where else ''}: {now}, was {then}: {self.slowdown:+.1%}"
+
+
+def fraction_of(text: str) -> float:
+    """0.05 for `5%`. Raises BadOption for what is not a percentage of 0 or more."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if found is None:
+        raise BadOption(f"--fail-above is {text!r}, which is not a percentage", fix="write it as --fail-above 5%")
+    return float(found[1]) / 100
+
+
+def write_suite(suite: BenchmarkSuite, path: Path) -> None:
+    """Write the file that `read_suite` reads."""
+    path.write_text(suite.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def read_suite(path: Path) -> BenchmarkSuite:
+    """The measurements in a baseline file. Raises BadOption if it cannot be read or has another schema."""
+    try:
+        return BenchmarkSuite.model_validate_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadOption(f"--baseline {path} cannot be read: {error.strerror}", fix="name an existing file") from error
+    except (Malformed, UnicodeDecodeError) as error:
+        raise BadOption(
+            f"--baseline {path} is not a measurement that this version can read: {_first(error)}", fix=AGAIN
+        ) from error
+
+
+def _first(error: Malformed | UnicodeDecodeError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not text"
+    detail = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in detail["loc"])
+    return f"{where}: {detail['msg']}" if where else detail["msg"]
+
+
+def compare_with_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fail_above: float) -> list[Comparison]:
+    """Every candidate but the first of each current configuration, beside the baseline's.
+
+    `fail_above` is a fraction: 0.05 marks as too slow what has lost more than 5% of its speed-up.
+    Raises BadOption if the baseline lacks a configuration or candidate, or was made on another machine.
+    """
+    earlier = {_key(report.configuration): report for report in baseline.reports}
+    return [
+        _compare(report, candidate, _same_candidate(candidate, _counterpart(report, earlier)), fail_above)
+        for report in current.reports
+        for candidate in report.candidates[1:]
+    ]
+
+
+def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fail_above: float) -> list[Comparison]:
+    """The same rows; raises SlowerThanBaseline, with all of them as its `rows`, if one is too slow."""
+    rows = compare_with_baseline(current, baseline, fail_above)
+    slow = [row for row in rows if row.too_slow]
+    if not slow:
+        return rows
+    doubt = " All of it may be noise: more --runs narrow the intervals."
+    noise = doubt if all(row.within_noise for row in slow) else ""
+    error = SlowerThanBaseline(
+        f"{len(slow)} of {len(rows)} measurements lost more than {100 * fail_above:g}% of the speed-up over "
+        f"{current.reports[0].first.name} that the baseline had: {'; '.join(map(str, slow))}",
+        fix=f"find the change that made it slower, or measure a new baseline if it is meant.{noise}",
+    )
+    error.rows = tuple(rows)
+    raise error
+
+
+def _compare(report: BenchmarkReport, now: Candidate, then: Candidate, fail_above: float) -> Comparison:
+    slowdown = then.speedup.value / now.speedup.value - 1
+    return Comparison(
+        configuration=report.configuration,
+        candidate=now.name,
+        speedup=now.speedup,
+        baseline=then.speedup,
+        slowdown=slowdown,
+        too_slow=slowdown > fail_above,
+        within_noise=now.speedup.overlaps(then.speedup),
+    )
+
+
+def _key(configuration: Mapping[str, str]) -> Key:
+    return tuple(sorted(configuration.items()))
+
+
+def _counterpart(report: BenchmarkReport, earlier: Mapping[Key, BenchmarkReport]) -> BenchmarkReport:
+    found = earlier.get(_key(report.configuration))
+    if found is None:
+        wanted = " ".join(f"{key}={value}" for key, value in report.configuration.items())
+        raise _mismatch(f"holds no measurement of {wanted or 'an unnamed configuration'}")
+    if (found.machine, found.device) != (report.machine, report.device):
+        raise _mismatch(f"was measured on {found.machine} ({found.device}), this is {report.machine} ({report.device})")
+    if found.first.name != report.first.name:
+        raise _mismatch(f"compares with {found.first.name}, this measurement with {report.first.name}")
+    return found
+
+
+def _same_candidate(candidate: Candidate, report: BenchmarkReport) -> Candidate:
+    found = next((other for other in report.candidates if other.name == candidate.name), None)
+    if found is None:
+        raise _mismatch(f"has no candidate {candidate.name!r}")
+    return found
+
+
+def _mismatch(what: str) -> UsageError:
+    return BadOption(f"the baseline {what}", fix=AGAIN)

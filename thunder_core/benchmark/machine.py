@@ -1,0 +1,28 @@
+"""What the measuring machine is called: results of different machines are not held against each other."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+
+PROCESSOR_FILE = Path("/proc/cpuinfo")
+
+
+def processor_name() -> str:
+    """The name of the processor as its maker writes it, or what Python knows of it."""
+    if PROCESSOR_FILE.exists():
+        lines = (line.partition(":") for line in PROCESSOR_FILE.read_text().splitlines())
+        names = {key.strip(): value.strip() for key, _, value in lines}
+        if names.get("model name"):
+            return names["model name"]
+    return platform.processor() or platform.machine()
+
+
+def machine_name(device: torch.device) -> str:
+    """What decides about speed on this device: the GPU, or the processor and the number of threads in use."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{processor_name()}, {threads} thread{'' if threads == 1 else 's'}"

@@ -1,0 +1,81 @@
+"""Candidates measured in turn in one process, so that what disturbs the machine disturbs them all."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+
+from thunder_core.benchmark.machine import machine_name
+from thunder_core.benchmark.report import BenchmarkReport
+from thunder_core.benchmark.statistics import describe_candidate
+from thunder_core.benchmark.timing import Call, peak_of, timer_for
+from thunder_core.errors import BadOption
+
+FEWEST_RUNS = 2
+SEED = 20
+
+
+def say_nothing(done: int, total: int) -> None:
+    """A progress callback for those who do not watch."""
+
+
+def measure(
+    candidates: Mapping[str, Call],
+    *,
+    runs: int,
+    warmup: int,
+    device: torch.device,
+    progress: Callable[[int, int], None] = say_nothing,
+    configuration: Mapping[str, str] | None = None,
+) -> BenchmarkReport:
+    """Time each candidate `runs` times after `warmup` rounds that do not count; the first is the one to compare with.
+
+    A round calls every candidate once, in an order that changes from round to round and is the same every time.
+    The garbage collector runs between rounds, never within a call. `progress(done, total)` counts rounds.
+    Raises BadOption for fewer than two runs: a confidence interval needs them.
+    """
+    if runs < FEWEST_RUNS:
+        raise BadOption(
+            f"--runs is {runs}, and a confidence interval needs {FEWEST_RUNS}", fix="give --runs 20 or more"
+        )
+    total = warmup + runs
+    timer = timer_for(device)
+    seconds: dict[str, list[float]] = {name: [] for name in candidates}
+    with _collector_held():
+        for number in range(total):
+            gc.collect(0)
+            for name in _order_of(number, candidates):
+                elapsed = timer(candidates[name])
+                if number >= warmup:
+                    seconds[name].append(elapsed)
+            progress(number + 1, total)
+        peaks = {name: peak_of(call, device) for name, call in candidates.items()}
+    first = next(iter(seconds.values()))
+    return BenchmarkReport(
+        machine=machine_name(device),
+        device=str(device),
+        configuration=dict(configuration or {}),
+        runs=runs,
+        warmup=warmup,
+        candidates=tuple(describe_candidate(name, times, first, peaks[name]) for name, times in seconds.items()),
+    )
+
+
+def _order_of(number: int, candidates: Mapping[str, Call]) -> list[str]:
+    return random.Random(SEED + number).sample(list(candidates), len(candidates))  # noqa: S311 - no secret
+
+
+@contextmanager
+def _collector_held() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,49 @@
+"""The time of one call on a device, and the memory that it takes there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+Call = Callable[[], object]
+
+
+def timer_for(device: torch.device) -> Callable[[Call], float]:
+    """A function that runs a call to its end on the device and gives its seconds."""
+    return TIMERS.get(device.type, _time_on_host)
+
+
+def _time_on_host(call: Call) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def _time_on_cuda(call: Call) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    begin.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) / 1000
+
+
+TIMERS: dict[str, Callable[[Call], float]] = {"cuda": _time_on_cuda}
+
+
+def peak_of(call: Call, device: torch.device) -> int | None:
+    """Bytes that a call takes at its peak beyond what was allocated before; None where the device does not count.
+
+    On a CPU the resident set of the process says little: the allocator keeps what earlier calls have freed.
+    """
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before

@@ -1,0 +1,173 @@
+"""Attribute access: native, except that Python-level getters, setters and `__getattr__` are interpreted."""
+
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.interpreter import introspection
+from thunder_core.interpreter.lookup import ABSENT, python_method, type_lookup
+
+if TYPE_CHECKING:
+    from thunder_core.interpreter.machine import Machine
+
+_GENERIC = object.__getattribute__
+_SLOT = type(_GENERIC)
+_HOOKS = frozenset({_SLOT, FunctionType})
+
+
+def load(machine: "Machine", owner: Any, name: str) -> Any:
+    """`owner.name`; raises what CPython raises."""
+    kind = type(owner)
+    hook = type_lookup(kind, "__getattribute__")
+    fallback = type_lookup(kind, "__getattr__")
+    if type(hook) is _SLOT and fallback is ABSENT:
+        return load_generic(machine, hook, owner, name)
+    if type(hook) not in _HOOKS or (fallback is not ABSENT and type(fallback) is not FunctionType):
+        return getattr(owner, name)
+    try:
+        if fallback is ABSENT:
+            return machine.invoke(hook, (owner, name), {})
+        try:
+            if type(hook) is FunctionType:
+                return machine.invoke(hook, (owner, name), {})
+            return load_generic(machine, hook, owner, name)
+        except AttributeError:
+            pass
+        return machine.invoke(fallback, (owner, name), {})
+    except AttributeError as error:
+        _tell(error, owner, name)
+        raise
+
+
+def _tell(error: AttributeError, owner: Any, name: str) -> None:
+    """Let an error know what was asked for, as CPython does for its suggestions."""
+    if getattr(error, "name", None) is None and getattr(error, "obj", None) is None:
+        error.name, error.obj = name, owner
+
+
+def load_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> Any:
+    """What the C function `hook`, the type's `__getattribute__`, gives; the getters that it finds are interpreted."""
+    kind = type(owner)
+    special = introspection.ATTRIBUTES.get(kind)
+    if special is not None:
+        return special(machine, owner, name)
+    getter = _class_getter(kind, owner, name) if issubclass(kind, type) else _getter(kind, owner, name)
+    if getter is None:
+        return hook(owner, name)
+    try:
+        return machine.invoke(getter[0], getter[1], {})
+    except AttributeError as error:
+        _tell(error, owner, name)
+        raise
+
+
+Getter = tuple[FunctionType, tuple[Any, ...]]
+
+
+def _getter(kind: type, owner: Any, name: str) -> Getter | None:
+    """The Python function that reading the attribute of an instance would call, with its arguments."""
+    raw = type_lookup(kind, name)
+    if raw is ABSENT or type(raw) is FunctionType:
+        return None
+    return _descriptor_getter(raw, owner, kind, lambda: _in_instance(owner, name))
+
+
+def _class_getter(kind: type, owner: type, name: str) -> Getter | None:
+    """The same for an attribute of a class."""
+    of_metaclass = type_lookup(kind, name)
+    own = type_lookup(owner, name)
+    if of_metaclass is not ABSENT:
+        found = _descriptor_getter(of_metaclass, owner, kind, lambda: own is not ABSENT)
+        if found is not None:
+            return found
+        if own is ABSENT or _is_data(type(of_metaclass)):
+            return None
+    if own is ABSENT or type(own) in _PLAIN_IN_CLASS:
+        return None
+    method = python_method(type(own), "__get__")
+    return None if method is None else (method, (own, None, owner))
+
+
+_PLAIN_IN_CLASS = frozenset({FunctionType, staticmethod, classmethod, property, int, str, float, bool, tuple})
+
+
+def _descriptor_getter(raw: Any, owner: Any, kind: type, hidden: Any) -> Getter | None:
+    """The Python function behind a descriptor; None where the instance hides it or C does the reading."""
+    if type(raw) is property:
+        function = raw.fget
+        return (function, (owner,)) if type(function) is FunctionType else None
+    method = python_method(type(raw), "__get__")
+    if method is None:
+        return python_property(raw, owner)
+    if not _is_data(type(raw)) and hidden():
+        return None
+    return method, (raw, owner, kind)
+
+
+def python_property(raw: Any, owner: Any) -> Getter | None:
+    """The getter of an instance of a subclass of `property` that keeps its `__get__`."""
+    if isinstance(raw, property) and type_lookup(type(raw), "__get__") is property.__dict__["__get__"]:
+        function = property.__dict__["fget"].__get__(raw)
+        return (function, (owner,)) if type(function) is FunctionType else None
+    return None
+
+
+def _is_data(kind: type) -> bool:
+    """Whether instances of a type are data descriptors."""
+    return type_lookup(kind, "__set__") is not ABSENT or type_lookup(kind, "__delete__") is not ABSENT
+
+
+def _in_instance(owner: Any, name: str) -> bool:
+    """Whether the instance's own dictionary holds the name."""
+    try:
+        names = _GENERIC(owner, "__dict__")
+    except AttributeError:
+        return False
+    return isinstance(names, dict) and dict.__contains__(names, name)
+
+
+def store(machine: "Machine", owner: Any, name: str, value: Any) -> None:
+    """`owner.name = value`; raises what CPython raises."""
+    hook = python_method(type(owner), "__setattr__")
+    if hook is not None:
+        machine.invoke(hook, (owner, name, value), {})
+    else:
+        store_generic(machine, setattr, owner, name, value)
+
+
+def store_generic(machine: "Machine", hook: Any, owner: Any, name: str, value: Any) -> None:
+    """Write as the C function `hook` does; a setter that it finds is interpreted."""
+    setter = _accessor(owner, name, "fset", "__set__")
+    if setter is None:
+        machine.set_attr_natively(hook, owner, name, value)
+    else:
+        machine.invoke(setter[0], (*setter[1], value), {})
+
+
+def delete(machine: "Machine", owner: Any, name: str) -> None:
+    """`del owner.name`; raises what CPython raises."""
+    hook = python_method(type(owner), "__delattr__")
+    if hook is not None:
+        machine.invoke(hook, (owner, name), {})
+    else:
+        delete_generic(machine, delattr, owner, name)
+
+
+def delete_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> None:
+    """Delete as the C function `hook` does; a deleter that it finds is interpreted."""
+    deleter = _accessor(owner, name, "fdel", "__delete__")
+    if deleter is None:
+        machine.delete_attr_natively(hook, owner, name)
+    else:
+        machine.invoke(deleter[0], deleter[1], {})
+
+
+def _accessor(owner: Any, name: str, of_property: str, special: str) -> Getter | None:
+    """The Python function that writing or deleting an attribute would call, with its first arguments."""
+    raw = type_lookup(type(owner), name)
+    if raw is ABSENT:
+        return None
+    if type(raw) is property:
+        function = getattr(raw, of_property)
+        return (function, (owner,)) if type(function) is FunctionType else None
+    method = python_method(type(raw), special)
+    return None if method is None else (method, (raw, owner))

@@ -1,0 +1,204 @@
+"""C functions that look at the frame of their caller: they are given the interpreted one."""
+
+import __future__
+
+import builtins
+import sys
+from types import CellType, CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.interpreter import recursion
+from thunder_core.interpreter.calls import Arguments, Keywords, call_class, replaces
+from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.introspection import local_names
+from thunder_core.interpreter.native import UNBOUND
+
+if TYPE_CHECKING:
+    from thunder_core.interpreter.machine import Machine
+
+_FUTURE = sum(
+    {getattr(__future__, name).compiler_flag for name in __future__.all_feature_names if name != "nested_scopes"}
+)
+
+
+def caller(machine: "Machine") -> Frame:
+    """The frame that calls."""
+    frame = machine.frame
+    if frame is None:
+        raise SystemError("no interpreted frame is running")
+    return frame
+
+
+def _call(function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """Call a function; copied into the caller's globals for those that look there."""
+    return function(*arguments, **keywords)
+
+
+def call_in_globals(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """Call natively, from a native frame whose globals are those of the interpreted caller."""
+    if machine.frame is None:
+        return function(*arguments, **keywords)
+    return FunctionType(_call.__code__, machine.frame.globals)(function, arguments, keywords)
+
+
+@replaces(globals)
+def global_names(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`globals()`."""
+    return function(*arguments, **keywords) if arguments or keywords else caller(machine).globals
+
+
+@replaces(locals)
+def local_names_of_caller(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`locals()`."""
+    return function(*arguments, **keywords) if arguments or keywords else local_names(caller(machine))
+
+
+@replaces(vars)
+def variables(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`vars([owner])`."""
+    return function(*arguments, **keywords) if arguments or keywords else local_names(caller(machine))
+
+
+@replaces(dir)
+def names_in(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`dir([owner])`."""
+    return function(*arguments, **keywords) if arguments or keywords else sorted(local_names(caller(machine)))
+
+
+@replaces(sys._getframe)
+def get_frame(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`sys._getframe([depth])`."""
+    depth = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], int) else 0
+    if keywords or len(arguments) > 1 or (arguments and not isinstance(arguments[0], int)):
+        return function(*arguments, **keywords)
+    found = caller(machine).publish()
+    for _ in range(depth):
+        back = found.f_back
+        if back is None:
+            raise ValueError("call stack is not deep enough")
+        found = back
+    return found
+
+
+@replaces(sys.getrecursionlimit)
+def get_recursion_limit(_machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`sys.getrecursionlimit()`."""
+    return function(*arguments, **keywords) if arguments or keywords else recursion.limit()
+
+
+@replaces(sys.setrecursionlimit)
+def set_recursion_limit(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`sys.setrecursionlimit(limit)`."""
+    if keywords or len(arguments) != 1 or not isinstance(arguments[0], int) or arguments[0] < 1:
+        return function(*arguments, **keywords)
+    limit = arguments[0]
+    if machine.depth >= limit:
+        raise RecursionError(
+            f"cannot set the recursion limit to {limit} at the recursion depth {machine.depth}: the limit is too low"
+        )  # fmt: skip
+    recursion.set_limit(limit)
+    machine.limit = limit
+    return None
+
+
+@replaces(compile)
+def compile_source(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`compile(...)`: future statements are inherited from the interpreted caller."""
+    given = dict(zip(("source", "filename", "mode", "flags", "dont_inherit", "optimize"), arguments, strict=False))
+    if len(arguments) > 6 or given.keys() & keywords.keys():
+        return function(*arguments, **keywords)
+    given.update(keywords)
+    if not given.get("dont_inherit") and isinstance(given.get("flags", 0), int):
+        given["flags"] = given.get("flags", 0) | (caller(machine).code.co_flags & _FUTURE)
+    given["dont_inherit"] = True
+    return function(**given)
+
+
+def _namespaces(frame: Frame, arguments: Arguments) -> tuple[Any, Any]:
+    """The globals and locals that `exec` and `eval` run in."""
+    global_names, names = (*arguments[1:], None, None)[:2]
+    if global_names is None:
+        return frame.globals, local_names(frame) if names is None else names
+    return global_names, global_names if names is None else names
+
+
+@replaces(exec, eval)
+def run_source(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`exec(source, globals, locals)` and `eval(...)`: what they run is interpreted."""
+    frame = caller(machine)
+    closure = keywords.get("closure") if function is exec else None
+    known = {"closure"} if function is exec else set()
+    if not 1 <= len(arguments) <= 3 or keywords.keys() - known:
+        return function(*arguments, **keywords)
+    names, local = _namespaces(frame, arguments)
+    source = arguments[0]
+    if not isinstance(names, dict) or not hasattr(type(local), "__getitem__"):
+        return function(*arguments, **keywords)
+    names.setdefault("__builtins__", frame.builtins if frame.builtins is not vars(builtins) else builtins)
+    if not isinstance(source, CodeType):
+        if closure is not None or not isinstance(source, str | bytes | bytearray | memoryview):
+            return function(*arguments, **keywords)
+        if function is eval:
+            source = source.lstrip(" \t") if isinstance(source, str) else bytes(source).lstrip(b" \t")
+        code = compile(source, "<string>", function.__name__, frame.code.co_flags & _FUTURE, dont_inherit=True)
+    else:
+        code = source
+        if len(code.co_freevars) != len(closure or ()) or not _is_closure(closure):
+            return function(*arguments, **keywords)
+    value = machine.run_code(code, names, local, closure or ())
+    return value if function is eval else None
+
+
+def _is_closure(closure: Any) -> bool:
+    """Whether something may be the closure of code."""
+    return closure is None or (isinstance(closure, tuple) and all(isinstance(cell, CellType) for cell in closure))
+
+
+@replaces(super)
+def super_of_caller(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`super(...)`; without arguments, the class and the first argument of the interpreted caller."""
+    if arguments or keywords:
+        return function(*arguments, **keywords)
+    return super(*enclosing(caller(machine)))
+
+
+def enclosing(frame: Frame) -> tuple[type, Any]:
+    """The class in whose body a function stands, and the function's first argument."""
+    if not frame.code.co_argcount:
+        raise RuntimeError("super(): no arguments")
+    owner = frame.fast[0]
+    if isinstance(owner, CellType) and 0 in frame.program.cells:
+        owner = owner.cell_contents if owner != CellType() else UNBOUND
+    if owner is UNBOUND:
+        raise RuntimeError("super(): arg[0] deleted")
+    if "__class__" not in frame.code.co_freevars:
+        raise RuntimeError("super(): __class__ cell not found")
+    cell = frame.fast[frame.program.first_free + frame.code.co_freevars.index("__class__")]
+    if cell == CellType():
+        raise RuntimeError("super(): empty __class__ cell")
+    kind = cell.cell_contents
+    if not isinstance(kind, type):
+        raise RuntimeError(f"super(): __class__ is not a type ({type(kind).__name__})")
+    return kind, owner
+
+
+@replaces(type)
+def type_of(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`type(value)`, or a new class whose module is the caller's."""
+    if len(arguments) == 1 and not keywords:
+        return type(arguments[0])
+    return call_in_globals(machine, function, arguments, keywords)
+
+
+@replaces(type.__new__, FunctionType)
+def new_type(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`type.__new__(metaclass, ...)` and `FunctionType(code, ...)`: module and builtins are the caller's."""
+    return call_in_globals(machine, function, arguments, keywords)
+
+
+@replaces(type.__call__)
+def call_type(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`type.__call__(kind, ...)`: makes an instance."""
+    if not arguments or not isinstance(arguments[0], type) or arguments[0] is type:
+        return function(*arguments, **keywords)
+    return call_class(machine, arguments[0], arguments[1:], keywords)

@@ -1,0 +1,130 @@
+"""Generators, coroutines and asynchronous generators: real ones, whose body runs an interpreted frame.
+
+One native generator function drives frames of every kind. Its code object is copied for each kind and name, so that
+CPython makes the right type of object; what a frame delegates to (`yield from`, `await`) is delegated to natively.
+"""
+
+import inspect
+import weakref
+from collections.abc import AsyncGenerator, Generator
+from types import CodeType, CoroutineType, FunctionType, GeneratorType
+from typing import Any
+
+from thunder_core.interpreter.frame import DELEGATED, Frame
+from thunder_core.interpreter.tracebacks import without_own_entries
+
+# The frames that generators drive, by the identity of the generator.
+_frames: weakref.WeakValueDictionary[int, Frame] = weakref.WeakValueDictionary()
+_KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+
+
+def _drive(frame: Frame) -> Generator[Any, Any, Any]:
+    """Run a frame between its suspensions."""
+    try:
+        while True:
+            value = frame.machine.resume(frame)
+            if not frame.suspended:
+                return value
+            try:
+                value = (yield from value) if frame.suspended == DELEGATED else (yield value)
+            except BaseException as error:
+                frame.pending = error
+            else:
+                frame.stack.append(value)
+    except BaseException as error:
+        error.__traceback__ = without_own_entries(error.__traceback__)
+        raise
+
+
+async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
+    """The same for an asynchronous generator, whose yields and awaits take different ways."""
+    try:
+        while True:
+            value = frame.machine.resume(frame)
+            if not frame.suspended:
+                return
+            try:
+                value = (await _awaited(value)) if frame.suspended == DELEGATED else (yield value)
+            except BaseException as error:
+                frame.pending = error
+            else:
+                frame.stack.append(value)
+    except BaseException as error:
+        error.__traceback__ = without_own_entries(error.__traceback__)
+        raise
+
+
+class _Awaited:
+    """Gives an iterator to `await`."""
+
+    __slots__ = ("iterator",)
+
+    def __init__(self, iterator: Any) -> None:
+        self.iterator = iterator
+
+    def __await__(self) -> Any:
+        return self.iterator
+
+
+def _awaited(iterator: Any) -> Any:
+    """What to `await` in order to delegate to an iterator or coroutine."""
+    return iterator if is_coroutine(iterator) else _Awaited(iterator)
+
+
+def is_coroutine(value: Any) -> bool:
+    """Whether `await` takes something as it is: a coroutine, or a generator that `types.coroutine` has marked."""
+    kind = type(value)
+    if kind is GeneratorType:
+        return bool(value.gi_code.co_flags & inspect.CO_ITERABLE_COROUTINE)
+    return kind is CoroutineType
+
+
+def resumable(frame: Frame, function: FunctionType | None) -> Any:
+    """The generator, coroutine or asynchronous generator that calling a frame's code makes."""
+    memory = frame.program.memory
+    code = memory.get("drive")
+    if code is None:
+        code = memory["drive"] = _driving_code(frame.code)
+    made = FunctionType(code, _GLOBALS, frame.code.co_name)(frame)
+    if function is not None:
+        made.__name__ = function.__name__
+        made.__qualname__ = function.__qualname__
+    frame.stack.append(None)
+    _frames[id(made)] = frame
+    return made
+
+
+def frame_of(generator: Any) -> Frame | None:
+    """The frame that a generator, coroutine or asynchronous generator drives, if it is interpreted."""
+    return _frames.get(id(generator))
+
+
+def delegate(frame: Frame, iterator: Any, resume_at: int) -> None:
+    """Suspend a frame until what it delegates to has ended."""
+    frame.suspended = DELEGATED
+    frame.resume_at = resume_at
+    inner = frame_of(iterator)
+    if inner is not None:
+        frame.delegate, inner.delegator = inner, frame
+
+
+def _driving_code(code: CodeType) -> CodeType:
+    """The driver's code under the name and kind of the user's."""
+    kind = code.co_flags & _KINDS
+    driver = _drive_async_generator if kind & inspect.CO_ASYNC_GENERATOR else _drive
+    own = driver.__code__
+    return own.replace(
+        co_flags=own.co_flags & ~_KINDS | kind,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+        co_consts=(*own.co_consts, code),
+    )
+
+
+def driven_code(code: CodeType) -> CodeType:
+    """The user's code behind a driver's, or the code itself."""
+    driven = code.co_consts[-1] if code.co_filename == __file__ and code.co_consts else code
+    return driven if isinstance(driven, CodeType) else code
+
+
+_GLOBALS = globals()

@@ -1,0 +1,94 @@
+"""What a program sees when it looks at itself: attributes of frames, generators and `super` objects."""
+
+from collections.abc import Callable
+from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.generators import driven_code, frame_of
+from thunder_core.interpreter.lookup import ABSENT, type_lookup
+
+if TYPE_CHECKING:
+    from thunder_core.interpreter.machine import Machine
+
+# How to read an attribute of an instance of a type whose C getters know nothing of interpreted frames.
+ATTRIBUTES: dict[type, Callable[["Machine", Any, str], Any]] = {}
+
+
+def _attributes_of(
+    *kinds: type,
+) -> Callable[[Callable[["Machine", Any, str], Any]], Callable[["Machine", Any, str], Any]]:
+    """Make a function the reader of attributes of these types."""
+
+    def register(reader: Callable[["Machine", Any, str], Any]) -> Callable[["Machine", Any, str], Any]:
+        ATTRIBUTES.update(dict.fromkeys(kinds, reader))
+        return reader
+
+    return register
+
+
+@_attributes_of(FrameType)
+def _of_frame(machine: "Machine", owner: FrameType, name: str) -> Any:
+    """A frame object: brought up to date if it stands for a running frame."""
+    innermost = machine.frame
+    if innermost is not None:
+        for frame in (innermost, *innermost.callers()):
+            if frame.made is owner:
+                if name == "f_locals":
+                    return local_names(frame)
+                innermost.publish()
+                break
+    return getattr(owner, name)
+
+
+@_attributes_of(GeneratorType, CoroutineType, AsyncGeneratorType)
+def _of_generator(_machine: "Machine", owner: Any, name: str) -> Any:
+    """A generator, coroutine or asynchronous generator: its frame and code are those of the program."""
+    value = getattr(owner, name)
+    if name in ("gi_code", "cr_code", "ag_code"):
+        return driven_code(value)
+    if name in ("gi_frame", "cr_frame", "ag_frame") and value is not None:
+        frame = frame_of(owner)
+        return value if frame is None else frame.inspect()
+    return value
+
+
+@_attributes_of(super)
+def _of_super(machine: "Machine", owner: Any, name: str) -> Any:
+    """`super().name`: Python-level getters interpreted."""
+    raw, instance, kind = _behind_super(owner, name)
+    if type(raw) is property and type(raw.fget) is FunctionType and instance is not None:
+        return machine.invoke(raw.fget, (instance,), {})
+    getter = ABSENT if raw is ABSENT else type_lookup(type(raw), "__get__")
+    if type(getter) is FunctionType:
+        return machine.invoke(getter, (raw, instance, kind), {})
+    return getattr(owner, name)
+
+
+def _behind_super(owner: Any, name: str) -> tuple[Any, Any, Any]:
+    """What `super` finds: the raw attribute, the instance to bind it to (None for a class) and its type."""
+    get = super.__getattribute__
+    this, instance, kind = (get(owner, own) for own in ("__thisclass__", "__self__", "__self_class__"))
+    if kind is None or name == "__class__":
+        return ABSENT, None, None
+    bases = type.__dict__["__mro__"].__get__(kind)
+    for base in bases[bases.index(this) + 1 :]:
+        names = type.__dict__["__dict__"].__get__(base)
+        if name in names:
+            return names[name], None if instance is kind else instance, kind
+    return ABSENT, None, None
+
+
+def local_names(frame: Frame) -> Any:
+    """What `locals()` gives in a frame: the namespace, or in functions one dictionary for each frame."""
+    if frame.names is not None:
+        return frame.names
+    if frame.snapshot is None:
+        frame.snapshot = {}
+    bound = frame.bound_locals()
+    for name in frame.program.names:
+        if name in bound:
+            frame.snapshot[name] = bound[name]
+        else:
+            frame.snapshot.pop(name, None)
+    return frame.snapshot

@@ -1,0 +1,239 @@
+"""The machine: runs frames, keeps their stack, and is the one place through which a program touches the world."""
+
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from types import CodeType, FrameType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.interpreter import attributes, calls
+from thunder_core.interpreter import namespaces as names_of
+from thunder_core.interpreter.binding import bind
+from thunder_core.interpreter.decode import ProgramCache, programs
+from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.generators import resumable
+from thunder_core.interpreter.native import set_handled_exception
+from thunder_core.interpreter.table import LEAVE
+from thunder_core.interpreter.tracebacks import catch, raise_again
+
+if TYPE_CHECKING:
+    from thunder_core.interpreter.observer import Observer
+
+Arguments = Sequence[Any]
+Keywords = dict[str, Any]
+
+
+class Machine:
+    """Runs Python functions by their bytecode, on real objects; tells nobody (see ObservedMachine)."""
+
+    observer: "Observer | None" = None
+
+    def __init__(self, cache: ProgramCache = programs) -> None:
+        self.cache = cache
+        self.frame: Frame | None = None
+        self.outside: FrameType | None = None
+        self.depth = 0
+        self.limit = sys.getrecursionlimit()
+
+    # Calls
+
+    def call(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
+        """Call anything under interpretation."""
+        return self.invoke(function, arguments, keywords)
+
+    def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call anything the program may call: announced where somebody listens, then by its kind."""
+        if type(function) is FunctionType:
+            return self.call_function(function, arguments, keywords)
+        return calls.route(self, function, arguments, keywords)
+
+    def invoke_quietly(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call what an announced callable led to, without announcing it again."""
+        if type(function) is FunctionType:
+            return self.call_function(function, arguments, keywords)
+        return calls.route(self, function, arguments, keywords)
+
+    def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call what is not interpreted."""
+        return function(*arguments, **keywords)
+
+    def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:  # noqa: ARG002
+        """The value of a call that was not interpreted."""
+        return value
+
+    def call_function(self, function: FunctionType, arguments: Arguments, keywords: Keywords) -> Any:
+        """Interpret a Python function; for generators and coroutines, make the object."""
+        code = function.__code__
+        cache = self.cache
+        program = cache.programs.get(id(code)) or cache(code)
+        if program.simple and not keywords and len(arguments) == program.arguments:
+            fast = [*arguments, *program.blanks]
+        elif program.opaque:
+            return self.call_native(function, arguments, keywords)
+        else:
+            fast = bind(function, program, arguments, keywords)
+        closure = function.__closure__
+        if closure:
+            fast[program.first_free :] = closure
+        names: dict[str, Any] | None = None if program.flags & 1 else {}
+        frame = Frame(self, program, code, function, function.__globals__, function.__builtins__, fast, names)
+        if program.resumable:
+            return resumable(frame, function)
+        return run(frame)
+
+    def run_code(
+        self, code: CodeType, global_names: dict[str, Any], names: Any, closure: Sequence[Any] = (),
+        builtins: Any = None, function: FunctionType | None = None,
+    ) -> Any:  # fmt: skip
+        """Interpret a module's, class's or `exec`'s code in a namespace."""
+        program = self.cache(code)
+        fast = list(program.blanks)
+        if closure:
+            fast[program.first_free :] = closure
+        if builtins is None:
+            builtins = names_of.builtins_of(global_names)
+        frame = Frame(self, program, code, function, global_names, builtins, fast, names)
+        if program.resumable:
+            return resumable(frame, None)
+        return run(frame)
+
+    def resume(self, frame: Frame) -> Any:
+        """Run the frame of a generator until it yields or ends; it hides no exception that its caller handles."""
+        value = run(frame)
+        if frame.suspended and not frame.handling and sys.exception() is not None:
+            set_handled_exception(None)
+        return value
+
+    # What the program reads and writes
+
+    def load_attr(self, owner: Any, name: str) -> Any:
+        """`owner.name`, its Python-level getters interpreted."""
+        return attributes.load(self, owner, name)
+
+    def store_attr(self, owner: Any, name: str, value: Any) -> None:
+        """`owner.name = value`, its Python-level setters interpreted."""
+        attributes.store(self, owner, name, value)
+
+    def delete_attr(self, owner: Any, name: str) -> None:
+        """`del owner.name`, its Python-level deleters interpreted."""
+        attributes.delete(self, owner, name)
+
+    def load_global(self, frame: Frame, name: str) -> Any:
+        """A global or builtin name."""
+        value = frame.globals.get(name, frame)
+        if value is frame:
+            value = frame.builtins.get(name, frame)
+            if value is frame:
+                return names_of.missing_global(frame, name)
+        return value
+
+    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+        """`global name; name = value`."""
+        frame.globals[name] = value
+
+    def delete_global(self, frame: Frame, name: str) -> None:
+        """`global name; del name`."""
+        if name not in frame.globals:
+            names_of.undefined(name)
+        del frame.globals[name]
+
+    def load_deref(self, frame: Frame, slot: int) -> Any:
+        """The value of a cell or free variable."""
+        return names_of.contents(frame, slot)
+
+    def store_deref(self, frame: Frame, slot: int, value: Any) -> None:
+        """Give a cell or free variable a value."""
+        frame.fast[slot].cell_contents = value
+
+    def delete_deref(self, frame: Frame, slot: int) -> None:
+        """Delete a cell or free variable."""
+        names_of.contents(frame, slot)
+        del frame.fast[slot].cell_contents
+
+    def announce_iteration(self, iterable: Any) -> None:
+        """An iterable is about to be unpacked natively."""
+
+    def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Apply an operator or protocol step natively."""
+        return function(*operands)
+
+    def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
+        """Write an attribute as C does."""
+        hook(owner, name, value)
+
+    def delete_attr_natively(self, hook: Any, owner: Any, name: str) -> None:
+        """Delete an attribute as C does."""
+        hook(owner, name)
+
+    def load_item(self, container: Any, key: Any) -> Any:
+        """`container[key]` of a container whose protocol is C's."""
+        return operator.getitem(container, key)
+
+    def store_item(self, container: Any, key: Any, value: Any) -> None:
+        """`container[key] = value` of a container whose protocol is C's."""
+        container[key] = value
+
+    def delete_item(self, container: Any, key: Any) -> None:
+        """`del container[key]` of a container whose protocol is C's."""
+        del container[key]
+
+
+def run(frame: Frame) -> Any:
+    """Run a frame until it returns or suspends; its result, or the value that it yields."""
+    machine = frame.machine
+    if machine.depth >= machine.limit:
+        raise RecursionError("maximum recursion depth exceeded")
+    caller = frame.caller = machine.frame
+    machine.frame = frame
+    machine.depth += 1
+    if machine.observer is not None and not frame.suspended:
+        machine.observer.on_enter(frame)
+    frame.suspended = 0
+    if frame.delegate is not None:
+        frame.delegate.delegator = frame.delegate = None
+    steps = frame.program.steps
+    pc = frame.resume_at
+    try:
+        if frame.pending is not None:
+            pc = _throw(frame)
+        while True:
+            try:
+                while True:
+                    handler, argument = steps[pc]
+                    frame.pc = pc
+                    target = handler(frame, argument)
+                    if target is None:
+                        pc += 1
+                    elif target >= 0:
+                        pc = target
+                    else:
+                        break
+            except BaseException as error:
+                pc = catch(frame, error)
+                if pc < 0:
+                    raise
+            else:
+                if target == LEAVE:
+                    return frame.stack.pop()
+                raise_again(frame.stack.pop())
+    finally:
+        machine.frame = caller
+        machine.depth -= 1
+        if frame.suspended:
+            frame.suspend()
+        else:
+            frame.leave()
+            if machine.observer is not None:
+                machine.observer.on_exit(frame)
+        frame.caller = None
+
+
+def _throw(frame: Frame) -> int:
+    """Raise what was thrown into a suspended frame where it stands; the step that handles it."""
+    error = frame.pending
+    frame.pending = None
+    assert error is not None
+    target = catch(frame, error)
+    if target < 0:
+        raise_again(error)
+    return target

@@ -1,0 +1,119 @@
+"""A machine that tells its observer what the program reads, writes and calls, and takes its answers."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from thunder_core.interpreter import attributes
+from thunder_core.interpreter.decode import observed_programs
+from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.machine import Arguments, Keywords, Machine
+from thunder_core.interpreter.observer import Observer
+from thunder_core.interpreter.operators import PLAIN
+
+
+class ObservedMachine(Machine):
+    """The machine of an observed run."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(observed_programs)
+        self.observer: Observer = observer
+        observer.machine = self
+
+    def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Announce a call, then make it or what the observer puts in its place."""
+        arguments = tuple(arguments)
+        replacement = self.observer.on_call(function, arguments, keywords)
+        if replacement is not None:
+            value = replacement(*arguments, **keywords)
+            return self.observer.on_call_result(function, arguments, keywords, value)
+        return self.invoke_quietly(function, arguments, keywords)
+
+    def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call natively and report the result."""
+        arguments = tuple(arguments)
+        return self.observer.on_call_result(function, arguments, keywords, function(*arguments, **keywords))
+
+    def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:
+        """Report the result of a call that something else stood in for."""
+        return self.observer.on_call_result(function, tuple(arguments), keywords, value)
+
+    def load_attr(self, owner: Any, name: str) -> Any:
+        """Read an attribute and report it, or that it is missing."""
+        try:
+            value = attributes.load(self, owner, name)
+        except AttributeError:
+            self.observer.on_missing_attr(owner, name)
+            raise
+        return self.observer.on_load_attr(owner, name, value)
+
+    def load_global(self, frame: Frame, name: str) -> Any:
+        """Read a global or builtin and report it."""
+        return self.observer.on_load_global(frame, name, super().load_global(frame, name))
+
+    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+        """Write a global after reporting it."""
+        super().store_global(frame, name, self.observer.on_store_global(frame, name, value))
+
+    def delete_global(self, frame: Frame, name: str) -> None:
+        """Delete a global after reporting it."""
+        self.observer.on_delete_global(frame, name)
+        super().delete_global(frame, name)
+
+    def load_deref(self, frame: Frame, slot: int) -> Any:
+        """Read a cell; report it if the variable is free."""
+        value = super().load_deref(frame, slot)
+        if slot < frame.program.first_free:
+            return value
+        return self.observer.on_load_deref(frame, frame.program.names[slot], frame.fast[slot], value)
+
+    def store_deref(self, frame: Frame, slot: int, value: Any) -> None:
+        """Write a cell; report it if the variable is free."""
+        if slot >= frame.program.first_free:
+            value = self.observer.on_store_deref(frame, frame.program.names[slot], frame.fast[slot], value)
+        super().store_deref(frame, slot, value)
+
+    def delete_deref(self, frame: Frame, slot: int) -> None:
+        """Empty a cell; report it if the variable is free."""
+        if slot >= frame.program.first_free:
+            self.observer.on_delete_deref(frame, frame.program.names[slot], frame.fast[slot])
+        super().delete_deref(frame, slot)
+
+    def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Announce an operation unless all operands are plain, then apply it."""
+        for operand in operands:
+            if type(operand) not in PLAIN:
+                self.observer.on_operation(function, operands)
+                break
+        return function(*operands)
+
+    def announce_iteration(self, iterable: Any) -> None:
+        """Announce that an iterable is unpacked natively."""
+        self.observer.on_operation(iter, (iterable,))
+
+    def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
+        """Write an attribute after reporting it."""
+        super().set_attr_natively(hook, owner, name, self.observer.on_store_attr(owner, name, value))
+
+    def delete_attr_natively(self, hook: Any, owner: Any, name: str) -> None:
+        """Delete an attribute after reporting it."""
+        self.observer.on_delete_attr(owner, name)
+        super().delete_attr_natively(hook, owner, name)
+
+    def load_item(self, container: Any, key: Any) -> Any:
+        """Read an item and report it."""
+        self.operate_on(operator.getitem, container, key)
+        return self.observer.on_subscript(container, key, operator.getitem(container, key))
+
+    def operate_on(self, function: Callable[..., Any], *operands: Any) -> None:
+        """Announce an operation."""
+        self.observer.on_operation(function, operands)
+
+    def store_item(self, container: Any, key: Any, value: Any) -> None:
+        """Write an item after reporting it."""
+        container[key] = self.observer.on_store_subscript(container, key, value)
+
+    def delete_item(self, container: Any, key: Any) -> None:
+        """Delete an item after reporting it."""
+        self.observer.on_delete_subscript(container, key)
+        del container[key]

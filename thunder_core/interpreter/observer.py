@@ -1,0 +1,83 @@
+"""The seam: what an observer of an interpreted program is told, and what it may answer."""
+
+from collections.abc import Callable
+from types import CellType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thunder_core.interpreter.frame import Frame
+    from thunder_core.interpreter.machine import Machine
+
+
+class Observer:
+    """Told what the interpreted program reads, writes and calls; may answer with another value."""
+
+    machine: "Machine"
+
+    def on_load_global(self, frame: "Frame", name: str, value: Any) -> Any:  # noqa: ARG002
+        """A global or builtin was read; `name in frame.globals` tells which."""
+        return value
+
+    def on_load_deref(self, frame: "Frame", name: str, cell: CellType, value: Any) -> Any:  # noqa: ARG002
+        """A free variable was read."""
+        return value
+
+    def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:  # noqa: ARG002
+        """An attribute was read, whatever way it was found."""
+        return value
+
+    def on_missing_attr(self, owner: Any, name: str) -> None:
+        """An attribute that is not there was asked for."""
+
+    def on_subscript(self, container: Any, key: Any, value: Any) -> Any:  # noqa: ARG002
+        """`container[key]` was read."""
+        return value
+
+    def on_call(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]  # noqa: ARG002
+    ) -> Callable[..., Any] | None:  # fmt: skip
+        """Something is about to be called; a callable in answer is called natively in its place."""
+        return None
+
+    def on_call_result(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any  # noqa: ARG002
+    ) -> Any:  # fmt: skip
+        """A native call has returned."""
+        return value
+
+    def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
+        """An operator or protocol step is about to be applied natively."""
+
+    def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:  # noqa: ARG002
+        """An attribute is about to be written natively."""
+        return value
+
+    def on_delete_attr(self, owner: Any, name: str) -> None:
+        """An attribute is about to be deleted natively."""
+
+    def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:  # noqa: ARG002
+        """`container[key]` is about to be written natively."""
+        return value
+
+    def on_delete_subscript(self, container: Any, key: Any) -> None:
+        """`container[key]` is about to be deleted natively."""
+
+    def on_store_global(self, frame: "Frame", name: str, value: Any) -> Any:  # noqa: ARG002
+        """A global is about to be written."""
+        return value
+
+    def on_delete_global(self, frame: "Frame", name: str) -> None:
+        """A global is about to be deleted."""
+
+    def on_store_deref(self, frame: "Frame", name: str, cell: CellType, value: Any) -> Any:  # noqa: ARG002
+        """A free variable is about to be written."""
+        return value
+
+    def on_delete_deref(self, frame: "Frame", name: str, cell: CellType) -> None:
+        """A free variable is about to be deleted."""
+
+    def on_enter(self, frame: "Frame") -> None:
+        """An interpreted frame starts."""
+
+    def on_exit(self, frame: "Frame") -> None:
+        """An interpreted frame has ended."""

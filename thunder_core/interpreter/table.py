@@ -1,0 +1,61 @@
+"""The table of opcodes: `@opcode("NAME")` puts a handler in, `handlers` takes those of one Python version out."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thunder_core.interpreter.decode import Context
+    from thunder_core.interpreter.frame import Frame
+
+# A handler changes the frame and returns None, or the index of the next instruction, or LEAVE.
+Handler = Callable[["Frame", Any], int | None]
+# A preparation turns the raw argument of an instruction into what its handler wants, once a code object.
+Preparation = Callable[["Context", int], Any]
+
+# What a handler returns when the frame is to be left: its result is on top of the stack.
+LEAVE = -1
+# The same for an exception that has been raised before: it is on top of the stack.
+RERAISE = -2
+
+
+@dataclass(frozen=True)
+class Row:
+    """One handler: the versions that it serves, whether it is for observed runs only, and its preparation."""
+
+    handler: Handler
+    since: tuple[int, int]
+    until: tuple[int, int]
+    observed: bool
+    prepare: Preparation | None
+
+
+_rows: dict[str, list[Row]] = {}
+
+
+def opcode(
+    *names: str,
+    since: tuple[int, int] = (3, 11),
+    until: tuple[int, int] = (3, 99),
+    observed: bool = False,
+    prepare: Preparation | None = None,
+) -> Callable[[Handler], Handler]:
+    """Make a function the handler of opcodes from Python `since` to before `until`."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            _rows.setdefault(name, []).append(Row(handler, since, until, observed, prepare))
+        return handler
+
+    return register
+
+
+def handlers(observed: bool, version: tuple[int, int] = sys.version_info[:2]) -> dict[str, Row]:
+    """The row of each opcode for a version; an observed run prefers the rows made for it."""
+    table: dict[str, Row] = {}
+    for name, rows in _rows.items():
+        served = [row for row in rows if row.since <= version < row.until and (observed or not row.observed)]
+        if served:
+            table[name] = max(served, key=lambda row: (row.observed, row.since))
+    return table

@@ -1,0 +1,44 @@
+"""`str`, `repr` and `format` of objects whose special methods may be Python's."""
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from thunder_core.interpreter.lookup import python_method, type_lookup
+from thunder_core.interpreter.operators import PLAIN
+
+if TYPE_CHECKING:
+    from thunder_core.interpreter.machine import Machine
+
+
+def convert(machine: "Machine", function: Callable[[Any], Any], value: Any) -> Any:
+    """Apply `str`, `repr` or `ascii`."""
+    kind = type(value)
+    if kind in PLAIN:
+        return function(value)
+    name = "__str__" if function is str else "__repr__"
+    method = type_lookup(kind, name)
+    if name == "__str__" and method is object.__str__:
+        name, method = "__repr__", type_lookup(kind, "__repr__")
+    if type(method) is not FunctionType:
+        return machine.operate(function, value)
+    text = machine.invoke(method, (value,), {})
+    if not isinstance(text, str):
+        raise TypeError(f"{name} returned non-string (type {type(text).__name__})")
+    return text.encode("ascii", "backslashreplace").decode("ascii") if function is ascii else text
+
+
+def formatted(machine: "Machine", value: Any, specification: Any) -> Any:
+    """Apply `format`."""
+    kind = type(value)
+    if kind is str and not specification:
+        return value
+    method = python_method(kind, "__format__")
+    if method is not None:
+        text = machine.invoke(method, (value, specification), {})
+        if not isinstance(text, str):
+            raise TypeError(f"__format__ must return a str, not {type(text).__name__}")
+        return text
+    if not specification and type_lookup(kind, "__format__") is object.__dict__["__format__"]:
+        return convert(machine, str, value)
+    return machine.operate(format, value, specification)

@@ -1,0 +1,61 @@
+"""The account of a run: what a program's traces say, as rows of the report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from thunder_core.ir.trace import Trace
+from thunder_core.lower.claim import claims_by_executor
+from thunder_core.pipeline.memory import live_bytes
+from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, TraceSummary
+from thunder_core.run.program import Program, Stage
+
+Lines = Counter[tuple[str, str, str]]
+
+
+def trace_summaries(program: Program) -> tuple[TraceSummary, ...]:
+    """Each trace at each stage, in the order in which they were made."""
+    return tuple(_summaries(program.stages))
+
+
+def _summaries(stages: tuple[Stage, ...]) -> Iterator[TraceSummary]:
+    before: dict[str, Lines] = {}
+    seen: Counter[str] = Counter()
+    for stage in stages:
+        trace, lines = stage.trace, lines_of(stage.trace)
+        earlier = before.get(trace.name)
+        yield TraceSummary(
+            trace=trace.name,
+            stage=str(seen[trace.name]),
+            made_by=trace.made_by,
+            lines=len(trace),
+            seconds=stage.seconds,
+            changed=0 if earlier is None else max((lines - earlier).total(), (earlier - lines).total()),
+        )
+        before[trace.name] = lines
+        seen[trace.name] += 1
+
+
+def lines_of(trace: Trace) -> Lines:
+    """The lines of a trace as far as they can be told apart: what is called, by whom it is run, and what it makes."""
+    return Counter(
+        (bsym.symbol.name, bsym.executor, " ".join(proxy.name for proxy in bsym.outputs))
+        for bsym in trace.bound_symbols
+    )
+
+
+def executor_shares(trace: Trace) -> tuple[ExecutorShare, ...]:
+    """How many lines each executor runs, the busiest first."""
+    return tuple(ExecutorShare(executor=name, operations=count) for name, count in claims_by_executor(trace).items())
+
+
+def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:
+    """How often each operation is called, the most frequent first."""
+    counts = Counter(bsym.symbol.name for bsym in trace.bound_symbols if bsym.executor)
+    return tuple(OperationCount(name=name, count=count) for name, count in counts.most_common())
+
+
+def memory_points(trace: Trace) -> tuple[MemoryPoint, ...]:
+    """The bytes that live tensors take after each line."""
+    return tuple(MemoryPoint(line=number, bytes=size) for number, size in enumerate(live_bytes(trace), start=1))

@@ -1,0 +1,45 @@
+"""Applying a recipe to a model that is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar, cast
+
+import torch
+
+from thunder_core.compiler import jit
+from thunder_core.pipeline.executors import Candidate, candidates
+from thunder_core.pipeline.prepare import Prepared
+from thunder_core.pipeline.recipes import find_recipe, usable_transforms
+from thunder_core.recipe import Recipe, Transform
+
+Module = TypeVar("Module", bound=torch.nn.Module)
+
+
+def compile(  # noqa: A001 - the word of the field
+    model: Module, recipe: str | type[Recipe] | Recipe = "default", **options: object
+) -> Module:
+    """A module that does what the model does, compiled by a recipe when it is first called; it shares all its state.
+
+    The recipe is named (`"hf-llama"`), a class, or an instance; `options` are the recipe's own. Executors that this
+    machine lacks are left out.
+
+    Raises UnknownName for a recipe that does not exist, BadOption or UnknownName for options that it does not take,
+    and RecipeMismatch if it is for another family of models.
+    """
+    chosen = find_recipe(recipe, options)
+    chosen.validate(model)
+    return _compiled(model, usable_transforms(chosen), candidates(chosen.setup_executors()))
+
+
+def apply(prepared: Prepared, model: Module) -> Module:
+    """The model, compiled by a recipe that has been prepared and has accepted it."""
+    return _compiled(model, prepared.transforms, prepared.executors)
+
+
+def _compiled(model: Module, transforms: Sequence[Transform], executors: Iterable[Candidate]) -> Module:
+    subject: torch.nn.Module = model
+    for transform in transforms:
+        subject = transform.prepare(subject)
+    usable = [one.executor for one in executors if one.executor is not None]
+    return cast(Module, jit(subject, transforms=transforms, executors=usable))

@@ -1,0 +1,44 @@
+"""What can befall any stage: Ctrl-C, a full disk, no more memory; each becomes the error that tells of it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, ThunderError
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# PyTorch's allocator for the CPU raises a plain RuntimeError; this is its message.
+ALLOCATOR = "can't allocate memory"
+
+
+@contextmanager
+def calamities(doing: Callable[[], str]) -> Iterator[None]:
+    """Raise `Interrupted`, `OutOfDisk` or `OutOfMemory` for what befalls the block; `doing()` says what it was at."""
+    try:
+        yield
+    except (KeyboardInterrupt, MemoryError, RuntimeError, OSError) as error:
+        named = calamity_of(error, doing())
+        if named is None:
+            raise
+        raise named from error
+
+
+def calamity_of(error: BaseException, doing: str) -> ThunderError | None:
+    """The error of ours for a calamity; None for any other."""
+    if isinstance(error, KeyboardInterrupt):
+        return Interrupted(f"interrupted at: {doing}; nothing was written", fix="run the command again to start over")
+    if isinstance(error, OSError) and error.errno in FULL:
+        return OutOfDisk(
+            f"the disk is full{f' ({error.filename})' if error.filename else ''}, at: {doing}; nothing was written",
+            fix="make room, or name a folder on another disk with --out",
+        )
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or ALLOCATOR in str(error):
+        return OutOfMemory(
+            f"out of memory at: {doing}; nothing was written",
+            fix="use a smaller --batch or --seq, a narrower --dtype, or a machine with more memory",
+        )
+    return None

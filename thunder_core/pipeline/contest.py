@@ -1,0 +1,156 @@
+"""Measuring a compiled model against its contenders, at every size that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from thunder_core import __version__
+from thunder_core.artifact.load import load
+from thunder_core.artifact.read import open_artifact
+from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure
+from thunder_core.errors import BadOption
+from thunder_core.models.inputs import example_inputs
+from thunder_core.models.load import LoadedModel, load_model, rebuild_model
+from thunder_core.pipeline.application import apply
+from thunder_core.pipeline.calamity import calamities
+from thunder_core.pipeline.clock import Clock
+from thunder_core.pipeline.planning import sequence_length
+from thunder_core.pipeline.prepare import prepare
+from thunder_core.pipeline.progress import Progress, Unwatched
+from thunder_core.pipeline.request import Request
+from thunder_core.plugins import unknown_name
+
+OURS = "thunder"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, its compiled twin, and what they are called in a measurement."""
+
+    loaded: LoadedModel
+    compiled: torch.nn.Module
+    configuration: Mapping[str, str]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What to measure: contenders by name, batches and sequence lengths, and how often."""
+
+    against: tuple[str, ...] = ("eager",)
+    batches: tuple[int, ...] = (1,)
+    seqs: tuple[int | None, ...] = (None,)
+    runs: int = 30
+    warmup: int = 5
+
+
+def _inductor(model: torch.nn.Module) -> Callable[..., Any]:
+    torch.compiler.reset()
+    compiled: Callable[..., Any] = torch.compile(model, dynamic=False)
+    return compiled
+
+
+CONTENDERS: dict[str, Callable[[torch.nn.Module], Callable[..., Any]]] = {
+    "eager": lambda model: model,
+    "inductor": _inductor,
+}
+
+
+def check_contest(contest: Contest) -> None:
+    """Raise UnknownName for a contender that does not exist, and BadOption for sizes that cannot be."""
+    for name in contest.against:
+        if name not in CONTENDERS:
+            raise unknown_name("contender", name, CONTENDERS)
+    if not contest.against:
+        raise BadOption("--against names nobody", fix=f"name one of: {', '.join(CONTENDERS)}")
+    for option, values, least in (
+        ("--batch", contest.batches, 1),
+        ("--seq", contest.seqs, 1),
+        ("--runs", (contest.runs,), 2),
+        ("--warmup", (contest.warmup,), 0),
+    ):
+        for value in values:
+            if value is not None and value < least:
+                raise BadOption(f"{option} is {value}", fix=f"give {option} a number of {least} or more")
+
+
+def bench_model(request: Request, contest: Contest, progress: Progress | None = None) -> BenchmarkSuite:
+    """Measure a model under a recipe; sizes are those of the contest, not of the request."""
+    check_contest(contest)
+    prepared = prepare(request)
+    for seq in contest.seqs:
+        sequence_length(prepared.loading.config, seq)
+
+    def subject() -> Subject:
+        loaded = load_model(prepared.model)
+        prepared.recipe.validate(loaded.model)
+        names = {"model": prepared.model_name, "recipe": prepared.recipe.name}
+        return Subject(loaded, apply(prepared, loaded.model), names, prepared.model.seed)
+
+    return _bench(subject, contest, progress)
+
+
+def bench_artifact(
+    folder: Path, contest: Contest, *, device: str | None = None, progress: Progress | None = None
+) -> BenchmarkSuite:
+    """Measure an artifact against the model that it was made from."""
+    check_contest(contest)
+    manifest = open_artifact(folder).manifest
+
+    def subject() -> Subject:
+        loaded = rebuild_model(manifest.source, device=device)
+        names = {"model": str(manifest.source.get("name") or manifest.source.get("path") or manifest.recipe)}
+        return Subject(loaded, load(folder, loaded.model), {**names, "recipe": manifest.recipe}, 0)
+
+    return _bench(subject, contest, progress)
+
+
+def _bench(make: Callable[[], Subject], contest: Contest, progress: Progress | None) -> BenchmarkSuite:
+    clock = Clock(progress or Unwatched())
+    with calamities(lambda: clock.stage or "the start"):
+        clock.begin("load")
+        subject = make()
+        sizes = list(_sizes(subject.loaded, contest))
+        reports = [_measured(subject, contest, size, clock) for size in sizes]
+        clock.stop()
+    return BenchmarkSuite(thunder=__version__, reports=tuple(reports))
+
+
+def _sizes(loaded: LoadedModel, contest: Contest) -> Iterable[tuple[int, int]]:
+    seqs: Sequence[int] = [sequence_length(loaded.config, seq) for seq in contest.seqs]
+    return ((batch, seq) for batch in contest.batches for seq in seqs)
+
+
+def _measured(subject: Subject, contest: Contest, size: tuple[int, int], clock: Clock) -> BenchmarkReport:
+    batch, seq = size
+    loaded = subject.loaded
+    inputs = example_inputs(loaded, batch=batch, seq=seq, seed=subject.seed)
+    candidates = {name: CONTENDERS[name](loaded.model) for name in contest.against} | {OURS: subject.compiled}
+    clock.begin(f"compile {batch} x {seq}")
+    with torch.no_grad():
+        for done, candidate in enumerate(candidates.values(), start=1):
+            candidate(**inputs)
+            clock.advance(done, len(candidates))
+        clock.begin(f"measure {batch} x {seq}")
+        return measure(
+            {name: _call(candidate, inputs) for name, candidate in candidates.items()},
+            runs=contest.runs,
+            warmup=contest.warmup,
+            device=loaded.model.device,
+            progress=clock.advance,
+            configuration={
+                **subject.configuration,
+                "dtype": str(loaded.source["dtype"]),
+                "batch": str(batch),
+                "seq": str(seq),
+            },
+        )
+
+
+def _call(candidate: Callable[..., Any], inputs: Mapping[str, torch.Tensor]) -> Callable[[], object]:
+    return lambda: candidate(**inputs)

@@ -1,0 +1,55 @@
+"""Where the artifact will lie: chosen and checked before anything heavy."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tempfile
+from pathlib import Path
+
+from thunder_core.artifact.place import refuse_existing
+from thunder_core.errors import OutputNotWritable
+
+SUFFIX = ".thunder"
+
+
+def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str) -> Path:
+    """The folder to write: the one asked for, or a free name in the working folder.
+
+    Raises `OutputExists` and `OutputNotWritable`. Nothing is left on the disk.
+    """
+    if out is None:
+        return require_writable(free_name(Path.cwd(), f"{plain(model)}-{recipe}"))
+    folder = Path(out).expanduser().absolute()
+    refuse_existing(folder, force=force)
+    return require_writable(folder)
+
+
+def free_name(parent: Path, stem: str) -> Path:
+    """`STEM.thunder`, or the first of `STEM-2.thunder`, `STEM-3.thunder`, ... that does not exist."""
+    first = parent / f"{stem}{SUFFIX}"
+    others = (parent / f"{stem}-{number}{SUFFIX}" for number in itertools.count(2))
+    return next(path for path in itertools.chain([first], others) if not path.exists())
+
+
+def plain(name: str) -> str:
+    """A model's name as part of a file name."""
+    return re.sub(r"[^\w.-]+", "-", name.rstrip("/").rpartition("/")[2]).strip("-.") or "model"
+
+
+def require_writable(folder: Path) -> Path:
+    """The folder; raises `OutputNotWritable` unless it can be created."""
+    parent = next(parent for parent in folder.parents if parent.exists())
+    if not parent.is_dir():
+        raise _not_writable(folder, f"{parent} is a file")
+    try:
+        with tempfile.TemporaryDirectory(dir=parent, prefix=".thunder-"):
+            return folder
+    except OSError as error:
+        raise _not_writable(folder, f"{parent}: {error.strerror or error}") from error
+
+
+def _not_writable(folder: Path, reason: str) -> OutputNotWritable:
+    return OutputNotWritable(
+        f"{folder} cannot be written: {reason}", fix="name a folder that can be written with --out"
+    )

@@ -1,0 +1,66 @@
+"""The report of a run: the plan, what the program's traces say, how long it took, how near and how fast it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from thunder_core import __version__
+from thunder_core.benchmark import BenchmarkReport
+from thunder_core.models.load import LoadedModel
+from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, trace_summaries
+from thunder_core.pipeline.planning import Plan, named
+from thunder_core.report import ModelFacts, RecipeFacts, Report, StageTime, describe_environment
+from thunder_core.run.program import Program
+from thunder_core.validation import ValidationReport
+
+
+def report_of(
+    plan: Plan,
+    loaded: LoadedModel,
+    program: Program,
+    times: Sequence[StageTime],
+    validation: ValidationReport | None,
+    benchmark: BenchmarkReport | None,
+) -> Report:
+    """Everything about one run."""
+    computation = program.last("computation")
+    return Report(
+        thunder=__version__,
+        environment=describe_environment(),
+        model=model_facts(plan, loaded),
+        recipe=recipe_facts(plan),
+        plan=tuple(f"{matter}: {text}" for matter, text in plan.rows()),
+        degraded=plan.prepared.degraded,
+        sharp_edges=tuple(f"{edge.what}{f' ({edge.where})' if edge.where else ''}" for edge in program.sharp_edges),
+        stages=tuple(times),
+        traces=trace_summaries(program),
+        executors=executor_shares(computation),
+        operations=operation_counts(computation),
+        memory=memory_points(computation),
+        validation=validation,
+        benchmark=benchmark,
+    )
+
+
+def model_facts(plan: Plan, loaded: LoadedModel) -> ModelFacts:
+    """The model that was optimized."""
+    return ModelFacts(
+        name=plan.prepared.model_name,
+        family=loaded.config.model_type,
+        task=loaded.task,
+        parameters=sum(parameter.numel() for parameter in loaded.model.parameters()),
+        dtype=str(loaded.source["dtype"]),
+        device=str(loaded.source["device"]),
+        notes=loaded.notes,
+    )
+
+
+def recipe_facts(plan: Plan) -> RecipeFacts:
+    """The recipe that was applied."""
+    prepared = plan.prepared
+    return RecipeFacts(
+        name=prepared.recipe.name,
+        options=dict(prepared.options),
+        transforms=tuple(named(transform) for transform in prepared.transforms),
+        executors=tuple(one.name for one in prepared.executors if one.executor is not None),
+    )

@@ -1,0 +1,104 @@
+"""The plan: what a request amounts to, for a dry run and to be read before each run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import PretrainedConfig
+
+from thunder_core.errors import BadOption
+from thunder_core.models.sequence import check_sequence_length, longest_sequence
+from thunder_core.pipeline.destination import choose_destination
+from thunder_core.pipeline.prepare import Prepared, prepare
+from thunder_core.pipeline.progress import STAGES
+from thunder_core.pipeline.request import Request
+
+USUAL_SEQUENCE = 128  # tokens
+POSITIVE = (("--batch", "batch", 1), ("--seq", "seq", 1), ("--runs", "runs", 2), ("--warmup", "warmup", 0))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done, in which stages, and where the result goes."""
+
+    request: Request
+    prepared: Prepared
+    seq: int
+    stages: tuple[str, ...]
+    destination: Path
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The plan as matters and what is to be said of each; a matter may come twice."""
+        request, prepared, loading = self.request, self.prepared, self.prepared.loading
+        name = prepared.model_name if prepared.model.sample is None else f"sample {prepared.model_name}"
+        architecture = (loading.config.architectures or [type(loading.config).__name__])[0]
+        return [
+            ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {loading.device}"),
+            ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
+            ("inputs", f"batch {request.batch}, sequence {self.seq}, seed {prepared.model.seed}"),
+            ("transforms", ", ".join(named(t) for t in prepared.transforms) or "none of its own"),
+            ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
+            *(("degraded", f"{part.part}: {part.reason} ({part.fix})") for part in prepared.degraded),
+            ("stages", " > ".join(self.stages)),
+            *([] if request.validate else [("validation", "off: the report will say `not validated`")]),
+            ("artifact", str(self.destination)),
+        ]
+
+    def as_data(self) -> dict[str, object]:
+        """The plan as plain data."""
+        request, prepared, loading = self.request, self.prepared, self.prepared.loading
+        return {
+            "model": prepared.model_name,
+            "task": loading.task,
+            "device": str(loading.device),
+            "dtype": prepared.dtype_name,
+            "recipe": prepared.recipe.name,
+            "options": dict(prepared.options),
+            "batch": request.batch,
+            "seq": self.seq,
+            "seed": prepared.model.seed,
+            "transforms": [named(transform) for transform in prepared.transforms],
+            "executors": [{"name": one.name, "reason": one.reason} for one in prepared.executors],
+            "degraded": [part.model_dump() for part in prepared.degraded],
+            "stages": list(self.stages),
+            "artifact": str(self.destination),
+            "notes": list(loading.notes),
+        }
+
+
+def plan(request: Request) -> Plan:
+    """What would be done for a request; nothing heavy is done, and nothing is written.
+
+    Raises every error that can be found this early: names, sizes, files of the model, the destination.
+    """
+    for option, name, least in POSITIVE:
+        value = getattr(request, name)
+        if value is not None and value < least:
+            raise BadOption(f"{option} is {value}", fix=f"give {option} a number of {least} or more")
+    prepared = prepare(request)
+    skipped = {
+        name for name, wanted in (("validate", request.validate), ("benchmark", request.benchmark)) if not wanted
+    }
+    return Plan(
+        request=request,
+        prepared=prepared,
+        seq=sequence_length(prepared.loading.config, request.seq),
+        stages=tuple(stage for stage in STAGES if stage not in skipped),
+        destination=choose_destination(
+            request.out, force=request.force, model=prepared.model_name, recipe=prepared.recipe.name
+        ),
+    )
+
+
+def sequence_length(config: PretrainedConfig, asked: int | None) -> int:
+    """The length that was asked for, or the usual one as far as the model takes it; raises `SequenceTooLong`."""
+    if asked is None:
+        return min(USUAL_SEQUENCE, longest_sequence(config) or USUAL_SEQUENCE)
+    check_sequence_length(config, asked)
+    return asked
+
+
+def named(transform: object) -> str:
+    """A transform by its class, which is a verb phrase."""
+    return type(transform).__name__

@@ -1,0 +1,126 @@
+"""A model and a recipe, understood: everything checked that can be checked without reading weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from transformers import PretrainedConfig
+
+from thunder_core.errors import EnvironmentLacks
+from thunder_core.models.checkpoint import checkpoint_files
+from thunder_core.models.dtype import dtype_name
+from thunder_core.models.load import Plan as Loading
+from thunder_core.models.load import plan_loading
+from thunder_core.models.origin import FolderOrigin
+from thunder_core.models.quiet import quietly
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.samples import SAMPLES
+from thunder_core.pipeline.executors import Candidate, candidates
+from thunder_core.pipeline.recipes import find_recipe, sample_of, usable_transforms
+from thunder_core.pipeline.request import Request
+from thunder_core.recipe import Recipe, Transform
+from thunder_core.report import Degraded
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The recipe with its options, the model as it will be loaded, and what this machine has for them."""
+
+    recipe: Recipe
+    model: ModelRequest
+    loading: Loading
+    transforms: tuple[Transform, ...]
+    executors: tuple[Candidate, ...]
+    degraded: tuple[Degraded, ...]
+
+    @property
+    def model_name(self) -> str:
+        """The model as a person calls it: its folder or hub name, or the sample's."""
+        if self.model.sample is None:
+            return str(self.model.model)
+        own = self.model.sample == SAMPLES.get(self.recipe.sample)
+        return self.recipe.sample if own else self.model.sample.architecture
+
+    @property
+    def dtype_name(self) -> str:
+        """The dtype that the model will have, as far as that can be told without reading its weights."""
+        made = self.model.sample is not None or self.model.random_weights
+        named: Any = self.loading.dtype or self.loading.config.dtype or (torch.float32 if made else None)
+        return str(named).removeprefix("torch.") if named else "the dtype of its weights"
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The recipe's options as they are in force."""
+        return {name: str(value) for name, value in self.recipe.options.items()}
+
+
+def prepare(request: Request) -> Prepared:
+    """Understand a request's model and recipe.
+
+    Raises what `find_recipe` and `plan_loading` raise, RecipeMismatch for another family of models, BadModelFolder
+    for weights that are missing or damaged, and EnvironmentLacks if the request is strict and this machine lacks a
+    part of the recipe.
+    """
+    recipe = find_recipe(request.recipe, request.options)
+    transforms = usable_transforms(recipe)
+    named = candidates(recipe.setup_executors())
+    degraded = degraded_parts(recipe, named)
+    if request.strict:
+        require_whole(recipe, degraded)
+    model = with_sample(request.model, recipe)
+    with quietly():
+        loading = plan_loading(model)
+        refuse_other_family(recipe, loading)
+        require_weights(loading, model)
+    return Prepared(recipe, model, loading, transforms, named, degraded)
+
+
+def with_sample(model: ModelRequest, recipe: Recipe) -> ModelRequest:
+    """The request, for the recipe's own sample where it names no model."""
+    if model.model is not None or model.sample is not None:
+        return model
+    return replace(model, sample=sample_of(recipe))
+
+
+def require_weights(loading: Loading, model: ModelRequest) -> None:
+    """Raise BadModelFolder where a folder's weights are missing or damaged; the hub's may still have to come."""
+    origin = loading.origin
+    if isinstance(origin, FolderOrigin) and origin.hub is None and not model.random_weights:
+        checkpoint_files(origin.folder)
+
+
+def degraded_parts(recipe: Recipe, executors: tuple[Candidate, ...]) -> tuple[Degraded, ...]:
+    """What this machine lacks of the recipe: what it needs, and executors that it names."""
+    needs = [Degraded(part=lack.part, reason=lack.reason, fix=lack.fix) for lack in recipe.degraded()]
+    lacking = [
+        Degraded(part=f"executor {one.name}", reason=one.reason, fix=f"`thunder executors {one.name}` tells more")
+        for one in executors
+        if one.reason
+    ]
+    return tuple(dict.fromkeys([*needs, *lacking]))
+
+
+def refuse_other_family(recipe: Recipe, loading: Loading) -> None:
+    """Raise RecipeMismatch as early as the config can tell; `recipe.validate(model)` has the last word."""
+    if recipe.families and loading.config.model_type not in recipe.families:
+        recipe.validate(_Shell(loading.config))
+
+
+class _Shell(torch.nn.Module):
+    """A model with nothing but its config."""
+
+    def __init__(self, config: PretrainedConfig) -> None:
+        super().__init__()
+        self.config: Any = config
+
+
+def require_whole(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None:
+    """Raise EnvironmentLacks if this machine lacks a part of the recipe."""
+    if degraded:
+        raise EnvironmentLacks(
+            f"this machine lacks what {recipe.name} needs: {'; '.join(f'{d.part}: {d.reason}' for d in degraded)}",
+            fix="; ".join(dict.fromkeys(d.fix for d in degraded)) + "; or leave --strict out",
+        )

@@ -1,0 +1,33 @@
+"""Who watches a run: told of each stage as it begins, moves and ends."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+STAGES = ("load", "check the recipe", "acquire", "transform", "compile", "validate", "benchmark", "write")
+
+
+class Progress(Protocol):
+    """Somebody who watches; may raise KeyboardInterrupt."""
+
+    def begin(self, stage: str) -> None:
+        """A stage of `STAGES` begins."""
+
+    def advance(self, done: int, total: int) -> None:
+        """So much of the current stage is done."""
+
+    def end(self, stage: str, seconds: float) -> None:
+        """The stage has ended, this many seconds after it began."""
+
+
+class Unwatched:
+    """Nobody watches."""
+
+    def begin(self, stage: str) -> None:
+        """Nothing."""
+
+    def advance(self, done: int, total: int) -> None:
+        """Nothing."""
+
+    def end(self, stage: str, seconds: float) -> None:
+        """Nothing."""

@@ -1,0 +1,56 @@
+"""Finding a recipe by what a user calls it, and giving it its options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+
+from thunder_core import plugins
+from thunder_core.errors import BadOption, Bug
+from thunder_core.models.request import SampleModel
+from thunder_core.models.samples import SAMPLES
+from thunder_core.recipe import Recipe, Transform, order_transforms
+
+
+def find_recipe(recipe: str | type[Recipe] | Recipe, options: Mapping[str, object]) -> Recipe:
+    """The recipe of that name or class, with these options; an instance has its own and takes no more.
+
+    Raises UnknownName for a recipe or an option that does not exist, BadOption for a value that it cannot take.
+    """
+    if isinstance(recipe, Recipe):
+        if options:
+            raise BadOption(
+                f"the recipe {recipe.name} is an instance, whose options are chosen: {', '.join(options)}",
+                fix="give the options to the recipe's class, or name it",
+            )
+        return recipe
+    return (recipe_class(recipe) if isinstance(recipe, str) else recipe)(**options)
+
+
+def recipe_class(name: str) -> type[Recipe]:
+    """The recipe that a plug-in's file defines; raises UnknownName with the nearest names."""
+    module = plugins.load("recipes", name)
+    own = [
+        member
+        for member in vars(module).values()
+        if inspect.isclass(member) and issubclass(member, Recipe) and member.__module__ == module.__name__
+    ]
+    if len(own) != 1:
+        raise Bug(
+            f"{module.__name__} defines {len(own)} recipes where one is expected",
+            fix="define one subclass of Recipe in each file",
+        )
+    return own[0]
+
+
+def usable_transforms(recipe: Recipe) -> tuple[Transform, ...]:
+    """The recipe's transforms in their order, without those whose needs this machine does not meet."""
+    ordered = order_transforms(recipe.setup_transforms())
+    return tuple(one for one in ordered if not any(need.missing() for need in one.needs))
+
+
+def sample_of(recipe: Recipe) -> SampleModel:
+    """The small model that stands in where a recipe is used without a model."""
+    if recipe.sample not in SAMPLES:
+        raise plugins.unknown_name("sample model", recipe.sample, SAMPLES)
+    return SAMPLES[recipe.sample]

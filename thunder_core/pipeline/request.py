@@ -1,0 +1,34 @@
+"""What a user asks of the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from thunder_core.models.request import ModelRequest
+from thunder_core.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Request:
+    """One optimization: a model, a recipe with its options, the sizes of the inputs, and where the result goes.
+
+    `model.model` and `model.sample` both None ask for the recipe's own sample. `out` None asks for a new folder in
+    the working folder, named for the model and the recipe. `seq` None is 128, or what the model was built for if that
+    is less. `runs` and `warmup` are rounds of the benchmark, `inputs` the number of inputs of the validation.
+    """
+
+    recipe: str | type[Recipe] | Recipe = "default"
+    model: ModelRequest = field(default_factory=ModelRequest)
+    options: Mapping[str, object] = field(default_factory=dict)
+    out: Path | None = None
+    force: bool = False
+    strict: bool = False
+    batch: int = 1
+    seq: int | None = None
+    runs: int = 30
+    warmup: int = 5
+    inputs: int = 3
+    validate: bool = True
+    benchmark: bool = True

@@ -1,0 +1,126 @@
+"""The whole way, one line a stage: load, check, acquire, transform, compile, validate, benchmark, write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from thunder_core.artifact.write import write_artifact
+from thunder_core.benchmark import BenchmarkReport, measure
+from thunder_core.compiler import last_program
+from thunder_core.models.inputs import example_inputs
+from thunder_core.models.load import LoadedModel, load_model
+from thunder_core.pipeline.application import apply
+from thunder_core.pipeline.calamity import calamities
+from thunder_core.pipeline.clock import Clock, announcing
+from thunder_core.pipeline.narrate import report_of
+from thunder_core.pipeline.planning import Plan, plan
+from thunder_core.pipeline.progress import Progress, Unwatched
+from thunder_core.pipeline.request import Request
+from thunder_core.report import Report
+from thunder_core.validation import ValidationReport, validate
+
+# Tasks whose models give logits over a vocabulary for each position.
+LANGUAGE_TASKS = frozenset({"causal-lm", "masked-lm", "seq2seq-lm", "speech-seq2seq", "image-text-to-text"})
+
+Inputs = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an optimization gave: its report, the artifact's folder, and the compiled module itself."""
+
+    report: Report
+    artifact: Path
+    compiled: torch.nn.Module
+
+
+def optimize(request: Request, progress: Progress | None = None) -> Outcome:
+    """Optimize a model by a recipe, validate and measure it, and write the artifact.
+
+    Raises a ThunderError for everything that a user can mend; nothing is then left on the disk.
+    """
+    return carry_out(plan(request), progress)
+
+
+def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
+    """Do what a plan says."""
+    clock = Clock(progress or Unwatched())
+    with calamities(lambda: clock.stage or "the start"):
+        return _carry_out(plan, clock)
+
+
+def _carry_out(plan: Plan, clock: Clock) -> Outcome:
+    prepared, request = plan.prepared, plan.request
+    clock.begin("load")
+    loaded = load_model(prepared.model)
+    clock.begin("check the recipe")
+    prepared.recipe.validate(loaded.model)
+    clock.begin("acquire")
+    compiled = apply(prepared, loaded.model)
+    traced = inputs_of(plan, loaded, 0)
+    with announcing(compiled, clock), torch.no_grad():
+        compiled(**traced)
+    program = last_program(compiled)
+    validation = _validated(plan, loaded, compiled, clock) if request.validate else None
+    benchmark = _measured(plan, loaded, compiled, traced, clock) if request.benchmark else None
+    clock.begin("write")
+    report = report_of(plan, loaded, program, clock.times, validation, benchmark)
+    write_artifact(
+        plan.destination,
+        compiled=compiled,
+        source=loaded.source,
+        fingerprint=loaded.fingerprint,
+        recipe=prepared.recipe.name,
+        options=prepared.recipe.options,
+        report=report,
+        example=traced,
+        force=request.force,
+    )
+    clock.stop()
+    return Outcome(report, plan.destination, compiled)
+
+
+def inputs_of(plan: Plan, loaded: LoadedModel, number: int) -> Inputs:
+    """The inputs of that number: number 0 is traced, the others, of the same shapes, are for validation."""
+    return example_inputs(loaded, batch=plan.request.batch, seq=plan.seq, seed=plan.prepared.model.seed + number)
+
+
+def _validated(plan: Plan, loaded: LoadedModel, compiled: Any, clock: Clock) -> ValidationReport:
+    clock.begin("validate")
+    return validate(
+        compiled,
+        loaded.model,
+        [inputs_of(plan, loaded, number) for number in range(1, plan.request.inputs + 1)],
+        plan.prepared.recipe.tolerance(loaded.model.dtype),
+        language_model=loaded.task in LANGUAGE_TASKS,
+        progress=clock.advance,
+        seed=plan.prepared.model.seed,
+    )
+
+
+def _measured(plan: Plan, loaded: LoadedModel, compiled: Any, inputs: Inputs, clock: Clock) -> BenchmarkReport:
+    clock.begin("benchmark")
+    with torch.no_grad():
+        return measure(
+            {"eager": lambda: loaded.model(**inputs), "thunder": lambda: compiled(**inputs)},
+            runs=plan.request.runs,
+            warmup=plan.request.warmup,
+            device=loaded.model.device,
+            progress=clock.advance,
+            configuration=configuration_of(plan, loaded),
+        )
+
+
+def configuration_of(plan: Plan, loaded: LoadedModel) -> dict[str, str]:
+    """What was measured, so that only equals are compared."""
+    return {
+        "model": plan.prepared.model_name,
+        "recipe": plan.prepared.recipe.name,
+        "dtype": str(loaded.source["dtype"]),
+        "batch": str(plan.request.batch),
+        "seq": str(plan.seq),
+    }

@@ -1,0 +1,181 @@
+"""Names to modules: which executors, recipes, transforms and lookasides there are, and why one cannot be loaded.
+
+A folder's modules are the list. They are named and described from their source text, so that listing runs no code of
+theirs and one whose dependency is missing is listed with its reason. Other people's packages join by one entry point
+of the group `thunder.executors` or `thunder.recipes` that names their package folder or their module. This is the one
+file that imports dynamically.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Literal, TypeAlias
+
+from thunder_core.errors import EnvironmentLacks, ThunderError, UnknownName
+
+Group: TypeAlias = Literal["executors", "recipes", "transforms", "lookasides", "commands"]
+
+# Known without entry points, so that a checkout on PYTHONPATH works without being installed.
+BUILTIN: dict[Group, tuple[str, ...]] = {
+    "executors": ("thunder_executors",),
+    "recipes": ("thunder_recipes",),
+    "transforms": ("thunder_core.transforms",),
+    "lookasides": ("thunder_core.acquire.lookasides",),
+    "commands": ("thunder_cli.commands",),
+}
+ENTRY_POINTS: dict[Group, str] = {"executors": "thunder.executors", "recipes": "thunder.recipes"}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One plug-in as its source describes it: `reason` says why it cannot be loaded, None that nothing is missing."""
+
+    name: str
+    summary: str
+    module: str
+    reason: str | None
+
+
+def names(group: Group) -> list[str]:
+    """The names of a group's plug-ins, sorted; words are joined by hyphens (`hf_bert.py` is `hf-bert`)."""
+    return sorted(_sources(group))
+
+
+def listing(group: Group) -> list[Listed]:
+    """What a group has, sorted by name and described without importing any of it."""
+    return [_described(name, *source) for name, source in sorted(_sources(group).items())]
+
+
+def load(group: Group, name: str) -> ModuleType:
+    """The module of the plug-in `name`; hyphens and underscores are the same.
+
+    Raises UnknownName with the nearest names, and EnvironmentLacks when a dependency is not installed.
+    """
+    sources = _sources(group)
+    if (wanted := _hyphenated(name)) not in sources:
+        raise unknown_name(group.removesuffix("s"), name, sources)
+    module, path = sources[wanted]
+    try:
+        return importlib.import_module(module)
+    except ThunderError:
+        raise
+    except ImportError as error:
+        reason = _described(wanted, module, path).reason or str(error)
+        raise EnvironmentLacks(
+            f"The {group.removesuffix('s')} {wanted!r} cannot be loaded: {reason}.",
+            fix=f"Install what is missing; `thunder {group}` lists what can be loaded.",
+        ) from error
+
+
+def imported(path: str) -> object:
+    """The object at `module:qualname`, importing the module; raises ImportError or AttributeError where it is not."""
+    module, _, qualname = path.partition(":")
+    found: object = importlib.import_module(module)
+    for part in qualname.split(".") if qualname else ():
+        found = getattr(found, part)
+    return found
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
+    """The error for a name that does not exist, suggesting the nearest of those that do."""
+    everything = sorted(known)
+    near = difflib.get_close_matches(_hyphenated(name), everything, n=3, cutoff=0.5)
+    asked = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
+    return UnknownName(
+        f"There is no {kind} called {name!r}.",
+        fix=f"{asked}Known: {', '.join(everything) or 'none'}.",
+    )
+
+
+def installed(package: str) -> bool:
+    """Whether a top-level package can be found; it is not imported."""
+    top = package.partition(".")[0]
+    if top in sys.modules:
+        return sys.modules[top] is not None
+    return importlib.util.find_spec(top) is not None
+
+
+def _hyphenated(name: str) -> str:
+    return name.strip().replace("_", "-")
+
+
+def _sources(group: Group) -> dict[str, tuple[str, Path]]:
+    """Name -> (module, its file); of two modules with one name the later goes by its full dotted name."""
+    found: dict[str, tuple[str, Path]] = {}
+    for place in _places(group):
+        for module, path in _modules(place):
+            short = _hyphenated(module.rpartition(".")[2])
+            found.setdefault(short if short not in found else _hyphenated(module), (module, path))
+    return found
+
+
+def _places(group: Group) -> list[str]:
+    points = importlib.metadata.entry_points(group=ENTRY_POINTS[group]) if group in ENTRY_POINTS else ()
+    foreign = sorted({point.value for point in points} - set(BUILTIN[group]))
+    return [*BUILTIN[group], *foreign]
+
+
+def _modules(place: str) -> Iterator[tuple[str, Path]]:
+    """The public modules of a package folder, or the one module that `place` names."""
+    for folder in _folders(place):
+        for path in sorted(folder.iterdir()):
+            is_package = (path / "__init__.py").is_file()
+            if not path.name.startswith("_") and (path.suffix == ".py" or is_package):
+                yield f"{place}.{path.stem}", path / "__init__.py" if is_package else path
+    for file in _files(place):
+        yield place, file
+
+
+def _roots(top: str) -> tuple[list[Path], Path | None]:
+    """Where a top-level name lives: its folders if it is a package, else its file."""
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return [], None
+    if spec.submodule_search_locations is not None:
+        return [Path(folder) for folder in spec.submodule_search_locations], None
+    return [], Path(spec.origin) if spec.origin else None
+
+
+def _folders(place: str) -> list[Path]:
+    """The folders of a dotted package; only found, since find_spec would import the parents of a dotted name."""
+    top, *rest = place.split(".")
+    return [inner for folder in _roots(top)[0] if (inner := folder.joinpath(*rest)).is_dir()]
+
+
+def _files(place: str) -> list[Path]:
+    """The file of a dotted name that is a module and no package."""
+    top, *rest = place.split(".")
+    folders, file = _roots(top)
+    if not rest:
+        return [file] if file is not None else []
+    candidates = [folder.joinpath(*rest).with_suffix(".py") for folder in folders]
+    return [path for path in candidates if path.is_file()]
+
+
+def _described(name: str, module: str, path: Path) -> Listed:
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        return Listed(name, "", module, f"{path} is not Python: {error}")
+    summary = (ast.get_docstring(tree) or "").partition("\n")[0]
+    lacking = sorted({package for package in _imported(tree) if not installed(package)})
+    reason = f"needs {', '.join(lacking)}, not installed here" if lacking else None
+    return Listed(name, summary, module, reason)
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """The packages that a module imports unconditionally; what stands in a `try` or an `if` is optional."""
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module.partition(".")[0]

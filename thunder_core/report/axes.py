@@ -1,0 +1,73 @@
+"""Axes: from values to places on a drawing, with ticks at round numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+STEPS = (1, 2, 2.5, 5, 10)
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A place on an axis and what is written there."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A stretch of a drawing, from `begin` to `end`, that stands for the values from `low` to `high`."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    logarithmic: bool = False
+
+    def __call__(self, value: float) -> float:
+        """The place of a value; what lies outside is put at the edge."""
+        ends = (self.low, self.high, max(value, self.low))
+        low, high, value = map(math.log10, ends) if self.logarithmic else ends
+        share = min(1.0, (value - low) / (high - low))
+        return round(self.begin + share * (self.end - self.begin), 2)
+
+    def ticks(self, text: Callable[[float], str], about: int = 5) -> tuple[Tick, ...]:
+        """Some `about` ticks at round values."""
+        values = _powers(self.low, self.high, about) if self.logarithmic else _round_values(self.low, self.high, about)
+        return tuple(Tick(self(value), text(value)) for value in values)
+
+
+def linear(values: Iterable[float], begin: float, end: float, *, from_zero: bool) -> Axis:
+    """An axis that holds all values, with a little room; or that begins at zero, as bars need it."""
+    low, high = _extent(values)
+    room = 0.05 * (high - low) or abs(high) * 0.05 or 1.0
+    return Axis(0.0 if from_zero else low - room, high + (0.0 if from_zero and high > 0 else room), begin, end)
+
+
+def logarithmic(values: Iterable[float], begin: float, end: float) -> Axis:
+    """An axis by powers of ten that holds all values above zero."""
+    low, high = _extent(value for value in values if 0 < value < math.inf)
+    first, last = math.floor(math.log10(low)), math.floor(math.log10(high)) + 1
+    return Axis(10.0**first, 10.0**last, begin, end, logarithmic=True)
+
+
+def _extent(values: Iterable[float]) -> tuple[float, float]:
+    found = list(values) or [1.0]
+    return min(found), max(found)
+
+
+def _round_values(low: float, high: float, about: int) -> list[float]:
+    raw = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(s * power for s in STEPS if s * power >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _powers(low: float, high: float, about: int) -> list[float]:
+    first, last = round(math.log10(low)), round(math.log10(high))
+    step = max(1, math.ceil((last - first) / about))
+    return [10.0**power for power in range(first, last + 1, step)]

@@ -1,0 +1,108 @@
+"""What a report holds: everything about one run of the pipeline, as plain data with a schema version."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from thunder_core.benchmark.report import BenchmarkReport
+from thunder_core.report.environment import Environment
+from thunder_core.validation.report import Facts, ValidationReport
+
+SCHEMA_VERSION: Literal[1] = 1
+
+
+class ModelFacts(Facts):
+    """The model that was optimized."""
+
+    name: str
+    family: str
+    task: str
+    parameters: int
+    dtype: str
+    device: str
+    notes: tuple[str, ...] = ()
+
+
+class RecipeFacts(Facts):
+    """The recipe that was applied, with the options that were in force."""
+
+    name: str
+    options: dict[str, str] = Field(default_factory=dict)
+    transforms: tuple[str, ...] = ()
+    executors: tuple[str, ...] = ()
+
+
+class Degraded(Facts):
+    """A part of the recipe that this machine could not have: why, and what would bring it."""
+
+    part: str
+    reason: str
+    fix: str
+
+
+class StageTime(Facts):
+    """How long a stage of the pipeline took."""
+
+    name: str
+    seconds: float
+
+
+class TraceSummary(Facts):
+    """One trace at one stage."""
+
+    trace: str
+    """`prologue`, `computation`, `backward` or `epilogue`."""
+    stage: str
+    made_by: str
+    lines: int
+    """Bound symbols at the top level."""
+    seconds: float
+    changed: int
+    """Lines that are not those of the stage before."""
+
+
+class ExecutorShare(Facts):
+    """How much of the program an executor runs."""
+
+    executor: str
+    operations: int
+    time_share: float | None = None
+    """Its part of the run time, 0 to 1, where that was measured."""
+
+
+class OperationCount(Facts):
+    """How often an operation occurs in the final computation trace."""
+
+    name: str
+    count: int
+
+
+class MemoryPoint(Facts):
+    """Bytes that live tensors take after a line of the final computation trace."""
+
+    line: int
+    bytes: int
+
+
+class Report(Facts):
+    """Everything about one run; written as report.json, report.md and report.html."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    thunder: str
+    created: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+    environment: Environment
+    model: ModelFacts
+    recipe: RecipeFacts
+    plan: tuple[str, ...] = ()
+    degraded: tuple[Degraded, ...] = ()
+    sharp_edges: tuple[str, ...] = ()
+    stages: tuple[StageTime, ...] = ()
+    traces: tuple[TraceSummary, ...] = ()
+    executors: tuple[ExecutorShare, ...] = ()
+    operations: tuple[OperationCount, ...] = ()
+    memory: tuple[MemoryPoint, ...] = ()
+    validation: ValidationReport | None = None
+    benchmark: BenchmarkReport | None = None

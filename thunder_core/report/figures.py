@@ -1,0 +1,64 @@
+"""Numbers as people read them: times, bytes, counts, errors and ratios."""
+
+from __future__ import annotations
+
+import math
+
+TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+TIMES = "\N{MULTIPLICATION SIGN}"
+COUNT_UNITS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+
+
+def seconds(value: float) -> str:
+    """`22.1 ms`."""
+    size, unit = time_unit(value)
+    return f"{significant(value / size)} {unit}"
+
+
+def time_unit(value: float) -> tuple[float, str]:
+    """The unit in which a time is best written, with its size in seconds."""
+    return next((unit for unit in TIME_UNITS if value >= unit[0]), TIME_UNITS[-1])
+
+
+def size(value: float) -> str:
+    """`1.21 MiB`."""
+    return next((f"{significant(value / unit)} {name}" for unit, name in BYTE_UNITS if value >= unit), f"{value:.0f} B")
+
+
+def count(value: float) -> str:
+    """`8.03B`; exact below a thousand."""
+    return next((f"{significant(value / unit)}{name}" for unit, name in COUNT_UNITS if value >= unit), f"{value:g}")
+
+
+def error(value: float) -> str:
+    """`2.5e-07`; `0` where it is exact."""
+    return "0" if value == 0 else f"{value:.1e}" if math.isfinite(value) else "∞"
+
+
+def times(value: float) -> str:
+    """`1.42` and the sign for times."""
+    return f"{significant(value)}{TIMES}" if math.isfinite(value) else "∞"
+
+
+def percent(value: float) -> str:
+    """`99.2%`, never rounded up to all."""
+    if value in (0.0, 1.0):
+        return f"{value:.0%}"
+    return f"{min(math.floor(value * 1000), 999) / 10:.1f}%"
+
+
+def significant(value: float) -> str:
+    """Three significant digits, without an exponent up to a million."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2e}"
+
+
+def shortened(text: str, width: int) -> str:
+    """The text, its middle left out where it is longer than `width` characters."""
+    if len(text) <= width:
+        return text
+    head = (width - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"

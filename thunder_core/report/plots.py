@@ -1,0 +1,276 @@
+"""The plots of a report as geometry: what is where. Their look is in the templates and the style sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from thunder_core.benchmark.report import BenchmarkReport, Candidate
+from thunder_core.report import figures
+from thunder_core.report.axes import Axis, Tick, linear, logarithmic
+from thunder_core.report.contents import ExecutorShare, MemoryPoint, OperationCount, StageTime
+from thunder_core.validation.report import OutputReport, ValidationReport
+
+WIDTH = 520
+LETTER = 6.6  # width of a letter of the labels
+LONGEST = 31  # letters of a label
+ROW = 24
+STRIP = 56
+MOST_ROWS = 12
+COLOURS = 7  # that the style sheet has for executors; the rest share the last
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A labelled bar; the text stands at its end."""
+
+    label: str
+    full_label: str
+    text: str
+    y: float
+    x: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Horizontal bars from zero."""
+
+    title: str
+    height: float
+    bars: tuple[Bar, ...]
+    rest: str
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a bar that is divided."""
+
+    label: str
+    text: str
+    colour: int
+    x: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Bars of equal length, each divided among the same parties."""
+
+    title: str
+    height: float
+    rows: tuple[tuple[str, float, tuple[Segment, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Strip:
+    """All times of a candidate: a dot for each, a box over the middle half, a line at the median."""
+
+    label: str
+    text: str
+    y: float
+    dots: tuple[tuple[float, float], ...]
+    box: tuple[float, float]
+    median: float
+
+
+@dataclass(frozen=True)
+class Strips:
+    """The times of every candidate on one axis."""
+
+    title: str
+    height: float
+    unit: str
+    strips: tuple[Strip, ...]
+    ticks: tuple[Tick, ...]
+
+
+@dataclass(frozen=True)
+class Dumbbell:
+    """The largest errors of one output: eager's, the optimized one, and what is allowed."""
+
+    label: str
+    full_label: str
+    text: str
+    y: float
+    eager: float
+    optimized: float
+    allowed: float
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Dumbbells:
+    """Outputs on one logarithmic axis."""
+
+    title: str
+    height: float
+    rows: tuple[Dumbbell, ...]
+    ticks: tuple[Tick, ...]
+    rest: str
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Memory over the lines of a trace."""
+
+    title: str
+    height: float
+    bottom: float
+    line: str
+    area: str
+    peak: tuple[float, float, str, str]
+    across: tuple[Tick, ...]
+    upwards: tuple[Tick, ...]
+
+
+def stage_bars(stages: Sequence[StageTime]) -> Bars:
+    """How long each stage took, in the order of the pipeline."""
+    return _bars("Time of each stage", [(s.name, s.seconds, figures.seconds(s.seconds)) for s in stages], "")
+
+
+def operation_bars(operations: Sequence[OperationCount]) -> Bars:
+    """The most frequent operations."""
+    ranked = sorted(operations, key=lambda operation: -operation.count)
+    hidden = ranked[MOST_ROWS:]
+    rest = f"and {len(hidden)} more, {sum(o.count for o in hidden)} calls together" if hidden else ""
+    return _bars("Calls of each operation", [(o.name, o.count, str(o.count)) for o in ranked[:MOST_ROWS]], rest)
+
+
+def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars:
+    left = label_room(label for label, _, _ in rows)
+    axis = linear((value for _, value, _ in rows), 0, WIDTH - left - 70, from_zero=True)
+    bars = [
+        Bar(figures.shortened(label, LONGEST), label, text, 4 + number * ROW, left, max(1.5, axis(value)))
+        for number, (label, value, text) in enumerate(rows)
+    ]
+    return Bars(title, len(rows) * ROW + 8, tuple(bars), rest)
+
+
+def label_room(labels: Iterable[str]) -> float:
+    """The width that the longest of these labels takes, with a gap."""
+    longest = max((len(figures.shortened(label, LONGEST)) for label in labels), default=0)
+    return longest * LETTER + 12
+
+
+def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
+    """Who runs the operations, and where the time goes if that was measured."""
+    counts = [(e.executor, float(e.operations), str(e.operations)) for e in executors]
+    rows = [("operations", counts)]
+    if any(e.time_share is not None for e in executors):
+        rows.append(
+            ("time", [(e.executor, e.time_share or 0.0, figures.percent(e.time_share or 0.0)) for e in executors])
+        )
+    drawn = [(name, 22 + number * 58, _segments(parts)) for number, (name, parts) in enumerate(rows)]
+    return Shares("Where operations went", len(rows) * 58 + 4, tuple(drawn))
+
+
+def _segments(parts: Sequence[tuple[str, float, str]]) -> tuple[Segment, ...]:
+    total = sum(value for _, value, _ in parts) or 1.0
+    edges = [0.0, *accumulate(value / total * WIDTH for _, value, _ in parts)]
+    placed = zip(parts, pairwise(edges), strict=True)
+    return tuple(
+        Segment(label, text, min(number, COLOURS - 1), round(begin, 2), round(end - begin, 2))
+        for number, ((label, _, text), (begin, end)) in enumerate(placed)
+        if end > begin
+    )
+
+
+def time_strips(benchmark: BenchmarkReport) -> Strips:
+    """The distribution of the times of each candidate."""
+    left = label_room(text for c in benchmark.candidates for text in (c.name, _median_text(c))) + 8
+    unit, name = figures.time_unit(benchmark.first.median)
+    shown = [value for c in benchmark.candidates for value in c.seconds if value <= _fence(c)]
+    axis = linear((value / unit for value in shown), left, WIDTH - 8, from_zero=False)
+    strips = tuple(_strip(c, axis, unit, 10 + STRIP * row) for row, c in enumerate(benchmark.candidates))
+    return Strips("Time of a call", len(strips) * STRIP + 32, name, strips, axis.ticks(lambda v: f"{v:g}"))
+
+
+def _fence(candidate: Candidate) -> float:
+    """Beyond three interquartile ranges over the third quartile a time is only counted: it would flatten the rest."""
+    return candidate.third_quartile + 3 * candidate.spread
+
+
+def _median_text(candidate: Candidate) -> str:
+    beyond = sum(value > _fence(candidate) for value in candidate.seconds)
+    return figures.seconds(candidate.median) + (f" (+{beyond} slower)" if beyond else "")
+
+
+def _strip(candidate: Candidate, axis: Axis, unit: float, y: float) -> Strip:
+    fence = _fence(candidate)
+    # a golden-ratio sequence spreads the dots evenly, the same way every time
+    dots = [
+        (axis(value / unit), round(y + 4 + (number * 0.618034) % 1 * 28, 2))
+        for number, value in enumerate(candidate.seconds)
+        if value <= fence
+    ]
+    return Strip(
+        label=figures.shortened(candidate.name, LONGEST),
+        text=_median_text(candidate),
+        y=y,
+        dots=tuple(dots),
+        box=(axis(candidate.first_quartile / unit), axis(candidate.third_quartile / unit)),
+        median=axis(candidate.median / unit),
+    )
+
+
+def error_dumbbells(validation: ValidationReport) -> Dumbbells:
+    """The largest error of each output beside eager's own, the worst first."""
+    ranked = sorted(validation.outputs, key=lambda o: (o.passed, -o.smallest_tolerance))
+    shown, hidden = ranked[:MOST_ROWS], ranked[MOST_ROWS:]
+    allowed = {o.name: allowed_error(o, validation) for o in shown}
+    left = label_room(o.name for o in shown)
+    values = [value for o in shown for value in (o.optimized.maximum, o.eager.maximum, allowed[o.name])]
+    axis = logarithmic(values, left, WIDTH - 12)
+    rows = tuple(_dumbbell(o, axis, allowed[o.name], 12 + ROW * number) for number, o in enumerate(shown))
+    rest = f"and {len(hidden)} more outputs that are further inside their tolerance" if hidden else ""
+    return Dumbbells("Largest error of each output", len(rows) * ROW + 30, rows, axis.ticks(lambda v: f"{v:.0e}"), rest)
+
+
+def allowed_error(output: OutputReport, validation: ValidationReport) -> float:
+    """The largest error that the tolerance allows this output."""
+    return validation.tolerance.times_eager * output.eager.maximum + validation.tolerance.floor * output.scale
+
+
+def _dumbbell(output: OutputReport, axis: Axis, allowed: float, y: float) -> Dumbbell:
+    mine, theirs = output.optimized.maximum, output.eager.maximum
+    return Dumbbell(
+        label=figures.shortened(output.name, LONGEST),
+        full_label=output.name,
+        text=f"{figures.error(mine)}, eager {figures.error(theirs)}, allowed {figures.error(allowed)}",
+        y=y,
+        eager=axis(theirs),
+        optimized=axis(mine),
+        allowed=axis(allowed),
+        passed=output.passed,
+    )
+
+
+def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
+    """Bytes that are alive after each line; a step for each line."""
+    left, top, bottom = 62.0, 26.0, 170.0
+    across = Axis(points[0].line, max(points[-1].line, points[0].line + 1), left, WIDTH - 10)
+    upwards = linear((p.bytes for p in points), bottom, top, from_zero=True)
+    steps = [f"M{across(points[0].line)},{upwards(points[0].bytes)}"]
+    steps += [f"H{across(point.line)}V{upwards(point.bytes)}" for point in points[1:]]
+    line = "".join(steps)
+    peak = max(points, key=lambda point: point.bytes)
+    at = across(peak.line)
+    anchor = "end" if at > WIDTH * 0.6 else "start"
+    return Curve(
+        title="Memory over the lines of the trace",
+        height=bottom + 26,
+        bottom=bottom,
+        line=line,
+        area=f"{line}V{bottom}H{across(points[0].line)}Z",
+        peak=(at, upwards(peak.bytes), f"peak {figures.size(peak.bytes)} after line {peak.line}", anchor),
+        across=across.ticks(lambda v: f"{v:g}"),
+        upwards=_byte_ticks(upwards),
+    )
+
+
+def _byte_ticks(axis: Axis) -> tuple[Tick, ...]:
+    unit = next((unit for unit, _ in figures.BYTE_UNITS if axis.high >= unit), 1)
+    inner = Axis(axis.low / unit, axis.high / unit, axis.begin, axis.end)
+    return inner.ticks(lambda v: figures.size(v * unit) if v else "0", about=4)

@@ -1,0 +1,133 @@
+"""A report as pages: Markdown for terminals and code hosts, one self-contained HTML file for browsers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+
+from thunder_core.benchmark.report import Interval
+from thunder_core.report import figures, plots
+from thunder_core.report.contents import Report
+
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.PackageLoader("thunder_core.report"),
+    autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2", "svg.j2"), default=False),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+FILTERS = ("seconds", "size", "count", "error", "times", "percent")
+
+
+def cell(text: object) -> str:
+    """Text for a cell of a Markdown table, which a line break or a bar would end."""
+    return " ".join(str(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())
+
+
+def code(text: object) -> str:
+    """A name as Markdown code, in a cell."""
+    return f"`{' '.join(str(text).replace('`', chr(39)).replace('|', chr(92) + '|').split())}`"
+
+
+TEMPLATES.filters.update({name: getattr(figures, name) for name in FILTERS}, cell=cell, code=code)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One of the big figures at the top."""
+
+    title: str
+    figure: str
+    detail: str
+    mood: str
+    """`good`, `warning`, `bad` or `plain`: the colour, and the sign beside it."""
+
+
+def render_markdown(report: Report) -> str:
+    """The report as GitHub-flavoured Markdown."""
+    return TEMPLATES.get_template("report.md.j2").render(report=report, headlines=headlines_of(report))
+
+
+def render_html(report: Report) -> str:
+    """The report as one HTML file that needs neither network nor script."""
+    return TEMPLATES.get_template("report.html.j2").render(
+        report=report, headlines=headlines_of(report), plots=plots_of(report)
+    )
+
+
+def write_report(report: Report, folder: Path) -> None:
+    """Write report.json, report.md and report.html into a folder that exists."""
+    pages = {
+        "report.json": report.model_dump_json(indent=2) + "\n",
+        "report.md": render_markdown(report),
+        "report.html": render_html(report),
+    }
+    for name, text in pages.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def plots_of(report: Report) -> dict[str, object]:
+    """Each plot by its name; None where the report has no data for it."""
+    drawn = {
+        "strips": report.benchmark and plots.time_strips(report.benchmark),
+        "dumbbells": report.validation and report.validation.outputs and plots.error_dumbbells(report.validation),
+        "stages": report.stages and plots.stage_bars(report.stages),
+        "shares": report.executors and plots.executor_shares(report.executors),
+        "operations": report.operations and plots.operation_bars(report.operations),
+        "curve": any(point.bytes for point in report.memory) and plots.memory_curve(report.memory),
+    }
+    return {name: plot or None for name, plot in drawn.items()}
+
+
+def headlines_of(report: Report) -> tuple[Headline, ...]:
+    """Verdict, speed and error: what a reader wants to know first."""
+    found = [_verdict(report), *_speed(report), *_error(report)]
+    return tuple(found)
+
+
+def _verdict(report: Report) -> Headline:
+    if report.validation is None:
+        return Headline("Verdict", "Not validated", "validation was switched off", "warning")
+    outputs, inputs = len(report.validation.outputs), report.validation.inputs
+    against = f"{_plural(outputs, 'output')} on {_plural(inputs, 'input')}, against {report.validation.reference_dtype}"
+    if not report.validation.passed:
+        return Headline("Verdict", "Out of tolerance", against, "bad")
+    if report.degraded:
+        lacking = f"{_plural(len(report.degraded), 'part')} of the recipe missing here"
+        return Headline("Verdict", "Validated, degraded", f"{lacking}; {against}", "warning")
+    return Headline("Verdict", "Validated", against, "good")
+
+
+def _speed(report: Report) -> list[Headline]:
+    if report.benchmark is None or len(report.benchmark.candidates) < 2:
+        return []
+    first, second = report.benchmark.candidates[:2]
+    ratio = second.speedup
+    between = f"95% interval {figures.times(ratio.low)} to {figures.times(ratio.high)}"
+    detail = f"{between}; {figures.seconds(first.median)} {first.name}, {figures.seconds(second.median)} {second.name}"
+    return [Headline(f"Speed against {first.name}", figures.times(ratio.value), detail, mood_of(ratio))]
+
+
+def mood_of(speedup: Interval) -> str:
+    """Good where it is surely faster, bad where it is surely slower."""
+    if speedup.low > 1:
+        return "good"
+    return "bad" if speedup.high < 1 else "plain"
+
+
+def _error(report: Report) -> list[Headline]:
+    if report.validation is None or not report.validation.outputs:
+        return []
+    worst = report.validation.worst
+    mine, theirs = worst.optimized.maximum, worst.eager.maximum
+    title = "Largest error against eager's own" if theirs else "Largest error"
+    figure = figures.times(mine / theirs) if theirs else figures.error(mine)
+    detail = f"{worst.name}: {figures.error(mine)}, eager {figures.error(theirs)}"
+    allowed = f"allowed {figures.error(plots.allowed_error(worst, report.validation))}"
+    return [Headline(title, figure, f"{detail}, {allowed}", "plain" if worst.passed else "bad")]
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

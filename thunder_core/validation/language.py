@@ -1,0 +1,51 @@
+"""How well the logits of a language model agree: the divergence of the distributions, and the first choice."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.validation.distance import blocks
+from thunder_core.validation.report import LanguageReport
+
+LOGITS = "logits"
+
+
+def has_logits(name: str, tensor: torch.Tensor) -> bool:
+    """Whether this output holds one distribution over a vocabulary for each position."""
+    return name == LOGITS and tensor.is_floating_point() and tensor.ndim >= 2 and tensor.shape[-1] >= 2
+
+
+def measure_language(optimized: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> LanguageReport:
+    """KL divergence from the reference and agreement on the most probable token, over all positions without NaN."""
+    positions, kl, eager_kl, lost, undecided = 0, 0.0, 0.0, 0, 0
+    for block in blocks(optimized, eager, reference):
+        whole = ~torch.stack([part.isnan().any(-1) for part in block]).any(0)
+        o, e, r = (part[whole] for part in block)
+        positions += len(r)
+        kl += _divergences(o, r).sum().item()
+        eager_kl += _divergences(e, r).sum().item()
+        open_choice = _undecided(e, r)
+        undecided += int(open_choice.sum())
+        lost += int(((o.argmax(-1) != r.argmax(-1)) & ~open_choice).sum())
+    if not positions:
+        return LanguageReport(kl=0.0, eager_kl=0.0, top1=1.0, undecided=0.0)
+    return LanguageReport(
+        kl=kl / positions,
+        eager_kl=eager_kl / positions,
+        top1=1.0 - lost / positions,
+        undecided=undecided / positions,
+    )
+
+
+def _divergences(logits: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """KL(reference || logits) of each row, in nats; tokens of probability 0 add nothing."""
+    log_p, log_q = reference.log_softmax(-1), logits.log_softmax(-1)
+    p = log_p.exp()
+    return torch.where(p > 0, p * (log_p - log_q), 0.0).sum(-1).clamp(min=0.0)
+
+
+def _undecided(eager: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+    """Where the reference's lead is within what eager's own error at that position can turn: its ties and flips."""
+    best = reference.topk(2).values
+    rounding = (eager - reference).nan_to_num(0.0, 0.0, 0.0).abs().amax(-1)
+    return best[..., 0] - best[..., 1] <= 2 * rounding

@@ -1,0 +1,102 @@
+"""The reference: the same model in the highest precision that it runs in and that fits into memory."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from thunder_core.errors import NotComparable
+from thunder_core.validation.leaves import dtype_name
+
+MEMORY_FILE = Path("/proc/meminfo")
+ROOM = 0.7  # of the free memory, for the copy's weights; the rest is for what it computes
+
+
+def twin(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy that shares the parameters and nothing else: running it leaves no mark on the model."""
+    shared = {id(parameter): parameter for parameter in model.parameters()}
+    return _copied(model, shared)
+
+
+def _copied(model: torch.nn.Module, shared: Mapping[int, object]) -> torch.nn.Module:
+    try:
+        return copy.deepcopy(model, {**shared, **_results(model)})
+    except TypeError as error:
+        raise NotComparable(
+            f"the model cannot be copied ({error}), so there is nothing to compare with",
+            fix="keep locks, generators and open files out of the module's attributes while it is validated",
+        ) from error
+
+
+def _results(model: torch.nn.Module) -> dict[int, torch.Tensor]:
+    """Results of earlier calls that modules keep as attributes: deepcopy refuses tensors that autograd made."""
+    kept = (value for module in model.modules() for value in vars(module).values())
+    return {id(value): value.detach().clone() for value in kept if isinstance(value, torch.Tensor) and value.grad_fn}
+
+
+def widest_affordable(model: torch.nn.Module) -> torch.dtype:
+    """float64, or float32 where a copy of the model in float64 would not fit into the device's free memory."""
+    tensors = [*model.parameters(), *model.buffers()]
+    device = tensors[0].device if tensors else torch.device("cpu")
+    free = free_memory(device)
+    needed = sum(tensor.numel() for tensor in tensors) * torch.float64.itemsize
+    return torch.float32 if free is not None and needed > ROOM * free else torch.float64
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that are free on the device, or None where that cannot be known."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "cpu" and MEMORY_FILE.exists():
+        lines = (line.split() for line in MEMORY_FILE.read_text().splitlines())
+        return next((int(line[1]) * 1024 for line in lines if line[0] == "MemAvailable:"), None)
+    return None
+
+
+class Reference:
+    """The model in higher precision. Where it does not run there, the next lower one is taken, and noted."""
+
+    def __init__(self, model: torch.nn.Module, dtype: torch.dtype) -> None:
+        self.notes: list[str] = []
+        self._model = model
+        self._lower: list[torch.dtype | None] = [torch.float32, None] if dtype == torch.float64 else [None]
+        self._dtype: torch.dtype | None = dtype
+        self._master = self._copy()
+
+    @property
+    def name(self) -> str:
+        """What the reference is, for people: `float64`, `float32` or `eager`."""
+        return "eager" if self._dtype is None else dtype_name(self._dtype)
+
+    def _copy(self) -> torch.nn.Module:
+        if self._dtype is None:
+            return self._model
+        return _copied(self._model, {}).to(self._dtype)
+
+    def __call__(self, **inputs: object) -> object:
+        """The output of a fresh twin of the copy, whose floating inputs are converted as its weights were."""
+        while True:
+            try:
+                return twin(self._master)(**self._converted(inputs))
+            except (RuntimeError, TypeError) as error:
+                if not self._lower:
+                    raise
+                self._step_down(error)
+
+    def _converted(self, inputs: Mapping[str, object]) -> dict[str, object]:
+        return {name: self._convert(value) for name, value in inputs.items()}
+
+    def _convert(self, value: object) -> object:
+        if self._dtype is not None and isinstance(value, torch.Tensor) and value.is_floating_point():
+            return value.to(self._dtype)
+        return value
+
+    def _step_down(self, error: Exception) -> None:
+        failed, reason = self.name, (str(error).splitlines() or [type(error).__name__])[0]
+        self._master = self._model
+        self._dtype = self._lower.pop(0)
+        self._master = self._copy()
+        self.notes.append(f"the model does not run in {failed} ({reason}), so the reference is {self.name}")

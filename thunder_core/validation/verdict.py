@@ -1,0 +1,125 @@
+"""The judgement: what was measured on every input, held against the recipe's tolerance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from thunder_core.errors import OutOfTolerance
+from thunder_core.recipe import Tolerance
+from thunder_core.validation.distance import Distance
+from thunder_core.validation.report import Errors, LanguageReport, OutputReport, ValidationReport
+
+QUANTITIES = {"maximum": "largest", "p99": "99th percentile", "mean": "mean", "median": "median"}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One output on one input."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    distance: Distance
+    language: LanguageReport | None
+
+
+def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) -> OutputReport:
+    """The report of one output: the worst of its measurements, and what of them the tolerance forbids."""
+    distances = [m.distance for m in measurements]
+    worst_first = sorted(measurements, key=lambda m: smallest_times_eager(m.distance, tolerance.floor), reverse=True)
+    failures: dict[str, str] = {}
+    for measured in worst_first:
+        failures = {**_failures(measured, tolerance), **failures}
+    return OutputReport(
+        name=name,
+        dtype=measurements[0].dtype,
+        shapes=tuple(dict.fromkeys(m.shape for m in measurements)),
+        optimized=_worst_errors([d.optimized for d in distances]),
+        eager=_worst_errors([d.eager for d in distances]),
+        scale=max(d.scale for d in distances),
+        cosine=min(d.cosine for d in distances),
+        language=_worst_language([m.language for m in measurements if m.language is not None]),
+        smallest_tolerance=max(smallest_times_eager(d, tolerance.floor) for d in distances),
+        passed=not failures,
+        failures=tuple(failures.values()),
+    )
+
+
+def smallest_times_eager(distance: Distance, floor: float) -> float:
+    """The smallest multiple of eager's own errors that, with the floor, covers the optimized errors."""
+    if not distance.same_specials:
+        return math.inf
+    slack = floor * distance.scale
+    return max(_needed(getattr(distance.optimized, q), getattr(distance.eager, q), slack) for q in QUANTITIES)
+
+
+def _needed(mine: float, theirs: float, slack: float) -> float:
+    if mine <= slack:
+        return 0.0
+    return (mine - slack) / theirs if theirs else math.inf
+
+
+def _failures(measured: Measurement, tolerance: Tolerance) -> dict[str, str]:
+    """What the tolerance forbids, in words, by kind."""
+    if not measured.distance.same_specials:
+        return {"specials": "its integers, NaN or infinities are not those of eager"}
+    found = _error_failure(measured.distance, tolerance)
+    return found if measured.language is None else found | _language_failures(measured.language, tolerance)
+
+
+def _error_failure(distance: Distance, tolerance: Tolerance) -> dict[str, str]:
+    slack = tolerance.floor * distance.scale
+    for quantity, words in QUANTITIES.items():
+        mine, theirs = getattr(distance.optimized, quantity), getattr(distance.eager, quantity)
+        if _needed(mine, theirs, slack) > tolerance.times_eager:
+            allowed = tolerance.times_eager * theirs + slack
+            text = f"its {words} error is {mine:.3g} where eager's own is {theirs:.3g} and {allowed:.3g} is allowed"
+            return {"error": text}
+    return {}
+
+
+def _language_failures(language: LanguageReport, tolerance: Tolerance) -> dict[str, str]:
+    found = {}
+    if language.kl - language.eager_kl > tolerance.kl:
+        excess = f"{language.kl:.3g} nats where eager's own is {language.eager_kl:.3g}"
+        found["kl"] = f"its KL divergence is {excess} and {tolerance.kl:.3g} more is allowed"
+    if language.top1 < tolerance.top1:
+        share = f"{language.top1:.2%} of positions where {tolerance.top1:.2%} is required"
+        found["top1"] = f"its most probable token agrees at {share}"
+    return found
+
+
+def _worst_errors(errors: Sequence[Errors]) -> Errors:
+    return Errors(**{quantity: max(getattr(e, quantity) for e in errors) for quantity in QUANTITIES})
+
+
+def _worst_language(reports: Sequence[LanguageReport]) -> LanguageReport | None:
+    if not reports:
+        return None
+    worst = {"kl": max, "eager_kl": max, "top1": min, "undecided": max}
+    return LanguageReport(**{key: pick(getattr(r, key) for r in reports) for key, pick in worst.items()})
+
+
+def require_passed(report: ValidationReport) -> None:
+    """Raise OutOfTolerance, with the report as its `report`, if any output failed."""
+    if report.passed:
+        return
+    worst = report.worst
+    failed = sum(not output.passed for output in report.outputs)
+    others = f" ({failed} of {len(report.outputs)} outputs failed)" if failed > 1 else ""
+    error = OutOfTolerance(
+        f"`{worst.name}` is further from the {report.reference_dtype} reference than the recipe allows: "
+        f"{'; '.join(worst.failures)}{others}",
+        fix=_advice(worst, report.tolerance),
+    )
+    error.report = report
+    raise error
+
+
+def _advice(worst: OutputReport, tolerance: Tolerance) -> str:
+    search = "find the stage to blame by leaving out the recipe's transforms and executors one at a time"
+    if math.isinf(worst.smallest_tolerance) or worst.smallest_tolerance <= tolerance.times_eager:
+        return search
+    enough = math.ceil(worst.smallest_tolerance * 100) / 100
+    return f"{search}; if the model may be this inexact, a tolerance of times_eager={enough:g} would have passed"
