@@ -110,13 +110,13 @@ def _problem(error: Malformed) -> str:
     key = str(detail["loc"][0])
     if detail["type"] == "extra_forbidden":
         return f"there is no setting called {key!r}"
-    return f"{key} is {detail['input']!r}: {detail['msg'].lower()}"
+    return f"{key} is {detail['input']!r}"
 
 
 def _remedy(error: Malformed) -> str:
     detail = error.errors(include_url=False)[0]
     if detail["type"] != "extra_forbidden":
-        return "give it a value of that kind"
+        return f"use a value that is {detail['msg'].removeprefix('Input should be ').lower()}"
     known = sorted(dashed(name) for name in Settings.model_fields)
     near = get_close_matches(str(detail["loc"][0]), known, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(near)}? " if near else ""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from thunder_core import plugins
 from thunder_core.errors import BadOption, RecipeMismatch, UnknownName
 from thunder_core.lower.executor import Executor
 from thunder_core.requirement import Cuda, Degradation, Package, Requirement
@@ -44,6 +46,15 @@ class Tolerance:
     kl: float = 1e-3
     top1: float = 0.99
 
+    def or_looser(self, other: Tolerance) -> Tolerance:
+        """What either of the two lets pass."""
+        return Tolerance(
+            times_eager=max(self.times_eager, other.times_eager),
+            floor=max(self.floor, other.floor),
+            kl=max(self.kl, other.kl),
+            top1=min(self.top1, other.top1),
+        )
+
 
 # Rounding to a dtype of p bits of precision moves a value by up to 2**-p of itself; a few such roundings are allowed.
 TOLERANCES: Mapping[torch.dtype, Tolerance] = {
@@ -52,6 +63,9 @@ TOLERANCES: Mapping[torch.dtype, Tolerance] = {
     torch.float16: Tolerance(floor=4e-3),
     torch.bfloat16: Tolerance(floor=3e-2, kl=5e-3, top1=0.97),
 }
+
+
+LAST = "torch"  # the executor that runs whatever no other one claims
 
 
 class RecipeOptions(BaseModel):
@@ -78,14 +92,21 @@ class Plugin:
     executors: tuple[str | Executor, ...] = ()
     needs: tuple[Requirement, ...] = ()
 
-    def __add__(self, other: Plugin) -> Plugin:
-        return Plugin(
-            name=f"{self.name} + {other.name}",
-            lookasides=self.lookasides + other.lookasides,
-            transforms=self.transforms + other.transforms,
-            executors=tuple(dict.fromkeys(self.executors + other.executors)),
-            needs=tuple(dict.fromkeys(self.needs + other.needs)),
-        )
+    def setup_transforms(self) -> tuple[Transform, ...]:
+        """The transforms."""
+        return self.transforms
+
+    def setup_lookasides(self) -> tuple[Lookaside, ...]:
+        """The lookasides."""
+        return self.lookasides
+
+    def setup_executors(self) -> tuple[str | Executor, ...]:
+        """The executors."""
+        return self.executors
+
+    def setup_needs(self) -> tuple[tuple[str, Requirement], ...]:
+        """What it needs of a machine."""
+        return tuple((self.name, need) for need in self.needs)
 
 
 class Recipe:
@@ -106,12 +127,12 @@ class Recipe:
     def __init__(self, **options: object) -> None:
         """Raises `UnknownName` for an option that the recipe does not have, `BadOption` for a value it cannot take."""
         self.chosen = self._parsed(options)
-        self.added = Plugin("")
+        self.added: tuple[Plugin | Recipe, ...] = ()
 
     @property
     def name(self) -> str:
-        """The name of its file, with hyphens."""
-        return type(self).__module__.rpartition(".")[2].replace("_", "-")
+        """The name of its class in lower case with hyphens, which is the name of its file; then what was added."""
+        return " + ".join((hyphenated(type(self).__name__), *(part.name for part in self.added)))
 
     @property
     def options(self) -> Mapping[str, object]:
@@ -124,42 +145,58 @@ class Recipe:
         return (cls.__doc__ or "").strip().partition("\n")[0]
 
     def validate(self, model: torch.nn.Module) -> None:
-        """Raise `RecipeMismatch` for a model of another family than the recipe is for."""
+        """Raise `RecipeMismatch` for a model of another family than the recipe, and those added to it, are for."""
         family = getattr(getattr(model, "config", None), "model_type", None)
         if self.families and family not in self.families:
+            others = " or ".join((*recipes_for(family), "hf-transformers" if family else "default"))
             raise RecipeMismatch(
                 f"recipe {self.name} is for {', '.join(self.families)}; this model is {family or type(model).__name__}",
-                fix="use hf-transformers, which takes every model of the transformers library, or the family's own recipe",
+                fix=f"use a recipe that takes it: {others}",
             )
+        for recipe in self._recipes:
+            recipe.validate(model)
 
     def setup_transforms(self) -> tuple[Transform, ...]:
         """The transforms, in any order: their traits decide."""
-        return self.added.transforms
+        return tuple(transform for part in self.added for transform in part.setup_transforms())
 
     def setup_lookasides(self) -> tuple[Lookaside, ...]:
         """The lookasides."""
-        return self.added.lookasides
+        return tuple(lookaside for part in self.added for lookaside in part.setup_lookasides())
 
     def setup_executors(self) -> tuple[str | Executor, ...]:
-        """The executors in the order in which they may claim; eager PyTorch comes last by itself."""
-        return tuple(dict.fromkeys((*self.added.executors, *type(self).executors)))
+        """The executors in the order in which they may claim: those that were added first, eager PyTorch last."""
+        added = [executor for part in self.added for executor in part.setup_executors()]
+        ordered = dict.fromkeys((*added, *type(self).executors))
+        return (*(executor for executor in ordered if executor != LAST), LAST)
+
+    def setup_needs(self) -> tuple[tuple[str, Requirement], ...]:
+        """What it needs of a machine, each with the part of it that does."""
+        own = [(hyphenated(type(self).__name__), need) for need in type(self).needs]
+        return (*own, *(need for part in self.added for need in part.setup_needs()))
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:
-        """How exact the result has to be for a model of that dtype."""
-        return TOLERANCES.get(dtype, TOLERANCES[torch.float32])
+        """How exact the result has to be for a model of that dtype; of several recipes the loosest counts."""
+        own = TOLERANCES.get(dtype, TOLERANCES[torch.float32])
+        for recipe in self._recipes:
+            own = own.or_looser(recipe.tolerance(dtype))
+        return own
 
     def degraded(self) -> tuple[Degradation, ...]:
         """What this machine cannot do of it."""
-        named = [(self.name, need) for need in (*type(self).needs, *self.added.needs)]
-        named += [(transform.name, need) for transform in self.setup_transforms() for need in transform.needs]
-        found = [(part, need, need.missing()) for part, need in named]
+        named = [(transform.name, need) for transform in self.setup_transforms() for need in transform.needs]
+        found = [(part, need, need.missing()) for part, need in (*self.setup_needs(), *named)]
         return tuple(Degradation(part, reason, need.fix) for part, need, reason in found if reason)
 
-    def __add__(self, plugin: Plugin) -> Recipe:
-        """The same recipe with a plug-in's parts as well."""
+    def __add__(self, other: Plugin | Recipe) -> Recipe:
+        """The same recipe with the parts of another, or of a plug-in, as well."""
         more = type(self)(**self.options)
-        more.added = replace(self.added + plugin, name=plugin.name)
+        more.added = (*self.added, other)
         return more
+
+    @property
+    def _recipes(self) -> tuple[Recipe, ...]:
+        return tuple(part for part in self.added if isinstance(part, Recipe))
 
     def _parsed(self, options: Mapping[str, object]) -> RecipeOptions:
         known = list(self.Options.model_fields)
@@ -175,3 +212,16 @@ class Recipe:
             first = error.errors()[0]
             what = f"{first['loc'][0]}={first['input']!r}: {first['msg']}"
             raise BadOption(f"recipe {self.name} cannot take {what}", fix="see `thunder recipes show`") from None
+
+
+def hyphenated(class_name: str) -> str:
+    """`HFLlama3Hopper` as `hf-llama3-hopper`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", class_name).lower()
+
+
+def recipes_for(family: str | None) -> tuple[str, ...]:
+    """The names of the recipes that are made for a family of models."""
+    modules = [plugins.load("recipes", one.name) for one in plugins.listing("recipes") if one.reason is None]
+    kinds = [kind for module in modules for kind in vars(module).values() if isinstance(kind, type)]
+    fitting = {kind for kind in kinds if issubclass(kind, Recipe) and family in kind.families}
+    return tuple(sorted(hyphenated(kind.__name__) for kind in fitting))

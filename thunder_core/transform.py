@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Transform(ABC):
     """A step from one computation to another; subclasses are frozen dataclasses whose fields are their options.
 
-    Traits name other transforms by their files: this one comes `after` and `before` those, `excludes` others, and
-    `needs` something of the machine.
+    Traits name other transforms by their files, or by their classes: this one comes `after` some and `before` others,
+    `excludes` some, and `needs` something of the machine.
     """
 
     after: ClassVar[tuple[str, ...]] = ()
@@ -48,37 +48,44 @@ def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
     One that is given twice with the same options counts once. Raises `RecipeConflict`, naming the two parties, where
     one excludes another, two differ in their options only, or each must come before the other.
     """
-    named: dict[str, Transform] = {}
+    kinds: dict[type[Transform], Transform] = {}
     for transform in transforms:
-        twin = named.setdefault(transform.name, transform)
+        twin = kinds.setdefault(type(transform), transform)
         if twin != transform:
-            raise _conflict(transform.name, f"{twin} and {transform} are one transform with different options")
-    for name, transform in named.items():
-        for other in transform.excludes:
-            if other in named:
-                raise _conflict(name, f"{name} excludes {other}")
-    return tuple(named[name] for name in _sorted(named))
+            raise _conflict(transform, f"{twin} and {transform} are one transform with different options")
+    given = sorted(kinds.values(), key=lambda transform: (transform.name, type(transform).__name__))
+    for transform in given:
+        for other in _called(transform.excludes, given):
+            raise _conflict(transform, f"{transform.name} excludes {other.name}")
+    return tuple(_sorted(given))
 
 
-def _sorted(named: dict[str, Transform]) -> list[str]:
-    sorter: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter({name: set() for name in named})
-    for name, transform in named.items():
-        sorter.add(name, *(other for other in transform.after if other in named))
-        for other in transform.before:
-            if other in named:
-                sorter.add(other, name)
-    ordered: list[str] = []
+def _called(names: Iterable[str], transforms: Iterable[Transform]) -> list[Transform]:
+    """Those of the transforms that a trait names, by file or by class."""
+    return [one for one in transforms if {one.name, type(one).__name__} & set(names)]
+
+
+def _sorted(transforms: list[Transform]) -> list[Transform]:
+    """Topologically, and in the given order where the traits leave a choice."""
+    before: dict[int, set[int]] = {place: set() for place in range(len(transforms))}
+    places = {type(transform): place for place, transform in enumerate(transforms)}
+    for place, transform in enumerate(transforms):
+        before[place] |= {places[type(other)] for other in _called(transform.after, transforms)}
+        for other in _called(transform.before, transforms):
+            before[places[type(other)]].add(place)
+    sorter = graphlib.TopologicalSorter(before)
     try:
         sorter.prepare()
     except graphlib.CycleError as error:
-        first, second = error.args[1][:2]
-        raise _conflict(first, f"{first} and {second} must each come before the other") from None
+        first, second = (transforms[place] for place in error.args[1][:2])
+        raise _conflict(first, f"{first.name} and {second.name} must each come before the other") from None
+    ordered: list[Transform] = []
     while sorter.is_active():
         ready = sorted(sorter.get_ready())
-        ordered += ready
+        ordered += (transforms[place] for place in ready)
         sorter.done(*ready)
     return ordered
 
 
-def _conflict(name: str, what: str) -> RecipeConflict:
-    return RecipeConflict(what, fix=f"leave out {name}, or the other one")
+def _conflict(party: Transform, what: str) -> RecipeConflict:
+    return RecipeConflict(what, fix=f"leave out {party.name}, or the other one")

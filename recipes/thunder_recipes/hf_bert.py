@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from thunder_recipes.hf_transformers import HFTransformers
 
 
 class HFBert(HFTransformers):
     """BERT and its kin from Hugging Face: encoders for embeddings, classification and masked words."""
 
-    families = ("bert", "roberta", "distilbert", "electra", "camembert", "xlm-roberta")
+    families: ClassVar[tuple[str, ...]] = ("bert", "roberta", "distilbert", "electra", "camembert", "xlm-roberta")
     sample = "bert"

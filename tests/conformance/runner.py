@@ -72,5 +72,7 @@ def compare(module: str) -> Result:
     """Run a module natively and inside."""
     native = frozenset(name for name, (what, _) in outcomes_of(module, inside=False).items() if what == "pass")
     inside = outcomes_of(module, inside=True)
-    failures = {name: inside.get(name, ("missing", ""))[1] for name in sorted(native) if inside.get(name, ("",))[0] != "pass"}
+    failures = {
+        name: inside.get(name, ("missing", ""))[1] for name in sorted(native) if inside.get(name, ("",))[0] != "pass"
+    }
     return Result(module, native, failures)

@@ -112,4 +112,5 @@ def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:
         print(outcome.artifact)
     else:
         stderr().print()
-        stdout().print(outcome_view(outcome.report, outcome.artifact))
+        console = stdout()
+        console.print(outcome_view(outcome.report, outcome.artifact, width=console.width))

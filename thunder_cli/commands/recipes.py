@@ -104,7 +104,7 @@ def described(shown: dict[str, Any]) -> list[Text | Table]:
         told = f"{option['name']}={option['default']}  ({option['type']}) {option['description']}"
         grid.add_row("option", Text(told.rstrip()))
     for one in (one for one in shown["executors"] if one["reason"]):
-        grid.add_row("skipped here", Text(f"{one['name']}: {one['reason']}", "yellow"))
+        grid.add_row("skipped here", Text(f"{one['name']}: {one['reason']}", "dim"))
     for part in shown["degraded"]:
         grid.add_row("lacking here", Text(f"{part['part']}: {part['reason']} ({part['fix']})", "yellow"))
     return [Text(shown["name"], "bold"), Text(shown["description"]), Text(), grid]

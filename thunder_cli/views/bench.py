@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from thunder_cli.views.outcome import benchmark_view, plain_table, speedup_text
+from thunder_cli.views.outcome import benchmark_view, plain_table, speedup_text, titled
 from thunder_cli.views.quantity import seconds, speedup
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Comparison
 
@@ -20,8 +20,7 @@ def suite_view(suite: BenchmarkSuite) -> RenderableType:
     if len(suite.reports) == 1:
         return benchmark_view(first, title=f"{title}, {size_of(first)}")
     detail = f"{first.runs} runs in turn after {first.warmup} to warm up, {first.machine}"
-    table = plain_table(title, "batch x seq", "candidate", "median", "spread", "speed-up  [95%]", detail=detail)
-    table.columns[1].justify = "left"
+    table = plain_table("batch x seq", "candidate", "median", "spread", "speed-up  [95%]", text=2)
     for report in suite.reports:
         for candidate in report.candidates:
             leading = candidate is report.first
@@ -32,7 +31,7 @@ def suite_view(suite: BenchmarkSuite) -> RenderableType:
                 Text(seconds(candidate.spread), "dim"),
                 "" if leading else speedup_text(candidate),
             )
-    return table
+    return titled(title, detail, table)
 
 
 def size_of(report: BenchmarkReport) -> str:
@@ -42,8 +41,7 @@ def size_of(report: BenchmarkReport) -> str:
 
 def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
     """Each speed-up beside the baseline's, and the verdict."""
-    table = plain_table("Against the baseline", "batch x seq", "candidate", "speed-up  [95%]", "baseline", "lost", "")
-    table.columns[1].justify = "left"
+    table = plain_table("batch x seq", "candidate", "speed-up  [95%]", "baseline", "lost", "", text=2)
     for row in rows:
         table.add_row(
             f"{row.configuration['batch']} x {row.configuration['seq']}",
@@ -53,4 +51,4 @@ def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
             f"{row.slowdown:+.1%}",
             Text("too slow", "bold red") if row.too_slow else Text("ok", "green"),
         )
-    return table
+    return titled("Against the baseline", "", table)

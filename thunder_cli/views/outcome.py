@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich import box
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -16,12 +17,20 @@ from thunder_core.report import Report
 from thunder_core.validation import OutputReport, ValidationReport
 
 SHOWN_OUTPUTS = 6
+WIDE = 100  # columns; below it, mean errors are left out
+LONGEST_NAME = 30
 GOOD, BAD, DIM, HEAD = "green", "bold red", "dim", "bold"
 
 
-def outcome_view(report: Report, artifact: Path) -> RenderableType:
-    """Everything that the report says in short."""
-    parts = [*_validation(report), *_benchmark(report), *_operations(report), *_degraded(report), _places(artifact)]
+def outcome_view(report: Report, artifact: Path, *, width: int = WIDE) -> RenderableType:
+    """Everything that the report says in short, for a console of this width."""
+    parts = [
+        *_validation(report, width),
+        *_benchmark(report),
+        *_operations(report),
+        *_degraded(report),
+        _places(artifact),
+    ]
     return Group(*_spaced(parts))
 
 
@@ -32,56 +41,53 @@ def _spaced(parts: list[RenderableType]) -> Iterator[RenderableType]:
         yield part
 
 
-def plain_table(title: str, *columns: str, detail: str = "") -> Table:
-    """A table without lines but the one under its header; the first column is text, the others are numbers."""
-    table = Table(
-        title=Text.assemble((title, HEAD), (f"  {detail}" if detail else "", DIM)),
-        title_justify="left",
-        title_style="",
-        box=box.SIMPLE_HEAD,
-        header_style=DIM,
-        pad_edge=False,
-        padding=(0, 1),
-    )
+def titled(title: str, detail: str, body: RenderableType) -> RenderableType:
+    """A part of the output under its title."""
+    return Group(Text.assemble((title, HEAD), (f"  {detail}" if detail else "", DIM)), body)
+
+
+def plain_table(*columns: str, text: int = 1) -> Table:
+    """A table without lines but the one under its header; the first columns hold text, the others numbers."""
+    table = Table(box=box.SIMPLE_HEAD, header_style=DIM, pad_edge=False, show_edge=False)
     for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
+        words = number < text
+        table.add_column(column, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     return table
 
 
-def _validation(report: Report) -> Iterator[RenderableType]:
+def _validation(report: Report, width: int) -> Iterator[RenderableType]:
     validation = report.validation
     if validation is None:
         yield Text.assemble(("Validation", HEAD), "  ", ("not validated", BAD))
         return
-    yield validation_view(validation)
+    yield validation_view(validation, wide=width >= WIDE)
 
 
-def validation_view(validation: ValidationReport) -> RenderableType:
+def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableType:
     """Each output: its errors beside eager's own, and the verdict."""
     inputs = f"{validation.inputs} input{'' if validation.inputs == 1 else 's'}"
     detail = f"{inputs} that were not traced, against {validation.reference_dtype}"
     language = any(output.language for output in validation.outputs)
     spoken = ("KL, nats", "top-1") if language else ()
-    table = plain_table(
-        "Validation", "output", "max error", "eager's own", "mean", "eager's", *spoken, "", detail=detail
-    )
+    means = ("mean", "eager's") if wide else ()
+    table = plain_table("output", "max error", "eager's own", *means, *spoken, "")
     ranked = sorted(validation.outputs, key=lambda output: (output.passed, -output.smallest_tolerance))
     first = next((output for output in validation.outputs if output.language), None)
     shown = [*([first] if first else []), *(output for output in ranked if output is not first)][:SHOWN_OUTPUTS]
     for output in shown:
-        table.add_row(*_output(output, language))
+        table.add_row(*_output(output, language, wide))
     hidden = len(validation.outputs) - len(shown)
-    if not hidden:
-        return table
-    return Group(table, Text(f"and {hidden} more outputs, each nearer than these to what is allowed", DIM))
+    more = Text(f"and {hidden} more, each nearer than these to eager", DIM)
+    return titled("Validation", detail, Group(table, more) if hidden else table)
 
 
-def _output(output: OutputReport, language: bool) -> Iterator[RenderableType]:
-    yield Text(output.name)
+def _output(output: OutputReport, language: bool, wide: bool) -> Iterator[RenderableType]:
+    yield Text(output.name if len(output.name) <= LONGEST_NAME else f"…{output.name[-LONGEST_NAME + 1 :]}")
     yield magnitude(output.optimized.maximum)
     yield Text(magnitude(output.eager.maximum), DIM)
-    yield magnitude(output.optimized.mean)
-    yield Text(magnitude(output.eager.mean), DIM)
+    if wide:
+        yield magnitude(output.optimized.mean)
+        yield Text(magnitude(output.eager.mean), DIM)
     if language:
         yield magnitude(output.language.kl) if output.language else ""
         yield percent(output.language.top1) if output.language else ""
@@ -95,15 +101,15 @@ def _benchmark(report: Report) -> Iterator[RenderableType]:
     yield benchmark_view(report.benchmark)
 
 
-def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark") -> Table:
+def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark") -> RenderableType:
     """Each candidate: its median, spread and speed-up."""
     detail = f"{benchmark.runs} runs in turn after {benchmark.warmup} to warm up, {benchmark.machine}"
     memory = any(candidate.peak_bytes is not None for candidate in benchmark.candidates)
     columns = ("median", "spread", "speed-up  [95%]", *(("peak memory",) if memory else ()))
-    table = plain_table(title, "candidate", *columns, detail=detail)
+    table = plain_table("candidate", *columns)
     for candidate in benchmark.candidates:
         table.add_row(*_candidate(candidate, benchmark, memory))
-    return table
+    return titled(title, detail, table)
 
 
 def _candidate(candidate: Candidate, benchmark: BenchmarkReport, memory: bool) -> Iterator[RenderableType]:
@@ -125,31 +131,30 @@ def speedup_text(candidate: Candidate) -> Text:
 def _operations(report: Report) -> Iterator[RenderableType]:
     if not report.executors:
         return
-    table = plain_table("Operations", "executor", "operations", "most frequent", detail=_trace_detail(report))
+    table = plain_table("executor", "operations", "most frequent")
     table.columns[2].justify, table.columns[2].no_wrap = "left", False
     total = sum(share.operations for share in report.executors)
     frequent = ", ".join(f"{o.name.rpartition('.')[2]} {o.count}" for o in report.operations[:5])
     for number, share in enumerate(report.executors):
         count = f"{share.operations} ({percent(share.operations / total)})"
         table.add_row(share.executor, count, Text(frequent if number == 0 else "", DIM))
-    yield table
-
-
-def _trace_detail(report: Report) -> str:
-    computation = [row.lines for row in report.traces if row.trace == "computation"]
-    return f"{computation[0]} lines as traced, {computation[-1]} as run" if computation else ""
+    traced = next((row.lines for row in report.traces if row.trace == "computation"), total)
+    yield titled("Operations", f"{traced} as traced, {total} as run", table)
 
 
 def _degraded(report: Report) -> Iterator[RenderableType]:
-    lines = [Text.assemble("  ", (d.part, HEAD), f": {d.reason}", (f" ({d.fix})", DIM)) for d in report.degraded]
-    if lines:
-        yield Group(Text("Degraded: this machine lacks a part of the recipe", "bold yellow"), *lines)
-    edges = [Text(f"  {edge}") for edge in report.sharp_edges]
-    if edges:
-        yield Group(Text("Sharp edges: what no guard watches", "bold yellow"), *edges)
-    notes = [Text(f"  {note}") for note in report.model.notes]
-    if notes:
-        yield Group(Text("Notes", HEAD), *notes)
+    if report.degraded:
+        parts = [Text.assemble((d.part, HEAD), f": {d.reason}", (f" ({d.fix})", DIM)) for d in report.degraded]
+        yield listed("Degraded: this machine lacks a part of the recipe", parts, "bold yellow")
+    if report.sharp_edges:
+        yield listed("Sharp edges: what no guard watches", map(Text, report.sharp_edges), "bold yellow")
+    if report.model.notes:
+        yield listed("Notes", map(Text, report.model.notes), HEAD)
+
+
+def listed(title: str, lines: Iterable[Text], style: str) -> RenderableType:
+    """Lines under a title, indented as a whole."""
+    return Group(Text(title, style), *(Padding(line, (0, 0, 0, 2)) for line in lines))
 
 
 def _places(artifact: Path) -> RenderableType:

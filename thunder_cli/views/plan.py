@@ -8,6 +8,8 @@ from rich.text import Text
 
 from thunder_core.pipeline import Plan
 
+STYLES = {"degraded": "yellow", "validation": "yellow", "skipped": "dim"}
+
 
 def plan_view(plan: Plan) -> RenderableType:
     """What will be done, a line for each matter; what is missing is marked."""
@@ -15,6 +17,6 @@ def plan_view(plan: Plan) -> RenderableType:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for matter, text in plan.rows():
-        style = "yellow" if matter in ("degraded", "validation") else ""
+        style = STYLES.get(matter, "")
         grid.add_row(Text(f"  {matter}", "dim"), Text(text, style))
     return Group(Text("Plan", "bold"), grid, Text())

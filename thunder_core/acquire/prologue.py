@@ -39,8 +39,7 @@ class Prologue:
         """The whole prologue; it returns the values at the wanted paths, in groups."""
         uses: dict[Path, int] = {}
         for path in [*(guard.path for guard in guards), *itertools.chain(*wanted)]:
-            for step in path.lineage():
-                uses[step] = uses.get(step, 0) + 1
+            count_use(path, uses)
         for guard in guards:
             self._guard(guard, uses)
         outputs = [tuple(Code(self._variable(path)) for path in group) for group in wanted]
@@ -104,6 +103,14 @@ class Prologue:
         self.lines.append(line(expression, Proxy(name)))
         self._expressions[path] = name
         return name
+
+
+def count_use(path: Path, uses: dict[Path, int]) -> None:
+    """One more use of a path; a path that is used for the first time uses its parent."""
+    step: Path | None = path
+    while step is not None:
+        uses[step] = uses.get(step, 0) + 1
+        step = step.parent if uses[step] == 1 else None
 
 
 def path_name(path: Path) -> str:

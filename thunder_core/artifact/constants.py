@@ -14,6 +14,7 @@ from torch.overrides import resolve_name
 from thunder_core import plugins
 from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import ConstantFacts, ConstantKind
+from thunder_core.artifact.modules import find_in_modules
 from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
 from thunder_core.errors import ArtifactForeign, CannotReplay
 from thunder_core.ir.literal import dotted_name
@@ -28,11 +29,15 @@ class Keeper:
     subject: object
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     _keys: dict[int, str] = field(default_factory=dict)
+    _paths: dict[int, str] = field(default_factory=dict)
     _ways: dict[int, Way] = field(default_factory=dict)
 
     def prepare(self, values: list[object]) -> None:
-        """Look for the ways to all objects that have no other form, in one search."""
-        self._ways |= find_ways(self.subject, [value for value in values if self._plain(value) is None])
+        """Look for all objects that do not say themselves where they are to be had, in one search."""
+        hard = [value for value in values if self._plain(value) is None]
+        self._paths |= find_in_modules(hard) if hard else {}
+        harder = [value for value in hard if id(value) not in self._paths]
+        self._ways |= find_ways(self.subject, harder) if harder else {}
 
     def facts(self, name: str, value: object, *, must: bool) -> ConstantFacts:
         """How to have the object again; where that cannot be, `CannotReplay` if it `must` be, else what was lost."""
@@ -43,7 +48,7 @@ class Keeper:
             )
         if facts is None and must:
             raise CannotReplay(
-                f"the constant `{name}` of a trace is a {type(value).__name__} ({value!r:.50}): no artifact can hold it",
+                f"the constant `{name}` of a trace, a {type(value).__name__} ({value!r:.50}), cannot be kept in a file",
                 fix="define it at the top of a module that can be imported, or make it an attribute of the model",
             )
         return facts or ConstantFacts(kind="lost", text=f"{type(value).__name__}: {value!r:.120}")
@@ -54,7 +59,7 @@ class Keeper:
         text = write_literal(value)
         if text is not None:
             return ConstantFacts(kind="literal", text=text)
-        path = import_path(value)
+        path = import_path(value) or self._paths.get(id(value))
         return None if path is None else ConstantFacts(kind="import", text=path)
 
     def _tensor(self, tensor: torch.Tensor) -> ConstantFacts | None:

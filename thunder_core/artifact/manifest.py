@@ -11,6 +11,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
 
 SCHEMA_VERSION: Literal[1] = 1
 MANIFEST = "manifest.json"
+CONSTANTS = "weights/constants.safetensors"
+EXAMPLE = "example.safetensors"
 TRACES = ("prologue", "computation", "backward", "epilogue")
 
 ConstantKind = Literal["literal", "import", "tensor", "way", "lost"]
@@ -90,7 +92,10 @@ class CompilerFacts(Facts):
 
 
 class Manifest(Facts):
-    """Everything about an artifact that is not in one of its files; `digest` is that of the manifest without itself."""
+    """Everything about an artifact that is not in one of its files; `digest` is that of the manifest without itself.
+
+    `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order.
+    """
 
     schema_version: int
     thunder: str
@@ -105,7 +110,7 @@ class Manifest(Facts):
     code: dict[str, str] = {}
     compiler: CompilerFacts
     programs: tuple[ProgramFacts, ...]
-    example: str | None = None
+    example: tuple[str, ...] = ()
     files: dict[str, FileFacts] = {}
     digest: str = ""
 

@@ -9,14 +9,12 @@ import torch
 from safetensors.torch import load_file
 
 from thunder_core.artifact.constants import Finder
-from thunder_core.artifact.manifest import ProgramFacts, StageFacts, running
+from thunder_core.artifact.manifest import CONSTANTS, ProgramFacts, StageFacts, running
 from thunder_core.artifact.read import Artifact, inside
 from thunder_core.errors import ArtifactForeign
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
 from thunder_core.run.program import Program, Stage
-
-CONSTANTS = "weights/constants.safetensors"
 
 
 @dataclass(frozen=True, eq=False)

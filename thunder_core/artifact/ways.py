@@ -22,7 +22,7 @@ OPENED = ("__func__", "fget", "fset", "__wrapped__", "__self__")
 
 FOLLOW: dict[str, Callable[[Any, Any], Any]] = {
     "type": lambda value, _: type(value),
-    "mro": lambda value, key: value.__mro__[key],
+    "mro": lambda value, key: type.mro(value)[key],
     "entry": lambda value, key: value.__dict__[key],
     "globals": lambda value, _: value.__globals__,
     "cell": lambda value, key: value.__closure__[key].cell_contents,
@@ -54,35 +54,42 @@ def find_ways(subject: Any, wanted: Iterable[object]) -> dict[int, Way]:
             missing.discard(id(value))
             found[id(value)] = way
         for step, child in steps_from(value):
-            if id(child) not in seen and not isinstance(child, ATOMS):
+            if id(child) not in seen and not issubclass(type(child), ATOMS):
                 seen[id(child)] = child
                 queue.append((child, (*way, step)))
     return found
 
 
 def steps_from(value: Any) -> Iterator[tuple[Step, Any]]:
-    """Each step that leads on from an object, and where to."""
-    if isinstance(value, type):
-        yield from ((("mro", index), base) for index, base in enumerate(value.__mro__) if index)
+    """Each step that leads on from an object, and where to; none of the object's own code is run."""
+    kind = type(value)
+    if issubclass(kind, type):
+        yield from ((("mro", index), base) for index, base in enumerate(type.mro(value)) if index)
     else:
-        yield ("type", None), type(value)
-    if isinstance(value, types.FunctionType):
+        yield ("type", None), kind
+    if kind is types.FunctionType:
         yield ("globals", None), value.__globals__
         yield from ((("cell", i), cell.cell_contents) for i, cell in enumerate(value.__closure__ or ()) if _full(cell))
-    for name in OPENED:
-        opened = getattr(value, name, None) if type(value) in OPENABLE else None
-        if opened is not None:
-            yield ("open", name), opened
-    yield from _members(value)
+    if kind in OPENABLE:
+        yield from ((("open", name), getattr(value, name)) for name in OPENED if getattr(value, name, None) is not None)
+    yield from _entries(value, kind)
+    yield from _items(value, kind)
 
 
-def _members(value: Any) -> Iterator[tuple[Step, Any]]:
-    entries = getattr(value, "__dict__", None)
-    if isinstance(entries, dict | types.MappingProxyType):
+def _entries(value: Any, kind: type) -> Iterator[tuple[Step, Any]]:
+    getter = type.__getattribute__ if issubclass(kind, type) else object.__getattribute__
+    try:
+        entries = getter(value, "__dict__")
+    except AttributeError:
+        return
+    if type(entries) in (dict, types.MappingProxyType):
         yield from ((("entry", key), item) for key, item in list(entries.items()) if type(key) is str)
-    if isinstance(value, dict) and type(value).__getitem__ is dict.__getitem__:
-        yield from ((("item", key), item) for key, item in list(value.items()) if type(key) in (str, int))
-    elif type(value) in (list, tuple):
+
+
+def _items(value: Any, kind: type) -> Iterator[tuple[Step, Any]]:
+    if issubclass(kind, dict) and kind.__getitem__ is dict.__getitem__:
+        yield from ((("item", key), item) for key, item in list(dict.items(value)) if type(key) in (str, int))
+    elif kind in (list, tuple):
         yield from ((("item", index), item) for index, item in enumerate(value))
 
 

@@ -22,6 +22,8 @@ from thunder_core.artifact.code import code_of
 from thunder_core.artifact.compilers import compiler_facts
 from thunder_core.artifact.constants import Keeper
 from thunder_core.artifact.manifest import (
+    CONSTANTS,
+    EXAMPLE,
     MANIFEST,
     SCHEMA_VERSION,
     TRACES,
@@ -42,8 +44,6 @@ from thunder_core.run.compiled import Specializations
 from thunder_core.run.program import Program
 
 LISTINGS = TypeAdapter(Listing)
-CONSTANTS = "weights/constants.safetensors"
-EXAMPLE = "example.safetensors"
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def write_artifact(
         code=code_of(specializations.subject, programs, [stage for stages in kept for stage in stages]),
         compiler=compiler_facts(specializations.compiler),
         programs=tuple(program_facts(program, facts) for program, facts in zip(programs, kept, strict=True)),
-        example=EXAMPLE if example else None,
+        example=tuple(example or ()),
     )
     with whole_folder(folder, force=force) as new:
         for stages, facts in zip(printed, kept, strict=True):
@@ -158,9 +158,10 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "step"
 
 
-def with_constants(stage: Printed, keeper: Keeper) -> StageFacts:
-    """The facts of a stage with all its constants; those of the text that runs must be had again."""
-    kept = {name: keeper.facts(name, value, must=name in stage.needed) for name, value in stage.named.items()}
+def with_constants(stage: Printed, keeper: Keeper, *, strict: bool = True) -> StageFacts:
+    """The facts of a stage with all its constants; if `strict`, those of the text that runs must be had again."""
+    must = stage.needed if strict else ()
+    kept = {name: keeper.facts(name, value, must=name in must) for name, value in stage.named.items()}
     return stage.facts.model_copy(update={"constants": kept})
 
 

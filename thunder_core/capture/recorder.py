@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,19 +12,19 @@ import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensor,
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from thunder_core.capture.fake import fake_of, new_mode
+from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
 from thunder_core.capture.symbols import VALUE_READERS, is_ordered, is_random, symbol_of, written_arguments
+from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.errors import DataDependent, OperationFailed, SourceLine, ThunderError
-from thunder_core.ir.proxy import TensorProxy, tensor_proxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.ir.tree import leaves
 
 QUERIES = frozenset({torch.ops.prim.device.default})
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
@@ -45,8 +45,8 @@ class Place:
 class Call:
     """One torch function while it runs: the aten operations seen so far and what they do.
 
-    `written`: the storages that it writes to; `random`: it draws random numbers; `opaque`: it uses tensors that have no name; `idle`: it sets a state to what
-    the state already is.
+    `written`: the storages that it writes to; `random`: it draws random numbers; `opaque`: it uses tensors that have
+    no name; `idle`: it sets a state to what the state already is; `reshapes`: it changes a tensor's metadata.
     """
 
     subsymbols: list[BoundSymbol] = field(default_factory=list)
@@ -54,6 +54,12 @@ class Call:
     random: bool = False
     opaque: bool = False
     idle: bool = False
+    reshapes: bool = False
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether calls with the same signature do the same."""
+        return not (self.written or self.random or self.opaque)
 
 
 def memory_of(fake: torch.Tensor) -> int:
@@ -65,21 +71,17 @@ class Recorder:
     """Runs torch functions on fake tensors and writes down what they were.
 
     Real tensors are handles: the program may hold them, and each is exchanged for its fake when it meets an
-    operation. `name_input(tensor)` is asked for the name of a real tensor that is met for the first time.
+    operation. `place()` tells where the program is.
     """
 
     def __init__(self, name_input: Callable[[torch.Tensor], str], place: Callable[[], Place]) -> None:
-        self.mode = new_mode()
+        self.tensors = Tensors(name_input)
         self.bound_symbols: list[BoundSymbol] = []
-        self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self.failure: ThunderError | None = None
-        self._name_input = name_input
         self._place = place
-        self._fakes: dict[int, torch.Tensor] = {}
-        self._reals: dict[int, torch.Tensor] = {}
-        self._proxies: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._call: Call | None = None
-        self._count = 0
+        self._defined: set[str] = set()
+        self._memories: dict[Hashable, Memory] | None = {}
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -87,37 +89,33 @@ class Recorder:
         complaints = logging.getLogger("torch._subclasses.fake_tensor")
         before, complaints.disabled = complaints.disabled, True
         try:
-            with self.mode, _Dispatch(self), _Function(self):
+            with self.tensors.mode, _Dispatch(self), _Function(self):
                 yield
         finally:
             complaints.disabled = before
 
-    def proxy_of(self, tensor: torch.Tensor) -> TensorProxy:
-        """The proxy that stands for a tensor of the program, real or fake."""
-        fake = self.fake(tensor)
-        return self._proxies[id(fake)][1]
+    @property
+    def inputs(self) -> Mapping[int, tuple[torch.Tensor, TensorProxy]]:
+        """The real tensors that met an operation, by their id, with their proxies."""
+        return self.tensors.inputs
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor has met an operation, or came out of one."""
-        return id(tensor) in self._fakes or id(tensor) in self._proxies
+        return self.tensors.knows(tensor)
 
-    def fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The fake behind a real tensor, made on first sight; a fake itself."""
-        if isinstance(tensor, FakeTensor):
-            return tensor
-        fake = self._fakes.get(id(tensor))
-        if fake is None:
-            fake = fake_of(tensor, self.mode)
-            proxy = tensor_proxy(self._name_input(tensor), fake)
-            self._fakes[id(tensor)] = fake
-            self._reals[id(fake)] = tensor
-            self._proxies[id(fake)] = (fake, proxy)
-            self.inputs[id(tensor)] = (tensor, proxy)
-        return fake
+    def proxy_of(self, tensor: torch.Tensor) -> TensorProxy:
+        """The proxy that stands for a tensor of the program, real or fake."""
+        return self.tensors.proxy(self.tensors.fake(tensor))
 
     def emit(self, bsym: BoundSymbol) -> None:
-        """Append a line that no torch function stands for, at the program's present place."""
+        """Write a line down that changes a state, at the program's present place: calls may mean something else now."""
+        if self._memories:
+            self._memories.clear()
+        self._append(bsym)
+
+    def _append(self, bsym: BoundSymbol) -> None:
         place = self._place()
+        self._defined.update(proxy.name for proxy in bsym.outputs)
         self.bound_symbols.append(replace(bsym, source=place.source, module=place.module))
 
     # ---- level one: what the user wrote ---------------------------------------------------------------------
@@ -126,40 +124,73 @@ class Recorder:
         """Run one torch function on fakes, record it if it matters, and give the program its result."""
         if function in VALUE_READERS:
             raise self._fail(function)
-        args, kwargs = self._to_fake(tuple(args)), self._to_fake(dict(kwargs))
-        call = self._call = Call(idle=function is SET_GRAD and args[0] == torch.is_grad_enabled())
+        args, kwargs = self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
+        key = None if self._memories is None else signature(function, args, kwargs, self.tensors.describe)
+        memory = self._memories.get(key) if self._memories and key is not None else None
+        if memory is not None:
+            return self._recall(memory, args, kwargs)
+        call = Call(idle=function is SET_GRAD and args[0] == torch.is_grad_enabled())
+        output = self._run(function, args, kwargs, call)
+        bsym = self._bound(function, args, kwargs, output, call)
+        if key is not None and call.repeatable:
+            self._remember(key, bsym, tensors_in((args, kwargs)), output)
+        if bsym is not None:
+            (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
+        return self.tensors.to_real(output)
+
+    def _run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
+        self._call = call
         try:
-            output = function(*args, **kwargs)
+            return function(*args, **kwargs)
         except (*NEEDS_VALUE, *NEEDS_DATA) as error:
             raise self._fail(function, error) from error
         finally:
             self._call = None
-        self._record(function, args, kwargs, output, call)
-        return self._to_real(output)
+            if call.reshapes:
+                self._memories = None
 
-    def _record(self, function: Callable[..., Any], args: Any, kwargs: Any, output: Any, call: Call) -> None:
+    def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
+        """The line for a call; None for one that made nothing and changed nothing."""
         symbol = symbol_of(function)
-        read = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        known = {id(tensor) for tensor in read}
-        fresh = [t for t in leaves(output) if isinstance(t, torch.Tensor) and id(t) not in known]
-        mutates = [self._proxies[id(t)][1].name for t in read if call.written and memory_of(t) in call.written]
+        returned = self.tensors.to_proxies(output)
+        read = tensors_in((args, kwargs))
+        mutates = [self.tensors.proxy(t).name for t in read if call.written and memory_of(t) in call.written]
+        known = self._defined | {self.tensors.proxy(tensor).name for tensor in read}
+        fresh = any(isinstance(leaf, Proxy) and leaf.name not in known for leaf in leaves(returned))
         ordered = call.random or is_ordered(symbol) and not call.idle
         if not (fresh or mutates or ordered):
-            return
-        place = self._place()
-        self.bound_symbols.append(
-            BoundSymbol(
-                symbol=symbol,
-                args=self._to_proxies(args),
-                kwargs=self._to_proxies(kwargs),
-                output=self._to_proxies(output),
-                subsymbols=() if call.opaque else tuple(call.subsymbols),
-                source=place.source,
-                module=place.module,
-                mutates=tuple(dict.fromkeys(mutates)),
-                ordered=ordered,
-            )
+            return None
+        return BoundSymbol(
+            symbol=symbol,
+            args=self.tensors.to_proxies(args),
+            kwargs=self.tensors.to_proxies(kwargs),
+            output=returned,
+            subsymbols=() if call.opaque else tuple(call.subsymbols),
+            mutates=tuple(mutates),
+            ordered=ordered,
         )
+
+    def _remember(self, key: Hashable, bsym: BoundSymbol | None, read: list[torch.Tensor], output: Any) -> None:
+        memory = remember(bsym, [(tensor, self.tensors.proxy(tensor)) for tensor in read], output, self.tensors.proxy)
+        if memory is not None and self._memories is not None:
+            self._memories[key] = memory
+
+    def _recall(self, memory: Memory, args: Any, kwargs: Any) -> Any:
+        """Do what was done before, in the names of these tensors."""
+        read = tensors_in((args, kwargs))
+        names: dict[str, Proxy] = {}
+        fakes: dict[int, torch.Tensor] = {}
+        for (old, proxy), tensor in zip(memory.read, read, strict=True):
+            names[proxy.name] = self.tensors.proxy(tensor)
+            fakes[id(old)] = tensor
+        for inner in memory.inner:
+            names[inner.name] = replace(inner, name=self.tensors.next_name())
+        for made, old in zip(memory.made, memory.fresh, strict=True):
+            fake = fakes[id(old)] = fresh_fake(made, read, self.tensors.mode)
+            names[made.proxy.name] = self.tensors.adopt(fake, replace(made.proxy, name=self.tensors.next_name()))
+        if memory.bsym is not None:
+            self._append(memory.bsym.renamed(names))
+        return self.tensors.to_real(rebuilt(memory.result, fakes))
 
     def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
         """The error for an operation that cannot run without data; kept, in case the program swallows it."""
@@ -182,56 +213,37 @@ class Recorder:
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one aten operation on fakes and note it under the torch function that issued it."""
-        if operator in LIFTS and self._call is not None:
-            self._call.opaque = True
+        call = self._call
+        if operator in LIFTS and call is not None:
+            call.opaque = True
             return operator(*args, **kwargs)
-        args, kwargs = self._to_fake(tuple(args)), self._to_fake(dict(kwargs))
+        args, kwargs = self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
         if operator in QUERIES:
             return operator(*args, **kwargs)
-        if self._call is None:
+        if call is None:
             return self.function(operator, args, kwargs)
-        unknown = [t for t in leaves((args, kwargs)) if isinstance(t, torch.Tensor) and id(t) not in self._proxies]
+        unknown = not all(self.tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
         output = operator(*args, **kwargs)
-        call = self._call
-        call.random |= is_random(operator)
-        for position, name in written_arguments(operator):
-            written = args[position] if position < len(args) else kwargs.get(name)
-            call.written.update(memory_of(t) for t in leaves(written) if isinstance(t, torch.Tensor))
+        self._note_effects(call, operator, args, kwargs)
         if unknown:
             call.opaque = True
             return output
         call.subsymbols.append(
             BoundSymbol(
                 symbol=symbol_of(operator),
-                args=self._to_proxies(args),
-                kwargs=self._to_proxies(kwargs),
-                output=self._to_proxies(output),
+                args=self.tensors.to_proxies(args),
+                kwargs=self.tensors.to_proxies(kwargs),
+                output=self.tensors.to_proxies(output),
             )
         )
         return output
 
-    # ---- tensors, fakes and proxies -------------------------------------------------------------------------
-
-    def _to_fake(self, tree: Any) -> Any:
-        return replace_leaves(tree, lambda leaf: self.fake(leaf) if isinstance(leaf, torch.Tensor) else leaf)
-
-    def _to_real(self, output: Any) -> Any:
-        if isinstance(output, torch.Tensor):
-            return self._reals.get(id(output), output)
-        if type(output) in (tuple, list):
-            return type(output)(self._to_real(item) for item in output)
-        return output
-
-    def _to_proxies(self, tree: Any) -> Any:
-        return replace_leaves(tree, lambda leaf: self._proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf)
-
-    def _proxy(self, fake: torch.Tensor) -> TensorProxy:
-        """The proxy of a fake, made and named on first sight."""
-        known = self._proxies.get(id(fake))
-        if known is None:
-            known = self._proxies[id(fake)] = (fake, tensor_proxy(f"t{self._count}", fake))
-            self._count += 1
-        return known[1]
+    def _note_effects(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
+        call.random |= is_random(operator, args, kwargs)
+        call.reshapes |= torch.Tag.inplace_view in operator.tags
+        for position, name in written_arguments(operator):
+            written = args[position] if position < len(args) else kwargs.get(name)
+            call.written.update(memory_of(tensor) for tensor in tensors_in(written))
 
 
 class _Function(TorchFunctionMode):

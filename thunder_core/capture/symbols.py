@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -44,9 +44,18 @@ def is_ordered(symbol: Symbol) -> bool:
 
 
 @cache
-def is_random(operator: torch._ops.OpOverload) -> bool:
-    """Whether the operator draws random numbers."""
-    return torch.Tag.nondeterministic_seeded in operator.tags
+def _randomness(operator: torch._ops.OpOverload) -> tuple[bool, int | None]:
+    """Whether the operator may draw random numbers, and the position of its dropout probability if it has one."""
+    names = [argument.name for argument in operator._schema.arguments]
+    return torch.Tag.nondeterministic_seeded in operator.tags, names.index("dropout_p") if "dropout_p" in names else None
+
+
+def is_random(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether this call draws random numbers; attention without dropout does not, though it might."""
+    seeded, position = _randomness(operator)
+    if not seeded or position is None:
+        return seeded
+    return bool(args[position] if position < len(args) else kwargs.get("dropout_p", 0.0))
 
 
 @cache

@@ -1,28 +1,70 @@
 """Attribute access: native, except that Python-level getters, setters and `__getattr__` are interpreted."""
 
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.interpreter import introspection
-from thunder_core.interpreter.lookup import ABSENT, python_method, type_lookup
+from thunder_core.interpreter.lookup import ABSENT, python_method, remember, shortcut, type_lookup
 
 if TYPE_CHECKING:
     from thunder_core.interpreter.machine import Machine
 
 _GENERIC = object.__getattribute__
 _SLOT = type(_GENERIC)
+_OF_MODULE = ModuleType.__getattribute__
+_HEAP_TYPE = 1 << 9
 _HOOKS = frozenset({_SLOT, FunctionType})
 
 
 def load(machine: "Machine", owner: Any, name: str) -> Any:
     """`owner.name`; raises what CPython raises."""
     kind = type(owner)
+    known = shortcut(kind, name)
+    if known is getattr:
+        return getattr(owner, name)
+    if known is not None:
+        try:
+            return _GENERIC(owner, name)
+        except AttributeError:
+            pass
+        return _ask_fallback(machine, known, owner, name)
+    return _load(machine, kind, owner, name)
+
+
+def _ask_fallback(machine: "Machine", fallback: FunctionType, owner: Any, name: str) -> Any:
+    """`__getattr__`, for an attribute that is not there."""
+    try:
+        return machine.invoke(fallback, (owner, name), {})
+    except AttributeError as error:
+        _tell(error, owner, name)
+        raise
+
+
+def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
+    """Remember that C alone reads this attribute of instances of a type: all of it, or all but `__getattr__`."""
+    if hook is not _GENERIC and hook is not _OF_MODULE:
+        return
+    raw = type_lookup(kind, name)
+    if raw is not ABSENT and type(raw).__flags__ & _HEAP_TYPE:
+        return
+    if type(raw) is property and type(raw.fget) is FunctionType:
+        return
+    if fallback is ABSENT:
+        remember(kind, name, getattr)
+    elif hook is _GENERIC:
+        remember(kind, name, fallback)
+
+
+def _load(machine: "Machine", kind: type, owner: Any, name: str) -> Any:
+    """`owner.name` of which nothing is remembered."""
     hook = type_lookup(kind, "__getattribute__")
     fallback = type_lookup(kind, "__getattr__")
     if type(hook) is _SLOT and fallback is ABSENT:
+        _learn(kind, hook, fallback, name)
         return load_generic(machine, hook, owner, name)
     if type(hook) not in _HOOKS or (fallback is not ABSENT and type(fallback) is not FunctionType):
         return getattr(owner, name)
+    _learn(kind, hook, fallback, name)
     try:
         if fallback is ABSENT:
             return machine.invoke(hook, (owner, name), {})

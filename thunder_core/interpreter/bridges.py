@@ -24,6 +24,7 @@ class Callback:
         self._function = function
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call the function on the machine."""
         try:
             return self._machine.invoke(self._function, arguments, keywords)
         except BaseException as error:

@@ -204,10 +204,7 @@ def _catches(code: CodeType, kept: list[Instruction], index: dict[int, int]) -> 
         (start, start + length, Catch(index[target], depth_lasti >> 1, bool(depth_lasti & 1)))
         for start, length, target, depth_lasti in _exception_table(code.co_exceptiontable)
     ]
-    caught: list[Catch | None] = []
-    for one in kept:
-        caught.append(next((catch for start, end, catch in entries if start <= one.offset < end), None))
-    return caught
+    return [next((catch for start, end, catch in entries if start <= one.offset < end), None) for one in kept]
 
 
 def _exception_table(table: bytes) -> Iterator[tuple[int, int, int, int]]:

@@ -11,7 +11,7 @@ from types import CodeType, CoroutineType, FunctionType, GeneratorType
 from typing import Any
 
 from thunder_core.interpreter.frame import DELEGATED, Frame
-from thunder_core.interpreter.tracebacks import without_own_entries
+from thunder_core.interpreter.tracebacks import below, without_own_entries
 
 # The frames that generators drive, by the identity of the generator.
 _frames: weakref.WeakValueDictionary[int, Frame] = weakref.WeakValueDictionary()
@@ -28,11 +28,12 @@ def _drive(frame: Frame) -> Generator[Any, Any, Any]:
             try:
                 value = (yield from value) if frame.suspended == DELEGATED else (yield value)
             except BaseException as error:
+                error.__traceback__ = below(error)
                 frame.pending = error
             else:
                 frame.stack.append(value)
     except BaseException as error:
-        error.__traceback__ = without_own_entries(error.__traceback__)
+        error.__traceback__ = without_own_entries(below(error))
         raise
 
 
@@ -46,11 +47,12 @@ async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
             try:
                 value = (await _awaited(value)) if frame.suspended == DELEGATED else (yield value)
             except BaseException as error:
+                error.__traceback__ = below(error)
                 frame.pending = error
             else:
                 frame.stack.append(value)
     except BaseException as error:
-        error.__traceback__ = without_own_entries(error.__traceback__)
+        error.__traceback__ = without_own_entries(below(error))
         raise
 
 

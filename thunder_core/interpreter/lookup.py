@@ -17,10 +17,11 @@ _mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 class _View:
     """The lookups made in one type, valid for one version of it."""
 
-    __slots__ = ("found", "reference", "version", "versions")
+    __slots__ = ("found", "reference", "shortcuts", "version", "versions")
 
     def __init__(self, kind: type) -> None:
         self.found: dict[str, Any] = {}
+        self.shortcuts: dict[str, Any] = {}
         self.versions: ctypes.c_uint = type_version(kind)
         self.version = 0
         key = id(kind)
@@ -40,6 +41,21 @@ def type_lookup(kind: type, name: str) -> Any:
     return _look(kind, name)
 
 
+def shortcut(kind: type, name: str) -> Any:
+    """What `remember` has kept for a name of a type that has not changed since; None if nothing."""
+    view = _views.get(id(kind))
+    if view is not None and view.versions.value == view.version:
+        return view.shortcuts.get(name)
+    return None
+
+
+def remember(kind: type, name: str, found: Any) -> None:
+    """Keep something about a name of a type until the type changes."""
+    view = _views.get(id(kind))
+    if view is not None and view.version and view.versions.value == view.version:
+        view.shortcuts[name] = found
+
+
 def _look(kind: type, name: str) -> Any:
     """Look a name up along the bases and remember the answer."""
     view = _views.get(id(kind))
@@ -49,6 +65,7 @@ def _look(kind: type, name: str) -> Any:
         _ask_for_version(kind)
     if view.version != view.versions.value or not view.version:
         view.found.clear()
+        view.shortcuts.clear()
         view.version = view.versions.value
     found = ABSENT
     for base in _mro_of(kind):

@@ -190,7 +190,8 @@ def run(frame: Frame) -> Any:
         machine.observer.on_enter(frame)
     frame.suspended = 0
     if frame.delegate is not None:
-        frame.delegate.delegator = frame.delegate = None
+        frame.delegate.delegator = None
+        frame.delegate = None
     steps = frame.program.steps
     pc = frame.resume_at
     try:

@@ -2,13 +2,14 @@
 
 import sys
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import NoReturn
 
 from thunder_core.interpreter.frame import Frame
 from thunder_core.interpreter.table import LEAVE, RERAISE
 
 _HERE = str(Path(__file__).parent)
+_DRIVERS = str(Path(__file__).with_name("generators.py"))
 
 
 def catch(frame: Frame, error: BaseException) -> int:
@@ -66,11 +67,25 @@ def without_own_entries(entry: TracebackType | None) -> TracebackType | None:
     """A traceback without the interpreter's frames; below an entry that `catch` made there are none."""
     kept: list[TracebackType] = []
     while entry is not None and entry.tb_frame.f_trace_lines:
-        if not entry.tb_frame.f_code.co_filename.startswith(_HERE):
+        code = entry.tb_frame.f_code
+        if not code.co_filename.startswith(_HERE):
             kept.append(entry)
+        elif code.co_filename == _DRIVERS and isinstance(code.co_consts[-1], CodeType):
+            kept.append(_not_started(entry.tb_frame.f_locals["frame"]))
         entry = entry.tb_next
     for one in reversed(kept):
         if one.tb_next is not entry:
             one.tb_next = entry
         entry = one
     return entry
+
+
+def below(error: BaseException) -> TracebackType | None:
+    """The traceback of an exception without its outermost entry."""
+    entry = error.__traceback__
+    return None if entry is None else entry.tb_next
+
+
+def _not_started(frame: Frame) -> TracebackType:
+    """The entry of a generator into which an exception was thrown before it ran: its driver has left one."""
+    return TracebackType(None, frame.native(), 0, frame.code.co_firstlineno)

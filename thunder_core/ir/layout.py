@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from thunder_core.ir.listing import Line, Listing, is_claimed
 
 INDENT = "    "
 TYPE_COLUMN = 80  # where the types stand, if the statement leaves room
+NARROWEST = 40
 WIDTH = 120
 LEVELS = ("torch", "aten")
 
 
-def layout(listing: Listing, *, level: str = "torch", comments: bool = True, width: int = WIDTH) -> str:
-    """A listing as the text of a Python module; comments beside statements start where `width` leaves them room."""
-    column = min(TYPE_COLUMN, width - 40)
-    head = [f"# {listing.name}: {listing.made_by}"] if comments else []
-    head += [import_line(entry) for entry in listing.imports]
-    if comments and listing.constants:
-        head += [f"# constants: {', '.join(listing.constants)}"]
+def layout(
+    listing: Listing,
+    *,
+    level: str = "torch",
+    comments: bool = True,
+    width: int = WIDTH,
+    head: Sequence[str] | None = None,
+    preamble: Sequence[str] | None = None,
+) -> str:
+    """A listing as the text of a Python module; comments beside statements start where `width` leaves them room.
+
+    `head` are the comments at the top, and `preamble` the lines behind the imports, in place of the usual ones.
+    """
+    column = max(NARROWEST, min(TYPE_COLUMN, width - 40))
+    if head is None:
+        head = [f"# {listing.name}: {listing.made_by}"] if comments else []
+    if preamble is None:
+        preamble = [f"# constants: {', '.join(listing.constants)}"] if comments and listing.constants else []
     body = [*_body(listing.lines, level, comments, column), f"return {listing.returns}"]
-    lines = [*head, "", "", *signature(listing, comments, column), *(INDENT + line if line else "" for line in body)]
-    return "\n".join(lines).strip("\n") + "\n"
+    lines = [*head, *map(import_line, listing.imports), *preamble, "", "", *signature(listing, comments, column)]
+    return "\n".join([*lines, *(INDENT + line if line else "" for line in body)]).strip("\n") + "\n"
 
 
 def import_line(entry: str) -> str:

@@ -18,11 +18,13 @@ def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str
 
     Raises `OutputExists` and `OutputNotWritable`. Nothing is left on the disk.
     """
-    if out is None:
-        return require_writable(free_name(Path.cwd(), f"{plain(model)}-{recipe}"))
-    folder = Path(out).expanduser().absolute()
-    refuse_existing(folder, force=force)
-    return require_writable(folder)
+    folder = free_name(Path.cwd(), f"{plain(model)}-{recipe}") if out is None else Path(out).expanduser().absolute()
+    try:
+        refuse_existing(folder, force=force)
+        require_parent(folder)
+        return folder
+    except OSError as error:
+        raise _not_writable(folder, error.strerror or str(error)) from error
 
 
 def free_name(parent: Path, stem: str) -> Path:
@@ -37,16 +39,13 @@ def plain(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", name.rstrip("/").rpartition("/")[2]).strip("-.") or "model"
 
 
-def require_writable(folder: Path) -> Path:
-    """The folder; raises `OutputNotWritable` unless it can be created."""
+def require_parent(folder: Path) -> None:
+    """Raise `OutputNotWritable` or an OSError unless the folder can be created."""
     parent = next(parent for parent in folder.parents if parent.exists())
     if not parent.is_dir():
         raise _not_writable(folder, f"{parent} is a file")
-    try:
-        with tempfile.TemporaryDirectory(dir=parent, prefix=".thunder-"):
-            return folder
-    except OSError as error:
-        raise _not_writable(folder, f"{parent}: {error.strerror or error}") from error
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".thunder-"):
+        pass
 
 
 def _not_writable(folder: Path, reason: str) -> OutputNotWritable:

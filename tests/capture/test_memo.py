@@ -1,0 +1,115 @@
+"""What is remembered of calls must not be told from running them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tests.capture.test_recorder import recorded
+from thunder_core.capture import recorder
+from thunder_core.ir.printer import print_trace
+from thunder_core.run.generate import executable
+from thunder_core.transforms.cse import ShareCommonExpressions
+from thunder_core.transforms.dce import DropDeadCode
+
+
+def writes_through_views(x: Tensor) -> Tensor:
+    total = torch.zeros_like(x[0])
+    for step in range(3):
+        y = x.clone()
+        row = y[1]
+        row.add_(step)
+        total = total + y.sum(0)
+    return total
+
+
+def reads_metadata(x: Tensor) -> Tensor:
+    for _ in range(2):
+        x = x.transpose(0, 1)
+        x = x.reshape(x.shape[0] * x.stride(0) // x.stride(0), -1)
+    return x
+
+
+def changes_metadata_in_place(x: Tensor) -> Tensor:
+    y = x.clone()
+    first = y.sum(-1)
+    y.unsqueeze_(0)
+    return y.sum(-1) + first
+
+
+def mixes_operands(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x + 1
+    return x * y, x * x
+
+
+def keeps_constants_apart(x: Tensor) -> Tensor:
+    return torch.stack([x * 1, x * 1.0, x * -0.0, x * 0.0, (x > 0) * True]).to(torch.float32)
+
+
+def unbinds(x: Tensor) -> Tensor:
+    out = x
+    for _ in range(2):
+        first, second, *_ = out.unbind()
+        out = torch.stack([second, first, *_])
+    return out
+
+
+def switches_autograd(x: Tensor) -> Tensor:
+    y = x * 2
+    with torch.no_grad():
+        z = x * 2
+    return y + z
+
+
+def drops_out(x: Tensor) -> Tensor:
+    torch.manual_seed(0)
+    return functional.dropout(x, 0.5) - functional.dropout(x, 0.5)
+
+
+PROGRAMS = [
+    writes_through_views,
+    reads_metadata,
+    changes_metadata_in_place,
+    mixes_operands,
+    keeps_constants_apart,
+    unbinds,
+    switches_autograd,
+]
+
+
+@pytest.mark.parametrize("level", ["torch", "aten"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_programs_that_repeat_themselves(program: Callable[[Tensor], Any], level: str) -> None:
+    x = torch.linspace(-1, 2, 16).reshape(4, 4)
+    trace, _ = recorded(program, x)
+    trace = DropDeadCode()(ShareCommonExpressions()(trace))
+    results = executable(print_trace(trace, level=level), "computation")(x.clone())
+    expected = program(x.clone())
+    for ours, eager in zip(results, expected if isinstance(expected, tuple) else (expected,), strict=True):
+        assert torch.equal(ours, eager)
+        assert ours.dtype == eager.dtype
+
+
+def test_a_repeated_call_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    run = recorder.Recorder._run
+
+    def counting(self: Any, function: Any, *rest: Any) -> Any:
+        ran.append(function.__name__)
+        return run(self, function, *rest)
+
+    monkeypatch.setattr(recorder.Recorder, "_run", counting)
+    trace, _ = recorded(lambda x: functional.silu(functional.silu(functional.silu(x))), torch.ones(3))
+    assert len(trace) == 3
+    assert ran.count("silu") == 1
+
+
+def test_random_calls_are_each_recorded() -> None:
+    trace, _ = recorded(drops_out, torch.ones(4))
+    assert [bsym.symbol.short_name for bsym in trace.bound_symbols].count("dropout") == 2
+    assert len(ShareCommonExpressions()(trace)) == len(trace)

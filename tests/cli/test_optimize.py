@@ -1,0 +1,318 @@
+"""`thunder optimize`: what it prints where, and each bad input: message, code, status, and nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import json
+
+import pytest
+import torch
+
+from thunder_core.models import samples
+from thunder_core.models.load import load_model
+from thunder_core.models.request import ModelRequest
+from thunder_core.pipeline import STAGES
+
+QUICK = ("--seq", 8, "--runs", 2, "--warmup", 0)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def saved(folder, name="llama"):
+    load_model(ModelRequest(sample=samples.SAMPLES[name])).model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory):
+    """A small Llama in Hugging Face layout; not to be changed."""
+    return saved(tmp_path_factory.mktemp("models") / "small-llama")
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A small Llama of one's own, to damage."""
+    return saved(tmp_path / "damaged")
+
+
+def test_the_main_job(thunder, here, llama):
+    done = thunder("optimize", llama, "--recipe", "hf-llama", *QUICK)
+    assert done.status == 0, done.err
+    artifact = here / "small-llama-hf-llama.thunder"
+    assert [path.name for path in here.iterdir()] == [artifact.name]
+    assert {"manifest.json", "report.json", "report.md", "report.html"} <= {path.name for path in artifact.iterdir()}
+    for words in ("Validation", "logits", "Benchmark", "eager", "thunder", "Operations", "torch", str(artifact)):
+        assert words in done.out
+    assert "Plan" in done.err
+    assert all(stage in done.err for stage in STAGES)
+
+
+def test_a_second_run_takes_a_new_name(thunder, here, llama):
+    for _ in range(2):
+        assert thunder("optimize", llama, "-r", "hf-llama", *QUICK, "--no-validate", "--no-benchmark").status == 0
+    assert sorted(path.name for path in here.iterdir()) == [
+        "small-llama-hf-llama-2.thunder",
+        "small-llama-hf-llama.thunder",
+    ]
+
+
+def test_json_is_all_that_is_on_stdout(thunder, here, llama):
+    done = thunder("optimize", llama, "--recipe", "hf-llama", "--out", "result", *QUICK, "--json")
+    assert done.status == 0, done.out
+    assert done.json["schema"] == "thunder.optimize/1"
+    assert done.json["artifact"] == str(here / "result")
+    assert done.json["report"] == json.loads((here / "result" / "report.json").read_text())
+    assert done.json["report"]["validation"]["passed"] is True
+
+
+def test_quiet_prints_the_artifacts_path_alone(thunder, here, llama):
+    done = thunder("optimize", llama, "-r", "hf-llama", "-o", "result", *QUICK, "--quiet")
+    assert (done.status, done.out, done.err) == (0, f"{here / 'result'}\n", "")
+
+
+def test_not_validated_is_said(thunder, llama):
+    done = thunder("optimize", llama, "-r", "hf-llama", *QUICK, "--no-validate", "--no-benchmark")
+    assert done.status == 0
+    assert "not validated" in done.out
+    assert "not validated" in done.err
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(thunder, here, llama, monkeypatch):
+    monkeypatch.setattr("thunder_core.pipeline.whole_way.load_model", lambda request: pytest.fail("too heavy"))
+    done = thunder("optimize", llama, "-r", "hf-llama", "--dry-run")
+    assert done.status == 0
+    assert "Plan" in done.out
+    assert done.err == ""
+    data = thunder("optimize", llama, "-r", "hf-llama", "--dry-run", "--json", "--batch", 3).json
+    assert (data["schema"], data["batch"], data["stages"]) == ("thunder.plan/1", 3, list(STAGES))
+    assert list(here.iterdir()) == []
+
+
+def test_a_config_file_gives_what_the_command_line_does_not(thunder, here, llama):
+    (here / "run.toml").write_text(f'model = "{llama}"\nrecipe = "hf-llama"\nseq = 9\nbatch = 2\n')
+    data = thunder("optimize", "--config", "run.toml", "--batch", 5, "--dry-run", "--json").json
+    assert (data["recipe"], data["seq"], data["batch"]) == ("hf-llama", 9, 5)
+
+
+def test_random_weights_need_a_config_alone(thunder, damaged):
+    (damaged / "model.safetensors").unlink()
+    assert thunder("optimize", damaged, "--dry-run").status == 2
+    assert thunder("optimize", damaged, "--dry-run", "--random-weights").status == 0
+
+
+def test_a_lack_degrades_and_strict_makes_it_an_error(thunder, here, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setitem(samples.SAMPLES, "llama3", samples.SAMPLES["llama"])
+    done = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "result", *QUICK)
+    assert done.status == 0, done.err
+    assert done.out.count("no CUDA GPU") == 1
+    assert "Degraded" in done.out
+    assert json.loads((here / "result" / "report.json").read_text())["degraded"]
+    strict = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "other", "--strict")
+    assert strict.status == 3
+    assert "TH0301" in strict.err
+    assert not (here / "other").exists()
+
+
+def truncate(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def lose_a_shard(folder):
+    (folder / "model.safetensors").unlink()
+    index = {"weight_map": {"lm_head.weight": "model-00001-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def configured(**changes):
+    def change(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return change
+
+
+DAMAGES = {
+    "truncated": (truncate, 2, "TH0205", "model.safetensors"),
+    "a shard is missing": (lose_a_shard, 2, "TH0205", "model-00001-of-00002.safetensors"),
+    "unknown family": (configured(model_type="lama"), 8, "TH0801", "lama"),
+    "unknown class": (configured(architectures=["LlamaForJuggling"]), 8, "TH0801", "LlamaForJuggling"),
+    "remote code": (
+        configured(model_type="own", architectures=["Own"], auto_map={"AutoModelForCausalLM": "own.Own"}),
+        2,
+        "TH0210",
+        "--trust-remote-code",
+    ),
+    "no config": (lambda folder: (folder / "config.json").unlink(), 2, "TH0205", "config.json"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_model(thunder, here, damaged, damage):
+    change, status, code, words = DAMAGES[damage]
+    change(damaged)
+    done = thunder("optimize", damaged, "--recipe", "default", "--out", "result")
+    assert_refused(done, here, status, code, words)
+
+
+OPTIONS = {
+    "no such folder": (("./nowhere/at/all",), 2, "TH0204", "nowhere"),
+    "unknown recipe": (("--recipe", "hf-lama3"), 2, "TH0202", "'hf-llama3'"),
+    "unknown recipe option": (("--set", "speed=high"), 2, "TH0202", "speed"),
+    "not an assignment": (("--set", "speed"), 2, "TH0201", "key=value"),
+    "another family": (("--recipe", "hf-bert"), 2, "TH0208", "llama"),
+    "unknown dtype": (("--dtype", "float33"), 2, "TH0202", "float32"),
+    "unknown device": (("--device", "gpu"), 2, "TH0202", "cuda"),
+    "unknown task": (("--task", "causal-ml"), 2, "TH0202", "causal-lm"),
+    "too long": (("--seq", 257), 2, "TH0209", "256"),
+    "no samples": (("--batch", 0), 2, "TH0201", "--batch is 0"),
+    "one run": (("--runs", 1), 2, "TH0201", "--runs is 1"),
+    "no config file": (("--config", "none.toml"), 2, "TH0203", "none.toml"),
+    "unwritable": (("--out", "/proc/result"), 2, "TH0207", "/proc/result"),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_a_bad_option(thunder, here, llama, case):
+    arguments, status, code, words = OPTIONS[case]
+    model = () if case == "no such folder" else (llama,)
+    done = thunder("optimize", *model, *arguments)
+    assert_refused(done, here, status, code, words)
+
+
+def assert_refused(done, here, status, code, words):
+    assert done.status == status, done.err
+    assert code in done.err
+    assert words in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+    assert list(here.iterdir()) == []
+
+
+def test_a_device_that_is_not_there(thunder, here, llama, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert_refused(thunder("optimize", llama, "--device", "cuda"), here, 3, "TH0302", "cuda")
+
+
+def test_a_hub_name_that_is_not_in_the_cache(thunder, here, monkeypatch, tmp_path):
+    from huggingface_hub import constants
+
+    def no_socket(*_):
+        raise AssertionError("no socket may be opened")
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("socket.socket.connect", no_socket)
+    done = thunder("optimize", "somebody/something", "--out", "result")
+    assert_refused(done, here, 2, "TH0204", "hf download somebody/something")
+
+
+def test_an_output_folder_that_exists_is_kept(thunder, here, llama):
+    (here / "result").mkdir()
+    (here / "result" / "notes.txt").write_text("mine")
+    for extra in ((), ("--force",)):
+        done = thunder("optimize", llama, "--out", "result", *extra)
+        assert (done.status, done.out) == (2, "")
+        assert "TH0206" in done.err
+    assert (here / "result" / "notes.txt").read_text() == "mine"
+
+
+def test_force_replaces_an_artifact(thunder, here, llama):
+    run = ("optimize", llama, "--out", "result", *QUICK, "--no-validate", "--no-benchmark")
+    assert thunder(*run).status == 0
+    assert thunder(*run).status == 2
+    assert thunder(*run, "--force").status == 0
+    assert [path.name for path in here.iterdir()] == ["result"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "code"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), 7, "TH0701"),
+        (MemoryError(), 7, "TH0702"),
+        (KeyboardInterrupt(), 130, "TH1301"),
+    ],
+    ids=["disk", "memory", "interrupt"],
+)
+def test_what_befalls_the_writing(thunder, here, llama, monkeypatch, raised, status, code):
+    def fail(*_, **__):
+        raise raised
+
+    monkeypatch.setattr("thunder_core.artifact.write.write_report", fail)
+    done = thunder("optimize", llama, "--out", "result", *QUICK, "--no-validate", "--no-benchmark", "--quiet")
+    assert_refused(done, here, status, code, "")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_ctrl_c_at_any_stage(thunder, here, llama, monkeypatch, stage):
+    from thunder_cli import progress
+
+    def begin(self, name):
+        if name == stage:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(progress.Lines, "begin", begin)
+    done = thunder("optimize", llama, "--out", "result", *QUICK, "--quiet")
+    assert_refused(done, here, 130, "TH1301", stage)
+
+
+def test_a_failed_validation_publishes_nothing_and_tells_what_it_measured(thunder, here, llama, monkeypatch):
+    from thunder_core.recipe import Recipe, Tolerance
+
+    monkeypatch.setattr(Recipe, "tolerance", lambda self, dtype: Tolerance(times_eager=-1.0, floor=0.0))
+    done = thunder("optimize", llama, "--out", "result", *QUICK, "--quiet")
+    assert_refused(done, here, 4, "TH0401", "logits")
+    data = thunder("optimize", llama, "--out", "result", *QUICK, "--quiet", "--json").json
+    assert data["error"]["code"] == "TH0401"
+    assert data["error"]["report"]["passed"] is False
+    assert list(here.iterdir()) == []
+
+
+BRANCHING = """
+import torch
+from transformers import PreTrainedModel, PretrainedConfig
+
+class OwnConfig(PretrainedConfig):
+    model_type = "own"
+
+class OwnModel(PreTrainedModel):
+    config_class = OwnConfig
+    main_input_name = "input_ids"
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embedding = torch.nn.Embedding(16, 4)
+        self.post_init()
+
+    def forward(self, input_ids, attention_mask=None):
+        hidden = self.embedding(input_ids)
+        if hidden.sum() > 0:
+            return (hidden,)
+        return (-hidden,)
+"""
+
+
+def test_a_forward_that_branches_on_a_tensor(thunder, here, tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "own.py").write_text(BRANCHING)
+    config = {
+        "model_type": "own",
+        "architectures": ["OwnModel"],
+        "vocab_size": 16,
+        "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModel": "own.OwnModel"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    options = ("--random-weights", "--task", "feature-extraction", "--out", "result", "--quiet", *QUICK)
+    assert_refused(thunder("optimize", folder, *options), here, 2, "TH0210", "--trust-remote-code")
+    done = thunder("optimize", folder, *options, "--trust-remote-code")
+    assert_refused(done, here, 8, "TH0802", "own.py:18, in forward")
+    assert "torch.where" in done.err or "torch.where" in thunder("explain", "TH0802").out

@@ -1,0 +1,103 @@
+"""Settings from a file and from the command line: one set of names, checked in one place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from thunder_cli.settings import Settings, parse_assignments, read_settings, settings_of
+from thunder_core.errors import BadConfigFile, BadOption
+
+EVERYTHING = """
+model = "folder"
+recipe = "hf-llama"
+out = "result"
+dtype = "bfloat16"
+device = "cpu"
+task = "causal-lm"
+revision = "main"
+batch = 2
+seq = 64
+runs = 10
+warmup = 1
+seed = 7
+random-weights = true
+trust-remote-code = false
+force = true
+strict = true
+no-validate = true
+no-benchmark = true
+
+[set]
+speed = "high"
+"""
+
+
+def written(tmp_path, text):
+    path = tmp_path / "thunder.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_file_may_hold_everything(tmp_path):
+    settings = read_settings(written(tmp_path, EVERYTHING))
+    assert set(settings.model_fields_set) == set(Settings.model_fields)
+    request = settings.request()
+    assert (request.recipe, request.batch, request.seq, request.runs, request.warmup) == ("hf-llama", 2, 64, 10, 1)
+    assert (request.model.model, request.model.dtype, request.model.seed) == ("folder", "bfloat16", 7)
+    assert request.model.random_weights
+    assert not request.model.trust_remote_code
+    assert (request.force, request.strict, request.validate, request.benchmark) == (True, True, False, False)
+    assert request.out == Path("result")
+    assert request.options == {"speed": "high"}
+
+
+def test_the_command_line_wins_and_options_are_merged_one_by_one(tmp_path):
+    path = written(tmp_path, 'recipe = "hf-bert"\nbatch = 4\n[set]\nspeed = "low"\nsize = 3\n')
+    merged = settings_of({"recipe": "default", "set": {"speed": "high"}}).over(read_settings(path))
+    assert (merged.recipe, merged.batch, merged.set) == ("default", 4, {"speed": "high", "size": 3})
+
+
+def test_nothing_given_leaves_the_defaults():
+    request = Settings().request()
+    assert (request.recipe, request.batch, request.seq, request.out) == ("default", 1, None, None)
+    assert request.validate
+    assert request.benchmark
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "remedy"),
+    [
+        ("recipee = 'x'", "no setting called 'recipee'", "did you mean recipe"),
+        ("batch = 'many'", "batch is 'many'", "valid integer"),
+        ("batch = 0", "batch is 0", "greater than or equal to 1"),
+        ("dtype = 16", "dtype is 16", "valid string"),
+        ("batch = ", "is not TOML", "mend that line"),
+        ("[set.deep]\nkey = 1", "set is", "use a value that is"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path, text, problem, remedy):
+    with pytest.raises(BadConfigFile) as caught:
+        read_settings(written(tmp_path, text))
+    assert problem in caught.value.what
+    assert "thunder.toml" in caught.value.what
+    assert remedy in caught.value.fix
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(BadConfigFile, match="No such file"):
+        read_settings(tmp_path / "none.toml")
+
+
+def test_a_file_that_is_not_text(tmp_path):
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BadConfigFile, match="not TOML"):
+        read_settings(tmp_path / "binary.toml")
+
+
+def test_assignments():
+    assert parse_assignments(["a=1", "b = x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+    for bad in ("a", "=1", " =1"):
+        with pytest.raises(BadOption, match="key=value"):
+            parse_assignments([bad])

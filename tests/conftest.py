@@ -1,0 +1,31 @@
+"""What holds for every test: one thread, no network, repeatable property tests, and GPU tests only where there is one."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+from hypothesis import settings
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=100)
+settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples=5_000, print_blob=True)
+settings.load_profile("default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none; the interpreter's tests run without torch."""
+    gpu_items = [item for item in items if item.get_closest_marker("gpu")]
+    if not gpu_items:
+        return
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        if torch.cuda.is_available():
+            return
+    for item in gpu_items:
+        item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))

@@ -1,0 +1,1 @@
+"""Tests of the interpreter: each program runs in CPython and inside, and nobody can tell which was which."""

@@ -1,0 +1,70 @@
+"""The oracle: a program's value, output and exception, in CPython and inside."""
+
+import contextlib
+import io
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from thunder_core.interpreter import Observer, interpret
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run of a program leaves: the text of its value, its output, and its exceptions with their lines."""
+
+    value: str
+    output: str
+    error: tuple[Any, ...]
+
+
+def described(error: BaseException | None, depth: int = 0) -> tuple[Any, ...]:
+    """An exception with its arguments, lines, notes, cause and context."""
+    if error is None or depth > 6:
+        return ()
+    lines = [
+        (entry.tb_frame.f_code.co_name, entry.tb_lineno)
+        for entry in _entries(error.__traceback__)
+        if entry.tb_frame.f_code.co_filename != __file__
+    ]
+    parts = tuple(described(one, depth + 1) for one in getattr(error, "exceptions", ()))
+    return (
+        type(error).__name__,
+        repr(error.args),
+        tuple(lines),
+        tuple(getattr(error, "__notes__", ())),
+        error.__suppress_context__,
+        described(error.__cause__, depth + 1),
+        described(error.__context__, depth + 1),
+        parts,
+    )
+
+
+def _entries(entry: Any) -> list[Any]:
+    entries = []
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    return entries
+
+
+def run(program: Callable[..., Any], *arguments: Any) -> Run:
+    """Run a program and describe what it leaves."""
+    output = io.StringIO()
+    value, error = None, None
+    with contextlib.redirect_stdout(output):
+        try:
+            value = program(*arguments)
+        except BaseException as raised:
+            error = described(raised)
+            text = traceback.format_exception(raised)
+            error = (*error, tuple(line for line in text if "oracle.py" not in line and "/interpreter/entry" not in line))
+    return Run(repr(value), output.getvalue(), error or ())
+
+
+def assert_same(program: Callable[..., Any], *arguments: Any) -> None:
+    """The program does the same in CPython, inside, and inside with an observer that changes nothing."""
+    native = run(program, *arguments)
+    assert run(interpret(program), *arguments) == native
+    assert run(interpret(program, Observer()), *arguments) == native

@@ -1,0 +1,945 @@
+"""Small programs, one feature of the language each; every function named `program_*` is run."""
+
+# ruff: noqa: B, C4, E, F, N, PERF, PIE, PLE, PLW, RET, RUF, S, SIM, TRY, UP
+
+import asyncio
+import collections
+import contextlib
+import enum
+import functools
+import itertools
+import operator
+import sys
+import traceback
+import warnings
+from dataclasses import dataclass, field
+
+COUNT = 0
+
+
+def program_loop_with_branch():
+    total = 0
+    for i in range(50):
+        if i % 3 == 0:
+            continue
+        total += i if i % 2 else -i
+        if total > 200:
+            break
+    else:
+        total = -1
+    while total > 3:
+        total //= 2
+    return total
+
+
+def program_arguments():
+    def f(a, b=2, /, c=3, *args, d, e=5, **kwargs):
+        return a, b, c, args, d, e, kwargs
+
+    return [f(1, d=4), f(1, 2, 3, 4, 5, d=6, e=7, z=8), f(*(1, 2), **{"d": 4, "c": 9}), f(1, d=2, a=3)]
+
+
+def program_argument_errors():
+    def f(a, /, b, *, c):
+        return a
+
+    found = []
+    for args, kwargs in [((), {}), ((1,), {}), ((1, 2), {}), ((1, 2, 3), {"c": 1}), ((1,), {"b": 1, "c": 2, "x": 3}), ((), {"a": 1})]:
+        try:
+            f(*args, **kwargs)
+        except TypeError as error:
+            found.append(str(error))
+    try:
+        f(1, b=2, **{"b": 3})
+    except TypeError as error:
+        found.append(str(error))
+    return found
+
+
+def program_closures():
+    def outer():
+        x = 1
+        cells = []
+
+        def inner():
+            nonlocal x
+            x += 1
+            return x
+
+        def deleting():
+            nonlocal x
+            del x
+
+        for i in range(3):
+            cells.append(lambda: i)
+        first = inner(), inner(), [c() for c in cells]
+        deleting()
+        try:
+            inner()
+        except NameError as error:
+            first += (str(error), type(error).__name__)
+        return first
+
+    return outer(), outer.__code__.co_cellvars
+
+
+def program_globals():
+    global COUNT, fresh_name
+    COUNT += 1
+    fresh_name = 3
+    found = COUNT > 0, fresh_name, "fresh_name" in globals()
+    del fresh_name
+    try:
+        fresh_name
+    except NameError as error:
+        return found, error.args, error.name
+
+
+def program_unbound_local():
+    if COUNT < 0:
+        x = 1
+    return x
+
+
+def program_raise_chain():
+    def low():
+        raise KeyError("low")
+
+    try:
+        try:
+            low()
+        except KeyError as error:
+            raise ValueError("high") from error
+    except ValueError as error:
+        error.add_note("a note")
+        raise RuntimeError("higher")
+
+
+def program_reraise():
+    def f():
+        try:
+            1 / 0
+        except ZeroDivisionError:
+            try:
+                [][1]
+            except IndexError:
+                pass
+            raise
+
+    try:
+        f()
+    except ZeroDivisionError as error:
+        again = error
+    raise again
+
+
+def program_finally_order():
+    order = []
+
+    def f(n):
+        for i in range(n):
+            try:
+                order.append(i)
+                if i == 1:
+                    continue
+                if i == 3:
+                    return "returned"
+            finally:
+                order.append(-i)
+        return "ended"
+
+    return f(2), f(9), order
+
+
+def program_exception_state():
+    seen = []
+
+    def generator():
+        try:
+            yield sys.exc_info()[0]
+            raise KeyError(1)
+        except KeyError:
+            yield sys.exc_info()[0]
+        yield sys.exc_info()[0]
+
+    g = generator()
+    seen.append(next(g))
+    try:
+        raise ValueError
+    except ValueError:
+        seen.append(next(g))
+        seen.append(sys.exc_info()[0])
+        seen.append(next(g))
+    seen.append(sys.exc_info())
+    return seen
+
+
+def program_bare_raise():
+    raise
+
+
+def program_except_not_a_class():
+    try:
+        1 / 0
+    except (ValueError, 3):
+        pass
+
+
+def program_except_star():
+    seen = []
+    try:
+        try:
+            raise ExceptionGroup("g", [ValueError(1), TypeError(2), ExceptionGroup("h", [KeyError(3), ValueError(4)])])
+        except* ValueError as group:
+            seen.append(repr(group))
+            raise RuntimeError("new")
+        except* TypeError as group:
+            seen.append(repr(group))
+    except BaseExceptionGroup as rest:
+        seen.append(repr(rest))
+    try:
+        raise ValueError("naked")
+    except* ValueError as group:
+        seen.append(repr(group))
+    print(seen)
+    try:
+        raise ExceptionGroup("left", [OSError(1), ValueError(2)])
+    except* OSError:
+        raise
+
+
+def program_generators():
+    def inner():
+        received = yield 1
+        try:
+            received = yield received
+        except ValueError as error:
+            received = yield f"caught {error}"
+        return received
+
+    def outer():
+        result = yield from inner()
+        yield f"result {result}"
+        yield from [7, 8]
+
+    g = outer()
+    found = [next(g), g.send("a"), g.throw(ValueError("v")), g.send("end"), list(g)]
+    h = outer()
+    next(h)
+    h.close()
+    try:
+        next(h)
+    except StopIteration as stop:
+        found.append(stop.value)
+    try:
+        g.send(1)
+    except StopIteration:
+        found.append("stopped")
+    k = inner()
+    try:
+        k.send(5)
+    except TypeError as error:
+        found.append(str(error))
+    return found, type(g).__name__, g.__name__, g.__qualname__, g.gi_code.co_name, g.gi_frame
+
+
+def program_generator_raises_stop():
+    def g():
+        yield 1
+        raise StopIteration(3)
+
+    return list(g())
+
+
+def program_generator_ignores_exit():
+    def g():
+        for _ in range(2):
+            try:
+                yield
+            except GeneratorExit:
+                pass
+
+    h = g()
+    next(h)
+    try:
+        h.close()
+    except RuntimeError as error:
+        return str(error)
+
+
+def program_generator_cleanup():
+    log = []
+
+    def g():
+        try:
+            yield 1
+            yield 2
+        finally:
+            log.append("cleanup")
+
+    for x in g():
+        break
+    h = g()
+    next(h)
+    del h
+    return log
+
+
+def program_coroutines():
+    class Later:
+        def __await__(self):
+            got = yield "later"
+            return got
+
+    async def inner(n):
+        await asyncio.sleep(0)
+        return n + 1
+
+    async def counted(n):
+        for i in range(n):
+            await asyncio.sleep(0)
+            yield i
+
+    class Manager:
+        async def __aenter__(self):
+            return "entered"
+
+        async def __aexit__(self, kind, error, tb):
+            return kind is KeyError
+
+    async def main():
+        total = 0
+        async for i in counted(4):
+            total += await inner(i)
+        async with Manager() as m:
+            raise KeyError
+        found = [x async for x in counted(3) if x]
+        gathered = await asyncio.gather(inner(1), inner(2))
+        return total, m, found, gathered
+
+    c = Later().__await__()
+    first = next(c)
+    return asyncio.run(main()), first
+
+
+def program_async_errors():
+    async def f():
+        await 3
+
+    async def g():
+        async for x in [1]:
+            pass
+
+    found = []
+    for one in (f, g):
+        try:
+            asyncio.run(one())
+        except TypeError as error:
+            found.append(str(error))
+    return found
+
+
+def program_with():
+    log = []
+
+    class Manager:
+        def __init__(self, swallow):
+            self.swallow = swallow
+
+        def __enter__(self):
+            log.append("enter")
+            return self
+
+        def __exit__(self, kind, error, tb):
+            log.append((kind and kind.__name__, error and error.args, tb and tb.tb_lineno > 0))
+            return self.swallow
+
+    with Manager(True) as a, Manager(False):
+        raise ValueError(1)
+    with contextlib.suppress(KeyError):
+        {}["x"]
+
+    @contextlib.contextmanager
+    def managed():
+        log.append("in")
+        try:
+            yield 5
+        finally:
+            log.append("out")
+
+    with managed() as five:
+        log.append(five)
+    with contextlib.ExitStack() as stack:
+        stack.callback(log.append, "callback")
+    print(log)
+    with Manager(False):
+        raise ValueError(2)
+
+
+def program_with_no_manager():
+    with 3:
+        pass
+
+
+def program_match():
+    @dataclass
+    class Point:
+        x: int
+        y: int
+
+    def kind(value):
+        match value:
+            case 0 | 1:
+                return "small"
+            case int(n) if n > 100:
+                return f"big {n}"
+            case [a, b, *rest]:
+                return a, b, rest
+            case {"k": k, **rest}:
+                return k, rest
+            case Point(x=0, y=y):
+                return "on axis", y
+            case Point(x, y):
+                return x, y
+            case str() as s:
+                return s
+            case None:
+                return "none"
+            case _:
+                return "else"
+
+    values = [0, 500, [1, 2, 3, 4], (1, 2), {"k": 1, "z": 2}, Point(0, 3), Point(1, 2), "s", None, 3.5, {"q": 1}]
+    return [kind(value) for value in values]
+
+
+def program_classes():
+    log = []
+
+    class Meta(type):
+        @classmethod
+        def __prepare__(mcls, name, bases, **kwargs):
+            log.append(("prepare", name, kwargs))
+            return collections.OrderedDict()
+
+        def __new__(mcls, name, bases, names, **kwargs):
+            log.append(("new", list(names)))
+            return super().__new__(mcls, name, bases, dict(names))
+
+        def __init__(cls, name, bases, names, **kwargs):
+            super().__init__(name, bases, names)
+
+        def __call__(cls, *args):
+            log.append(("call", args))
+            return super().__call__(*args)
+
+    class Descriptor:
+        def __set_name__(self, owner, name):
+            log.append(("set_name", name))
+
+        def __get__(self, instance, owner):
+            return "got", instance is None
+
+        def __set__(self, instance, value):
+            log.append(("set", value))
+
+    class Base:
+        def __init_subclass__(cls, **kwargs):
+            log.append(("init_subclass", cls.__name__, kwargs))
+
+    class A(metaclass=Meta, option=1):
+        d = Descriptor()
+        __slots__ = ("v",)
+
+        def __init__(self, v):
+            self.v = v
+            self.d = v
+
+        @property
+        def doubled(self):
+            return self.v * 2
+
+        @doubled.setter
+        def doubled(self, value):
+            self.v = value // 2
+
+        @staticmethod
+        def s(x):
+            return x
+
+        @classmethod
+        def c(cls, x):
+            return cls.__name__, x, __class__.__name__
+
+    class B(Base, x=1):
+        def m(self):
+            return super().__init_subclass__, "m"
+
+        def __getattr__(self, name):
+            if name == "magic":
+                return 42
+            raise AttributeError(name)
+
+    a = A(3)
+    a.doubled = 20
+    b = B()
+    print(log)
+    return a.v, a.doubled, a.d, A.d, a.s(1), a.c(2), A.c(3), b.magic, hasattr(b, "nothing"), b.m()[1], getattr(b, "no", 7), A.__qualname__, A.__module__
+
+
+def program_super_chain():
+    class A:
+        def f(self):
+            return ["A"]
+
+        @property
+        def p(self):
+            return 1
+
+    class B(A):
+        def f(self):
+            return ["B", *super().f()]
+
+        @property
+        def p(self):
+            return super().p + 1
+
+    class C(A):
+        def f(self):
+            return ["C", *super(C, self).f()]
+
+    class D(B, C):
+        pass
+
+    return D().f(), D().p
+
+
+def program_operators():
+    class N:
+        def __init__(self, n):
+            self.n = n
+
+        def __add__(self, other):
+            return NotImplemented if isinstance(other, str) else ("add", self.n, getattr(other, "n", other))
+
+        def __radd__(self, other):
+            return "radd", other
+
+        def __iadd__(self, other):
+            self.n += other
+            return self
+
+        def __eq__(self, other):
+            return isinstance(other, N) and self.n == other.n
+
+        def __lt__(self, other):
+            return self.n < other.n
+
+        def __hash__(self):
+            return hash(self.n)
+
+        def __bool__(self):
+            return self.n > 0
+
+        def __len__(self):
+            return 9
+
+        def __contains__(self, item):
+            return item == self.n
+
+        def __getitem__(self, key):
+            return key
+
+        def __neg__(self):
+            return "neg"
+
+        def __call__(self, *args, **kwargs):
+            return args, kwargs
+
+        def __format__(self, spec):
+            return f"N<{spec}>"
+
+        def __repr__(self):
+            return f"N({self.n})"
+
+    class M(N):
+        def __radd__(self, other):
+            return "M.radd"
+
+    a, b = N(1), N(2)
+    a += 5
+    found = [a + b, 1 + a, N(1) + M(2), a == N(6), a != b, b < a, a > b, not N(0), len(a), 6 in a, a[1:2], a[3], -a, a(1, x=2)]
+    found += [f"{a:>3}|{a!r}|{a!s}", {a: 1}[N(6)], sorted([a, b]), max(a, b), [x for x in (N(0), N(1)) if x]]
+    for left, right in ((a, "x"), ("x", [])):
+        try:
+            left + right
+        except TypeError as error:
+            found.append(str(error))
+    try:
+        a <= b
+    except TypeError as error:
+        found.append(str(error))
+    return found
+
+
+def program_inplace_containers():
+    x = [1]
+    y = x
+    x += [2]
+    x *= 2
+    s = {1}
+    s |= {2}
+    d = {"a": 1}
+    d |= {"b": 2}
+    t = (1,)
+    t += (2,)
+    del x[0], d["a"]
+    x[1:2] = [9, 9]
+    return x, y is x, s, d, t
+
+
+def program_iteration_protocol():
+    class Old:
+        def __getitem__(self, i):
+            if i > 2:
+                raise IndexError
+            return i
+
+    class New:
+        def __init__(self):
+            self.i = 0
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            self.i += 1
+            if self.i > 3:
+                raise StopIteration
+            return self.i
+
+    a, *b, c = New()
+    found = [list(Old()), list(New()), a, b, c, [*New(), *Old()], sum(New()), max(New()), list(zip(New(), Old()))]
+    found += [list(map(lambda x: x * 2, New())), dict(enumerate(New())), any(x > 2 for x in New()), 2 in New(), tuple(New())]
+    found += [list(itertools.chain(New(), Old())), functools.reduce(operator.add, New()), sorted(New(), key=lambda x: -x)]
+    try:
+        p, q = New()
+    except ValueError as error:
+        found.append(str(error))
+    try:
+        p, *q, r, s, t = New()
+    except ValueError as error:
+        found.append(str(error))
+    try:
+        p, q = 3
+    except TypeError as error:
+        found.append(str(error))
+    return found
+
+
+def program_comprehensions():
+    n = 3
+    x = "outer"
+    return [x for x in range(n)], {x: x * n for x in range(n)}, {x % 2 for x in range(n)}, list((x, y) for x in range(2) for y in range(2) if x != y), x
+
+
+def program_walrus_and_lambda():
+    if (n := 10) > 5:
+        return [y := n, y**2, (lambda a, b=n: a + b)(1), [last := i for i in range(3)], last]
+
+
+def program_fstrings():
+    value, width = 3.14159, 10
+    return f"{value:{width}.2f}|{value!r:>10}|{'nested ' + f'{width}'}|{width=}|{{}}"
+
+
+def program_exec_eval():
+    names = {"x": 2}
+    exec("y = x * 3\ndef f(a):\n    return a + y\nz = f(1)", names)
+    local = 5
+    return names["y"], names["z"], eval("local + 1"), eval("x + 1", names), eval(compile("[i for i in range(3)]", "<c>", "eval"))
+
+
+def program_exec_error():
+    exec("def f():\n    raise KeyError('inside')\nf()", {})
+
+
+def program_locals_and_frames():
+    a = 1
+
+    def inner(b):
+        frame = sys._getframe()
+        return sorted(locals()), frame.f_code.co_name, frame.f_back.f_code.co_name, sorted(frame.f_locals), frame.f_lineno - frame.f_code.co_firstlineno
+
+    stack = [entry.name for entry in traceback.extract_stack()][-2:]
+    return inner(2), stack[-1], sorted(vars()), sorted(dir())
+
+
+def program_imports():
+    import collections.abc as abc
+    import os.path
+    from os import path, sep
+    found = [abc.Mapping.__name__, os.path is path, sep]
+    try:
+        from os import nothing_of_that_name
+    except ImportError as error:
+        found += [error.name, str(error).split("(")[0]]
+    names = {}
+    exec("from math import *", names)
+    return found, "sqrt" in names
+
+
+def program_warnings():
+    def deep():
+        warnings.warn("deep", UserWarning, stacklevel=2)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        deep()
+        warnings.warn("here")
+    return [(str(w.message), w.category.__name__, w.lineno, w.filename) for w in caught]
+
+
+def program_recursion():
+    def f(n):
+        return n if n == 0 else 1 + f(n - 1)
+
+    def endless():
+        return endless()
+
+    found = [f(60), f(300)]
+    try:
+        endless()
+    except RecursionError as error:
+        found.append(str(error))
+    return found
+
+
+def program_functools():
+    calls = []
+
+    @functools.lru_cache
+    def cached(x):
+        calls.append(x)
+        return x * 2
+
+    @functools.wraps(cached)
+    def wrapped(*args):
+        return cached(*args)
+
+    class Lazy:
+        @functools.cached_property
+        def value(self):
+            calls.append("lazy")
+            return 3
+
+        @functools.singledispatchmethod
+        def kind(self, x):
+            return "other"
+
+        @kind.register
+        def _(self, x: int):
+            return "int"
+
+    lazy = Lazy()
+    add = functools.partial(lambda a, b, c=0: (a, b, c), 1, c=5)
+    return cached(2), cached(2), wrapped(3), lazy.value, lazy.value, calls, add(2), add(2, c=7), lazy.kind(1), lazy.kind("x"), lazy.__dict__
+
+
+def program_dataclass_and_enum():
+    @dataclass(order=True)
+    class P:
+        x: int
+        tags: list = field(default_factory=list)
+
+    class Color(enum.Enum):
+        RED = 1
+        BLUE = 2
+
+        @property
+        def label(self):
+            return self.name.lower()
+
+    Pair = collections.namedtuple("Pair", "a b")
+    return P(1), P(1) < P(2), Color(1), Color["BLUE"].label, list(Color), Pair(1, b=2), Pair(1, 2)._replace(a=5), Pair.__module__
+
+
+def program_default_dict_and_counter():
+    d = collections.defaultdict(lambda: [0])
+    d["a"].append(1)
+    c = collections.Counter("hello")
+    return dict(d), c.most_common(1), c + c
+
+
+def program_class_namespace():
+    x = "outer"
+
+    class A:
+        x = "inner"
+        copies = [x for x in range(2)]
+
+        def f(self):
+            return x
+
+        annotated: int = 3
+
+    return A.x, A().f(), A.copies, A.__annotations__
+
+
+def program_annotations_and_decorators():
+    def twice(f):
+        return lambda *args: f(f(*args))
+
+    def tagged(tag):
+        def decorate(f):
+            f.tag = tag
+            return f
+
+        return decorate
+
+    @twice
+    @tagged("t")
+    def f(x: int, *, y: str = "y") -> float:
+        return x + 1
+
+    @tagged(1)
+    def g(x: int, *, y: str = "y") -> float:
+        """Doc."""
+
+    return f(1), g.tag, g.__annotations__, g.__doc__, g.__kwdefaults__, g.__qualname__
+
+
+def program_attribute_errors():
+    class A:
+        @property
+        def p(self):
+            return self.missing
+
+        def __getattr__(self, name):
+            raise AttributeError(f"no {name}")
+
+    found = []
+    for name in ("p", "q"):
+        try:
+            getattr(A(), name)
+        except AttributeError as error:
+            found.append((str(error), error.name))
+    try:
+        None.foo
+    except AttributeError as error:
+        found.append((str(error), error.name, error.obj))
+    try:
+        object().x = 1
+    except AttributeError as error:
+        found.append(str(error))
+    return found
+
+
+def program_kwargs_errors():
+    def f(**kwargs):
+        return kwargs
+
+    found = []
+    for bad in (lambda: f(**3), lambda: f(*3), lambda: f(**{1: 2}), lambda: f(**{"a": 1}, **{"a": 2}), lambda: COUNT(), lambda: f(1)):
+        try:
+            bad()
+        except TypeError as error:
+            found.append(str(error).replace(__name__, "m"))
+    return found
+
+
+def program_assert():
+    assert 1 + 1 == 2
+    assert False, "message"
+
+
+def program_deep_traceback():
+    class A:
+        def __init__(self):
+            self.x
+
+        def __getattr__(self, name):
+            return next(iter([self.fail(z) for z in (0,)]))
+
+        def fail(self, z):
+            def g():
+                yield 1
+                yield 1 / z
+
+            return sum(g(), start=sorted([0], key=lambda v: v)[0])
+
+    A()
+
+
+def program_getattribute():
+    class A:
+        def __getattribute__(self, name):
+            if name.startswith("x"):
+                return name
+            return super().__getattribute__(name)
+
+        def m(self):
+            return self.xyz
+
+    return A().m(), A().xq
+
+
+def program_set_and_delete_attributes():
+    log = []
+
+    class A:
+        def __setattr__(self, name, value):
+            log.append(name)
+            object.__setattr__(self, name, value)
+
+        def __delattr__(self, name):
+            log.append(f"del {name}")
+            super().__delattr__(name)
+
+    a = A()
+    a.x = 1
+    setattr(a, "y", 2)
+    del a.x
+    delattr(a, "y")
+    return log, a.__dict__
+
+
+def program_new():
+    class Single:
+        made = None
+
+        def __new__(cls, *args):
+            if cls.made is None:
+                cls.made = super().__new__(cls)
+            return cls.made
+
+        def __init__(self, *args):
+            self.args = args
+
+    class Other:
+        def __new__(cls):
+            return 3
+
+        def __init__(self):
+            raise ValueError
+
+    class T(tuple):
+        def __new__(cls, a, b):
+            return super().__new__(cls, (a, b))
+
+    class BadInit:
+        def __init__(self):
+            return 3
+
+    found = [Single(1) is Single(2), Single(5).args, Other(), T(1, 2)]
+    try:
+        BadInit()
+    except TypeError as error:
+        found.append(str(error))
+    return found
+
+
+def program_error_in_class_attribute():
+    class Abstract(collections.abc.Sequence):
+        pass
+
+    Abstract()

@@ -1,0 +1,13 @@
+"""Programs of every feature of the language, compared with CPython."""
+
+import pytest
+
+from tests.interpreter import programs
+from tests.interpreter.oracle import assert_same
+
+ALL = [value for name, value in vars(programs).items() if name.startswith("program_")]
+
+
+@pytest.mark.parametrize("program", ALL, ids=lambda program: program.__name__.removeprefix("program_"))
+def test_program(program):
+    assert_same(program)

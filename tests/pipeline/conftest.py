@@ -1,0 +1,55 @@
+"""Small models and quick requests, and somebody who watches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.samples import SAMPLES
+from thunder_core.pipeline import Request
+
+
+class Watcher:
+    """Remembers what it is told, and raises in the stage that it is set to raise in."""
+
+    def __init__(self, fails_in: str = "", error: type[BaseException] | None = None) -> None:
+        self.fails_in, self.error = fails_in, error
+        self.begun: list[str] = []
+        self.ended: dict[str, float] = {}
+        self.moves: dict[str, list[tuple[int, int]]] = {}
+
+    def begin(self, stage: str) -> None:
+        self.begun.append(stage)
+        if stage == self.fails_in and self.error is not None:
+            raise self.error
+
+    def advance(self, done: int, total: int) -> None:
+        self.moves.setdefault(self.begun[-1], []).append((done, total))
+
+    def end(self, stage: str, seconds: float) -> None:
+        self.ended[stage] = seconds
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """Where the artifact goes: the only thing in its folder."""
+    (tmp_path / "results").mkdir()
+    return tmp_path / "results" / "small.thunder"
+
+
+def quick(out: Path | None, recipe: object = "default", sample: str = "llama", **changes: object) -> Request:
+    """A request that takes about a second."""
+    settings = {"seq": 8, "runs": 2, "warmup": 0, "inputs": 2, **changes}
+    return Request(recipe=recipe, model=ModelRequest(sample=SAMPLES[sample]), out=out, **settings)

@@ -1,0 +1,64 @@
+"""`compile`: a model that is in memory, by a recipe's name, class or instance."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from thunder_recipes.hf_llama import HFLlama
+
+import thunder_core
+from thunder_core.errors import RecipeMismatch, UnknownName
+from thunder_core.transform import Transform
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.inner(x).relu()
+
+
+def test_the_result_is_eagers_and_the_state_is_shared():
+    model, x = Net(), torch.randn(2, 4)
+    compiled = thunder_core.compile(model)
+    with torch.no_grad():
+        assert torch.equal(compiled(x), model(x))
+    assert compiled.inner.weight is model.inner.weight
+    assert thunder_core.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("recipe", ["hf-llama", HFLlama, HFLlama()], ids=["name", "class", "instance"])
+def test_a_recipe_is_asked_whether_it_takes_the_model(recipe):
+    with pytest.raises(RecipeMismatch):
+        thunder_core.compile(Net(), recipe)
+
+
+def test_an_unknown_recipe_suggests_the_nearest():
+    with pytest.raises(UnknownName) as caught:
+        thunder_core.compile(Net(), "defualt")
+    assert "'default'" in caught.value.fix
+
+
+def test_a_transform_may_prepare_the_model():
+    class Twice(Transform):
+        def prepare(self, model):
+            twin = Net()
+            with torch.no_grad():
+                twin.inner.weight.copy_(2 * model.inner.weight)
+                twin.inner.bias.copy_(2 * model.inner.bias)
+            return twin
+
+        def __call__(self, trace):
+            return trace
+
+    from thunder_recipes.default import Default
+
+    class Doubled(Default):
+        def setup_transforms(self):
+            return (Twice(),)
+
+    model, x = Net(), torch.randn(2, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(thunder_core.compile(model, Doubled)(x), 2 * model(x))

@@ -1,0 +1,62 @@
+"""Memory told from a trace: what is made, shared and freed."""
+
+from __future__ import annotations
+
+import torch
+
+import thunder_core
+from thunder_core.pipeline.account import memory_points, operation_counts, trace_summaries
+from thunder_core.pipeline.memory import live_bytes
+
+KIB = 1024
+
+
+def last_trace(function, *inputs):
+    compiled = thunder_core.jit(function)
+    with torch.no_grad():
+        compiled(*inputs)
+    return thunder_core.last_traces(compiled)[-1]
+
+
+def test_what_is_made_is_held_until_it_is_deleted():
+    x = torch.zeros(256)  # 1 KiB
+
+    def chain(x):
+        return torch.tanh(torch.exp(torch.sin(x)))
+
+    assert list(live_bytes(last_trace(chain, x))) == [KIB, 2 * KIB, KIB, 2 * KIB, KIB]
+
+
+def test_views_hold_what_they_show():
+    x = torch.zeros(256)
+
+    def views(x):
+        y = torch.sin(x)
+        return y.view(16, 16).t()
+
+    assert max(live_bytes(last_trace(views, x))) == KIB
+    assert list(live_bytes(last_trace(views, x)))[-1] == KIB
+
+
+def test_views_of_inputs_hold_nothing():
+    assert max(live_bytes(last_trace(lambda x: x.view(16, 16).t(), torch.zeros(256)))) == 0
+
+
+def test_points_are_numbered_by_line():
+    trace = last_trace(lambda x: torch.sin(x) + 1, torch.zeros(256))
+    assert [point.line for point in memory_points(trace)] == list(range(1, len(trace) + 1))
+
+
+def test_operations_are_counted_without_deletions():
+    trace = last_trace(lambda x: torch.sin(torch.sin(x)), torch.zeros(4))
+    assert {operation.name: operation.count for operation in operation_counts(trace)} == {"torch.sin": 2}
+
+
+def test_stages_say_what_they_changed():
+    compiled = thunder_core.jit(lambda x: (torch.cos(x), torch.sin(x))[1])
+    compiled(torch.zeros(4))
+    rows = [row for row in trace_summaries(thunder_core.last_program(compiled)) if row.trace == "computation"]
+    assert [row.stage for row in rows] == [str(number) for number in range(len(rows))]
+    dropped = next(row for row in rows if row.made_by == "drop dead code")
+    assert (dropped.lines, dropped.changed) == (1, 1)
+    assert rows[0].changed == 0

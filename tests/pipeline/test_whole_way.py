@@ -1,0 +1,182 @@
+"""The whole way: every stage in its order, timed; and whatever befalls a stage leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import json
+
+import pytest
+import torch
+from thunder_recipes.hf_llama import HFLlama
+
+from tests.pipeline.conftest import Watcher, quick
+from thunder_core.artifact.load import load
+from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, OutOfTolerance, OutputExists
+from thunder_core.models.load import rebuild_model
+from thunder_core.pipeline import STAGES, optimize, whole_way
+from thunder_core.recipe import Recipe, Tolerance
+from thunder_core.report import Report
+from thunder_core.transform import Transform
+
+
+def test_the_whole_way(out):
+    watcher = Watcher()
+    outcome = optimize(quick(out, "hf-llama"), watcher)
+    assert tuple(watcher.begun) == tuple(watcher.ended) == STAGES
+    assert all(seconds >= 0 for seconds in watcher.ended.values())
+    assert watcher.moves["validate"][-1] == (6, 6)
+    assert watcher.moves["benchmark"][-1] == (2, 2)
+    assert watcher.moves["transform"][-1][0] == watcher.moves["transform"][-1][1]
+    report = outcome.report
+    assert report.validation.passed
+    assert report.validation.inputs == 2
+    assert [candidate.name for candidate in report.benchmark.candidates] == ["eager", "thunder"]
+    assert [stage.name for stage in report.stages] == list(STAGES[:-1])
+    assert report.executors[0].executor == "torch"
+    assert sum(share.operations for share in report.executors) == sum(o.count for o in report.operations) > 0
+    assert max(point.bytes for point in report.memory) > 0
+    assert outcome.artifact == out
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+    assert Report.model_validate_json((out / "report.json").read_text()) == report
+
+
+def test_the_artifact_gives_what_the_model_gives(out):
+    optimize(quick(out, validate=False, benchmark=False))
+    manifest = json.loads((out / "manifest.json").read_text())
+    loaded = rebuild_model(manifest["source"])
+    ids = torch.arange(8).reshape(1, 8)
+    with torch.no_grad():
+        given = load(out, loaded.model)(input_ids=ids, attention_mask=torch.ones_like(ids))
+        expected = loaded.model(input_ids=ids, attention_mask=torch.ones_like(ids))
+    torch.testing.assert_close(given.logits, expected.logits, rtol=0, atol=0)
+
+
+def test_what_is_not_wanted_is_not_done_and_said_so(out):
+    watcher = Watcher()
+    report = optimize(quick(out, validate=False, benchmark=False), watcher).report
+    assert {"validate", "benchmark"}.isdisjoint(watcher.begun)
+    assert report.validation is report.benchmark is None
+    assert any("not validated" in line for line in report.plan)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    ("raised", "told"), [(KeyboardInterrupt, Interrupted), (MemoryError, OutOfMemory)], ids=["interrupt", "memory"]
+)
+def test_what_befalls_a_stage_leaves_nothing(out, stage, raised, told):
+    with pytest.raises(told, match=stage):
+        optimize(quick(out, inputs=1), Watcher(stage, raised))
+    assert list(out.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_old_artifact_survives_an_interrupt(out, stage):
+    optimize(quick(out, validate=False, benchmark=False))
+    before = (out / "manifest.json").read_bytes()
+    with pytest.raises(Interrupted):
+        optimize(quick(out, inputs=1, force=True), Watcher(stage, KeyboardInterrupt))
+    assert (out / "manifest.json").read_bytes() == before
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+@pytest.mark.parametrize(
+    ("raised", "told", "code"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), OutOfDisk, "TH0701"),
+        (KeyboardInterrupt(), Interrupted, "TH1301"),
+        (MemoryError(), OutOfMemory, "TH0702"),
+    ],
+    ids=["disk", "interrupt", "memory"],
+)
+def test_what_befalls_the_writing_leaves_nothing(out, monkeypatch, raised, told, code):
+    def fail(*_, **__):
+        raise raised
+
+    monkeypatch.setattr("thunder_core.artifact.write.write_report", fail)
+    with pytest.raises(told) as caught:
+        optimize(quick(out, validate=False, benchmark=False))
+    assert caught.value.code == code
+    assert list(out.parent.iterdir()) == []
+
+
+def test_a_gpu_that_is_full_is_named(out, monkeypatch):
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(whole_way, "validate", fail)
+    with pytest.raises(OutOfMemory, match="validate"):
+        optimize(quick(out))
+
+
+def test_other_errors_pass_unchanged(out, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(whole_way, "validate", fail)
+    with pytest.raises(RuntimeError, match="something else"):
+        optimize(quick(out))
+    assert list(out.parent.iterdir()) == []
+
+
+class Spoil(Transform):
+    """Leave out a line's meaning: the last addition becomes a subtraction."""
+
+    def __call__(self, trace):
+        from dataclasses import replace
+
+        from thunder_core.capture.symbols import symbol_of
+
+        last = max(i for i, bsym in enumerate(trace.bound_symbols) if bsym.symbol.name == "torch.nn.functional.silu")
+        lines = list(trace.bound_symbols)
+        lines[last] = replace(lines[last], symbol=symbol_of(torch.nn.functional.gelu), kwargs={}, subsymbols=())
+        return trace.having(lines, made_by="spoil")
+
+
+class Spoiled(HFLlama):
+    """A recipe whose result is wrong."""
+
+    def setup_transforms(self):
+        return (Spoil(),)
+
+
+def test_a_wrong_result_is_not_published(out):
+    with pytest.raises(OutOfTolerance) as caught:
+        optimize(quick(out, Spoiled))
+    assert not caught.value.report.passed
+    assert list(out.parent.iterdir()) == []
+
+
+def test_a_tolerance_of_the_recipe_decides(out):
+    class Generous(Spoiled):
+        def tolerance(self, dtype):
+            return Tolerance(times_eager=1e12, floor=1.0, kl=100.0, top1=0.0)
+
+    assert optimize(quick(out, Generous, benchmark=False)).report.validation.passed
+
+
+def test_an_existing_folder_is_kept_before_anything_is_loaded(out, monkeypatch):
+    out.mkdir()
+    (out / "thesis.tex").write_text("ten years of work")
+    monkeypatch.setattr(whole_way, "load_model", lambda request: pytest.fail("nothing may be loaded"))
+    for force in (False, True):
+        with pytest.raises(OutputExists):
+            optimize(quick(out, force=force))
+    assert (out / "thesis.tex").read_text() == "ten years of work"
+
+
+def test_force_replaces_an_artifact(out):
+    optimize(quick(out, validate=False, benchmark=False))
+    first = json.loads((out / "manifest.json").read_text())
+    optimize(quick(out, validate=False, benchmark=False, force=True, seq=5))
+    second = json.loads((out / "manifest.json").read_text())
+    assert first["digest"] != second["digest"]
+    assert [path.name for path in out.parent.iterdir()] == [out.name]
+
+
+def test_a_recipe_with_the_last_word_is_asked(out):
+    class Choosy(Recipe):
+        def validate(self, model):
+            raise OSError("asked")
+
+    with pytest.raises(OSError, match="asked"):
+        optimize(quick(out, Choosy))

@@ -1,0 +1,144 @@
+"""Plug-ins are found by their files, described without being imported, and other people's join by an entry point."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from thunder_core import plugins
+from thunder_core.errors import EnvironmentLacks, UnknownName
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of somebody else's, joined to both groups by its entry point."""
+    package = tmp_path / "foreign_plugins"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    points = EntryPoints(EntryPoint("theirs", "foreign_plugins", group) for group in plugins.ENTRY_POINTS.values())
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: points.select(group=group))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield package
+    for name in [name for name in sys.modules if name.startswith("foreign_plugins")]:
+        del sys.modules[name]
+
+
+def listed(name: str) -> plugins.Listed:
+    return next(one for one in plugins.listing("executors") if one.name == name)
+
+
+def test_our_own_are_there() -> None:
+    assert "torch" in plugins.names("executors")
+    assert {"default", "hf-transformers", "hf-bert", "hf-llama", "hf-llama3", "hf-llama3-hopper"} <= set(
+        plugins.names("recipes")
+    )
+    assert {"cse", "dce"} <= set(plugins.names("transforms"))
+    assert plugins.names("lookasides")
+
+
+def test_each_of_our_own_has_a_summary() -> None:
+    assert all(one.summary for group in plugins.BUILTIN for one in plugins.listing(group))
+
+
+def test_hyphens_and_underscores_are_the_same() -> None:
+    module = plugins.load("recipes", "hf_llama3-hopper")
+    assert module is plugins.load("recipes", "hf-llama3-hopper")
+    assert module.__name__ == "thunder_recipes.hf_llama3_hopper"
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="no recipe called 'hf-lama3'") as caught:
+        plugins.load("recipes", "hf-lama3")
+    assert "Did you mean 'hf-llama3'" in caught.value.fix
+    assert "default" in caught.value.fix
+
+
+def test_a_new_file_is_seen_at_once(folder: Path) -> None:
+    (folder / "very_fast.py").write_text('"""Runs fast.\n\nAnd more."""\nEXECUTOR = 7\n')
+    assert listed("very-fast") == plugins.Listed("very-fast", "Runs fast.", "foreign_plugins.very_fast", None)
+    assert plugins.load("executors", "very_fast").EXECUTOR == 7
+
+
+def test_listing_runs_nothing(folder: Path) -> None:
+    (folder / "explosive.py").write_text('"""Explodes."""\nraise SystemExit("bang")\n')
+    assert listed("explosive").reason is None
+    assert "foreign_plugins.explosive" not in sys.modules
+
+
+def test_what_is_missing_is_the_reason(folder: Path) -> None:
+    (folder / "needy.py").write_text('"""Needs."""\nimport no_such_backend.kernels\nfrom also_missing import x\n')
+    assert listed("needy").reason == "needs also_missing, no_such_backend, not installed here"
+    with pytest.raises(EnvironmentLacks, match="needs also_missing, no_such_backend") as caught:
+        plugins.load("executors", "needy")
+    assert caught.value.status == 3
+
+
+def test_an_import_in_a_try_is_optional(folder: Path) -> None:
+    (folder / "modest.py").write_text("try:\n    import no_such_backend\nexcept ImportError:\n    pass\n")
+    assert listed("modest").reason is None
+    assert plugins.load("executors", "modest")
+
+
+def test_a_missing_dependency_of_a_dependency(folder: Path) -> None:
+    (folder / "_inner.py").write_text("import no_such_backend\n")
+    (folder / "outer.py").write_text("from foreign_plugins import _inner\n")
+    assert listed("outer").reason is None
+    with pytest.raises(EnvironmentLacks, match="no_such_backend"):
+        plugins.load("executors", "outer")
+
+
+def test_a_file_that_is_not_python(folder: Path) -> None:
+    (folder / "broken.py").write_text("def (:\n")
+    assert "is not Python" in (listed("broken").reason or "")
+
+
+def test_private_files_are_not_plug_ins_and_folders_are(folder: Path) -> None:
+    (folder / "_private.py").write_text("")
+    (folder / "whole").mkdir()
+    (folder / "whole" / "__init__.py").write_text('"""A folder."""\n')
+    (folder / "data").mkdir()
+    assert listed("whole").summary == "A folder."
+    assert not {"-private", "data"} & set(plugins.names("executors"))
+
+
+def test_a_second_plug_in_of_one_name_goes_by_its_full_name(folder: Path) -> None:
+    (folder / "torch.py").write_text('"""Another."""\n')
+    assert plugins.load("executors", "torch").__name__ == "thunder_executors.torch"
+    assert plugins.load("executors", "foreign_plugins.torch").__name__ == "foreign_plugins.torch"
+
+
+def test_an_entry_point_may_name_one_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "single.py").write_text('"""Alone."""\n')
+    (folder / "other.py").write_text('"""Not named."""\n')
+    points = EntryPoints([EntryPoint("theirs", "foreign_plugins.single", "thunder.executors")])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: points.select(group=group))
+    assert listed("single").module == "foreign_plugins.single"
+    assert "other" not in plugins.names("executors")
+
+
+def test_an_entry_point_whose_package_is_gone_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = EntryPoints([EntryPoint("theirs", "gone_package.sub", "thunder.executors")])
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: points.select(group=group))
+    assert "torch" in plugins.names("executors")
+
+
+def test_objects_are_imported_by_path() -> None:
+    assert plugins.imported("pathlib:Path.name") is Path.name
+    assert plugins.imported("pathlib").__name__ == "pathlib"
+    with pytest.raises(AttributeError):
+        plugins.imported("pathlib:Nothing")
+
+
+def test_listing_imports_no_torch() -> None:
+    program = (
+        "import sys; from thunder_core import plugins; [plugins.listing(group) for group in plugins.BUILTIN]; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": path})

@@ -1,0 +1,40 @@
+"""Requirements say what is missing and what would help."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from thunder_core.requirement import Cuda, Package
+
+
+def test_a_package_that_is_there_is_not_missing() -> None:
+    assert Package("torch").missing() is None
+
+
+def test_a_package_that_is_not_there() -> None:
+    lacking = Package("no_such_backend", extra="triton")
+    assert lacking.missing() == "no_such_backend is not installed"
+    assert lacking.fix == 'pip install "thunder-optimize[triton]"'
+    assert Package("no_such_backend").fix == "pip install no_such_backend"
+
+
+def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    reason = Cuda(capability=(9, 0)).missing()
+    assert reason is not None
+    assert reason.startswith(f"no CUDA GPU: PyTorch {torch.__version__}")
+    assert "9.0" in Cuda(capability=(9, 0)).fix
+
+
+@pytest.mark.parametrize(
+    ("found", "missing"),
+    [((8, 9), "Ada has compute capability 8.9"), ((9, 0), None), ((10, 0), None), ((12, 1), None)],
+)
+def test_the_capability_is_a_minimum(
+    monkeypatch: pytest.MonkeyPatch, found: tuple[int, int], missing: str | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: found)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Ada")
+    assert Cuda(capability=(9, 0)).missing() == missing

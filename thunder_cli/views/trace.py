@@ -1,0 +1,202 @@
+"""Traces on a terminal, in a pipe and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from thunder_cli.console import stderr, stdout
+from thunder_core.errors import BadOption
+from thunder_core.inspect.difference import unified
+from thunder_core.inspect.plain import runnable
+from thunder_core.inspect.select import Match, matches, module_lines
+from thunder_core.inspect.subject import Stage, Subject
+from thunder_core.ir.layout import WIDTH, layout
+from thunder_core.ir.listing import Listing
+
+THEME = "ansi_dark"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a user wants to see of a subject."""
+
+    trace: str
+    stage: str | None
+    level: str
+    diff: tuple[str, str] | None = None
+    grep: str | None = None
+    module: str | None = None
+    plain: bool = False
+
+    def __post_init__(self) -> None:
+        if self.diff is not None and (self.grep is not None or self.module is not None or self.stage is not None):
+            raise BadOption(
+                "--diff compares whole stages, so --stage, --grep and --module say nothing beside it",
+                fix="leave them out, or leave --diff out",
+            )
+
+
+@dataclass(frozen=True)
+class View:
+    """A subject as a user wants to see it."""
+
+    subject: Subject
+    look: Look
+
+    @cached_property
+    def stage(self) -> Stage:
+        """The stage that is shown."""
+        return self.subject.stage(self.look.trace, self.look.stage)
+
+    @cached_property
+    def listing(self) -> Listing:
+        """Its lines, or those of one module."""
+        listing = self.stage.read()
+        return listing if self.look.module is None else module_lines(listing, self.look.module)
+
+    @cached_property
+    def matches(self) -> list[Match]:
+        """The lines that match."""
+        return list(matches(self.listing, self.look.grep or "", self.look.level))
+
+    @cached_property
+    def diff(self) -> list[str]:
+        """The difference of two stages."""
+        before, after = (self.subject.stage(self.look.trace, name) for name in self.look.diff or ("0", None))
+        return unified(before, after, level=self.look.level)
+
+    # ---- as text --------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """What is shown, without colours; where a whole trace is, it runs as a Python file."""
+        if self.look.diff is not None:
+            return "\n".join([*self.diff, ""])
+        if self.look.grep is not None:
+            return "".join(f"{plain_match(match)}\n" for match in self.matches)
+        return runnable(self.subject, self.stage, self.listing, level=self.look.level)
+
+    def print(self) -> None:
+        """Print what was asked for: in colours on a terminal."""
+        if self.look.plain:
+            print(self.text(), end="")
+            return
+        PRINTERS[self.kind](self, stdout())
+
+    @property
+    def kind(self) -> str:
+        """Which of the ways to look."""
+        return "diff" if self.look.diff is not None else "grep" if self.look.grep is not None else "trace"
+
+    def print_trace(self, console: Console) -> None:
+        """Print a trace or a part of it."""
+        head = [f"# {self.stage.title}, of {self.subject.name}"]
+        if self.look.module is not None:
+            head += [f"# only the lines of {self.look.module}: what goes in, and what comes out"]
+        width = console.width if console.is_terminal else WIDTH
+        coloured(console, layout(self.listing, level=self.look.level, width=width, head=head), "python")
+
+    def print_diff(self, console: Console) -> None:
+        """Print a diff."""
+        if not self.diff:
+            stderr().print("the two stages are the same", style="dim")
+        coloured(console, "\n".join(self.diff), "diff")
+
+    def print_matches(self, console: Console) -> None:
+        """Print the lines that match."""
+        if not self.matches:
+            stderr().print(f"no line of {self.stage.title} matches", style="dim")
+        module = ""
+        for match in self.matches:
+            if match.module != module:
+                module = match.module
+                console.print(Text(module, "bold"))
+            line = Text.assemble(
+                (f"{match.number:>5} ", "dim"), match.text, (f"  # {match.told}" if match.told else "", "green")
+            )
+            line.highlight_regex(self.look.grep or "", "bold red")
+            console.print(line, soft_wrap=True)
+            if match.place:
+                console.print(Text(f"      {match.place}", "dim"), soft_wrap=True)
+
+    # ---- the list -------------------------------------------------------------------------------------------
+
+    def print_list(self) -> None:
+        """Print the traces and their stages."""
+        if self.look.plain:
+            print(self.plain_list(), end="")
+            return
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+        for name in ("trace", "stage", "made by"):
+            table.add_column(name, no_wrap=name != "made by")
+        for name in ("lines", "changed", "time"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for name, stages in self.subject.traces.items():
+            for stage in stages:
+                style = "bold" if stage.facts.runs else ""
+                first = Text(name if stage is stages[0] else "", "bold")
+                table.add_row(first, *(Text(text, style) for text in row(stage)))
+        console = stdout()
+        console.print(
+            Text.assemble((self.subject.name, "bold"), f", program {self.subject.program}; what is bold runs\n")
+        )
+        console.print(table)
+
+    def plain_list(self) -> str:
+        """The traces and their stages, a line each, by tabs."""
+        rows = ("\t".join((stage.facts.trace, *row(stage))) for stage in self.subject.stages)
+        return "".join(f"{text}\n" for text in rows)
+
+    # ---- as data --------------------------------------------------------------------------------------------
+
+    def listing_data(self) -> dict[str, object]:
+        """The traces and their stages as plain data."""
+        keys = ("trace", "number", "name", "made_by", "lines", "added", "removed", "seconds", "runs")
+        stages = [{key: getattr(stage.facts, key) for key in keys} for stage in self.subject.stages]
+        return {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
+
+    def data(self) -> dict[str, object]:
+        """What was asked for as plain data."""
+        if self.look.diff is not None:
+            return {"trace": self.look.trace, "stages": list(self.look.diff), "diff": self.diff}
+        told = {"trace": self.look.trace, "stage": self.stage.facts.number, "name": self.stage.facts.name}
+        if self.look.grep is not None:
+            return {**told, "matches": [asdict(match) for match in self.matches]}
+        return {**told, **asdict(self.listing)}
+
+
+PRINTERS: dict[str, Callable[[View, Console], None]] = {
+    "trace": View.print_trace,
+    "diff": View.print_diff,
+    "grep": View.print_matches,
+}
+
+
+def row(stage: Stage) -> tuple[str, str, str, str, str]:
+    """A stage as cells: number, who made it, lines, what changed, milliseconds."""
+    facts = stage.facts
+    changed = f"+{facts.added} -{facts.removed}" if facts.added or facts.removed else "-"
+    time = f"{facts.seconds * 1e3:.1f} ms" if facts.seconds else "-"
+    return str(facts.number), facts.made_by, str(facts.lines), changed, time
+
+
+def plain_match(match: Match) -> str:
+    """A match on one line: its number, module, statement, metadata and the user's line."""
+    told = f"  # {match.told}" if match.told else ""
+    return f"{match.number}\t{match.module}\t{match.text}{told}\t{match.place}"
+
+
+def coloured(console: Console, text: str, language: str) -> None:
+    """Print source: highlighted on a terminal, as it stands otherwise; long lines are the terminal's to wrap."""
+    if not console.is_terminal or not text:
+        print(text, end="" if text.endswith("\n") or not text else "\n")
+        return
+    highlighted = Syntax("", language, theme=THEME, background_color="default").highlight(text)
+    highlighted.rstrip()
+    console.print(highlighted, soft_wrap=True)

@@ -1,0 +1,62 @@
+"""Objects by the modules that hold them: for those that do not say where they are, or are called otherwise there."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterable, Iterator
+
+# A script has no name in another process, and these hold whatever was imported last.
+PASSED_OVER = frozenset({"__main__", "__mp_main__", "builtins"})
+
+
+def find_in_modules(wanted: Iterable[object]) -> dict[int, str]:
+    """`module:name` or `module:name.attribute` of each object that a loaded module holds, by the object's id."""
+    missing = {id(value) for value in wanted}
+    found: dict[int, str] = {}
+    for search in (_held, _held_by_instances):
+        for path, value in search():
+            if id(value) in missing and better(path, found.get(id(value))):
+                found[id(value)] = path
+        missing -= found.keys()
+        if not missing:
+            break
+    return found
+
+
+def better(path: str, known: str | None) -> bool:
+    """Whether a path is to be preferred: public ones first, then short ones."""
+    return known is None or _rank(path) < _rank(known)
+
+
+def _rank(path: str) -> tuple[bool, int, str]:
+    return "._" in path, len(path), path
+
+
+def _namespaces() -> Iterator[tuple[str, dict[str, object]]]:
+    for name, module in list(sys.modules.items()):
+        if name not in PASSED_OVER and isinstance(module, types.ModuleType):
+            yield name, object.__getattribute__(module, "__dict__")
+
+
+def _held() -> Iterator[tuple[str, object]]:
+    for name, namespace in _namespaces():
+        yield f"{name}:__dict__", namespace
+        yield from ((f"{name}:{key}", value) for key, value in list(namespace.items()) if key.isidentifier())
+
+
+def _held_by_instances() -> Iterator[tuple[str, object]]:
+    for path, value in _held():
+        yield f"{path}.__class__", type(value)
+        entries = _entries(value)
+        yield from ((f"{path}.{key}", item) for key, item in list(entries.items()) if str(key).isidentifier())
+
+
+def _entries(value: object) -> dict[str, object]:
+    if issubclass(type(value), type | types.FunctionType | types.ModuleType | dict):
+        return {}
+    try:
+        entries = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return entries if type(entries) is dict else {}

@@ -1,0 +1,34 @@
+"""What the Python files that `thunder inspect-trace --plain` prints read from an artifact when they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+from thunder_core.artifact.constants import Finder
+from thunder_core.artifact.manifest import EXAMPLE
+from thunder_core.artifact.read import inside, open_artifact
+from thunder_core.artifact.stored import stored_tensors
+from thunder_core.artifact.ways import follow
+from thunder_core.errors import NoSuchTrace
+
+__all__ = ["constant_of", "example_of", "follow"]
+
+
+def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
+    """The keyword arguments of the call that an artifact keeps, in their order; on the CPU."""
+    artifact = open_artifact(Path(folder))
+    if not artifact.manifest.example:
+        raise NoSuchTrace(f"{folder} keeps no example inputs", fix="make it with `thunder optimize`, which keeps some")
+    tensors = load_file(inside(artifact.folder, EXAMPLE))
+    return {name: tensors[name] for name in artifact.manifest.example}
+
+
+def constant_of(folder: str | Path, program: int, trace: str, number: int, name: str) -> object:
+    """A constant of a stage of an artifact that does not depend on the model."""
+    artifact = open_artifact(Path(folder))
+    stages = artifact.manifest.programs[program].stages
+    stage = next(stage for stage in stages if (stage.trace, stage.number) == (trace, number))
+    return Finder(None, stored_tensors(artifact)).value(name, stage.constants[name])

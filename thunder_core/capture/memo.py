@@ -1,0 +1,138 @@
+"""Remembering what a torch function did: calls with the same signature do the same, in other tensors' names.
+
+The result of an operation depends on the operation, its constants and the metadata of its tensors. Models repeat
+their layers, so nearly every call of a trace has been seen before; a call that is looked up here costs a tenth of
+running it on fake tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves
+
+CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+Metadata = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tensor that the call returned: its proxy, and which of the tensors that it was given it is a view of."""
+
+    proxy: TensorProxy
+    view_of: int | None
+    offset: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a call did: its line, in the names of the first time; the tensors that it read and made; its result."""
+
+    bsym: BoundSymbol | None
+    read: tuple[tuple[torch.Tensor, TensorProxy], ...]
+    made: tuple[Made, ...]
+    inner: tuple[TensorProxy, ...]
+    result: Any
+
+    @property
+    def fresh(self) -> list[torch.Tensor]:
+        """The tensors of the result that the call made, in the order of `made`."""
+        given = {id(tensor) for tensor, _ in self.read}
+        returned = {id(leaf): leaf for leaf in leaves(self.result) if isinstance(leaf, torch.Tensor)}
+        return [tensor for number, tensor in returned.items() if number not in given]
+
+
+def metadata(proxy: TensorProxy) -> Metadata:
+    """What of a tensor decides what an operation does with it."""
+    return (proxy.shape, proxy.stride, proxy.dtype, proxy.device, proxy.requires_grad)
+
+
+def signature(
+    function: Callable[..., Any], args: Any, kwargs: Any, describe: Callable[[torch.Tensor], Metadata | None]
+) -> Hashable | None:
+    """The key of a call, or None where it cannot be remembered. One tensor that is given twice is told from two."""
+    parts: list[Hashable] = [function]
+    seen: dict[int, int] = {}
+    return tuple(parts) if _append((args, kwargs), parts, seen, describe) and seen else None
+
+
+def _append(
+    tree: Any, parts: list[Hashable], seen: dict[int, int], describe: Callable[[torch.Tensor], Metadata | None]
+) -> bool:
+    """Add a tree's description to the parts; False if something in it cannot be described."""
+    kind = type(tree)
+    if isinstance(tree, torch.Tensor):
+        number = seen.setdefault(id(tree), len(seen))
+        described = describe(tree)
+        parts.append((number, described))
+        return described is not None
+    if kind is tuple or kind is list or kind is torch.Size:
+        parts.append((kind, len(tree)))
+        return all(_append(item, parts, seen, describe) for item in tree)
+    if kind is dict:
+        parts.append(tuple(tree))
+        return all(_append(item, parts, seen, describe) for item in tree.values())
+    if kind is slice:
+        parts.append(slice)
+        return _append((tree.start, tree.stop, tree.step), parts, seen, describe)
+    if kind in CONSTANTS or tree is Ellipsis:
+        parts.append((kind, repr(tree) if kind is float or kind is complex else tree))
+        return True
+    return False
+
+
+def remember(bsym: BoundSymbol | None, read: list[tuple[torch.Tensor, TensorProxy]], output: Any, proxy_of: Any) -> Memory | None:
+    """The memory of a call that drew no random numbers and wrote to nothing; None for results of unusual kinds."""
+    if not all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) for leaf in leaves(output)) or not _plain(output):
+        return None
+    storages = {tensor.untyped_storage()._cdata: number for number, (tensor, _) in reversed(list(enumerate(read)))}
+    known = {id(tensor) for tensor, _ in read}
+    returned = {id(leaf): leaf for leaf in leaves(output) if isinstance(leaf, torch.Tensor)}
+    tensors = [tensor for number, tensor in returned.items() if number not in known]
+    if any(tensor.requires_grad or tensor.constant is not None for tensor in tensors):  # type: ignore[attr-defined]
+        return None
+    made = tuple(
+        Made(proxy_of(tensor), storages.get(tensor.untyped_storage()._cdata), int(tensor.storage_offset())) for tensor in tensors
+    )
+    if len({tensor.untyped_storage()._cdata for tensor in tensors}) < sum(1 for m in made if m.view_of is None):
+        return None  # results that share memory with each other
+    outer = {proxy.name for _, proxy in read} | {one.proxy.name for one in made}
+    inner = {p.name: p for sub in (bsym.subsymbols if bsym else ()) for p in sub.tensors if p.name not in outer}
+    return Memory(bsym, tuple(read), made, tuple(inner.values()), output)
+
+
+def _plain(output: Any) -> bool:
+    """Whether a result is made of exact tuples and lists, which can be made again."""
+    if isinstance(output, tuple | list):
+        return type(output) in (tuple, list, torch.Size) and all(_plain(item) for item in output)
+    return True
+
+
+def fresh_fake(made: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> torch.Tensor:
+    """A fake tensor like one that was made before; a view shares its base's storage again."""
+    proxy = made.proxy
+    with no_dispatch():
+        if made.view_of is None:
+            meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
+        else:
+            storage = read[made.view_of].untyped_storage()
+            meta = torch.empty(0, dtype=proxy.dtype, device="meta")
+            meta.set_(storage, made.offset, proxy.shape, proxy.stride)  # type: ignore[call-overload]
+        return FakeTensor(mode, meta, proxy.device)
+
+
+def rebuilt(result: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
+    """A remembered result with its tensors exchanged for fresh ones."""
+    if isinstance(result, torch.Tensor):
+        return fakes[id(result)]
+    if type(result) in (tuple, list):
+        return type(result)(rebuilt(item, fakes) for item in result)
+    return result

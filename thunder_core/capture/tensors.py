@@ -1,0 +1,105 @@
+"""The tensors of one recording: real ones as handles, the fakes that stand in for them, and their proxies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from thunder_core.capture.fake import fake_of, new_mode
+from thunder_core.capture.memo import Metadata, metadata
+from thunder_core.ir.proxy import TensorProxy, tensor_proxy
+from thunder_core.ir.tree import leaves, replace_leaves
+
+ATOMS = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device, FakeTensor})
+
+
+class Tensors:
+    """Which tensor is which: every real tensor has one fake, every fake one proxy, for as long as this lives.
+
+    `name_input(tensor)` is asked for the name of a real tensor that is met for the first time.
+    """
+
+    def __init__(self, name_input: Callable[[torch.Tensor], str]) -> None:
+        self.mode = new_mode()
+        self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
+        self._name_input = name_input
+        self._fakes: dict[int, torch.Tensor] = {}
+        self._reals: dict[int, torch.Tensor] = {}
+        self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata]] = {}
+        self._count = 0
+
+    def next_name(self) -> str:
+        """A name that no result has yet."""
+        self._count += 1
+        return f"t{self._count - 1}"
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor has met an operation, or came out of one."""
+        return id(tensor) in self._fakes or id(tensor) in self._proxies
+
+    def fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake behind a real tensor, made on first sight; a fake itself."""
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        fake = self._fakes.get(id(tensor))
+        if fake is None:
+            fake = self._fakes[id(tensor)] = fake_of(tensor, self.mode)
+            proxy = self.adopt(fake, tensor_proxy(self._name_input(tensor), fake))
+            self._reals[id(fake)] = tensor
+            self.inputs[id(tensor)] = (tensor, proxy)
+        return fake
+
+    def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
+        """Let the proxy stand for the fake."""
+        self._proxies[id(fake)] = (fake, proxy, metadata(proxy))
+        return proxy
+
+    def proxy(self, fake: torch.Tensor) -> TensorProxy:
+        """The proxy of a fake, made and named on first sight."""
+        known = self._proxies.get(id(fake))
+        return self.adopt(fake, tensor_proxy(self.next_name(), fake)) if known is None else known[1]
+
+    def is_named(self, fake: torch.Tensor) -> bool:
+        """Whether the fake has a proxy yet."""
+        return id(fake) in self._proxies
+
+    def describe(self, fake: torch.Tensor) -> Metadata | None:
+        """What of a fake decides what operations do with it; None if its value does too."""
+        known = self._proxies.get(id(fake))
+        return None if known is None or getattr(fake, "constant", None) is not None else known[2]
+
+    def to_fake(self, tree: Any) -> Any:
+        """Nested arguments with fakes in place of real tensors."""
+        kind = type(tree)
+        if kind in ATOMS:
+            return tree
+        if kind is tuple:
+            return tuple([self.to_fake(item) for item in tree])
+        if kind is dict:
+            return {key: self.to_fake(item) for key, item in tree.items()}
+        return replace_leaves(tree, lambda leaf: self.fake(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+
+    def to_real(self, output: Any) -> Any:
+        """A result as the program knows it: a tensor that came from outside is itself again."""
+        if isinstance(output, torch.Tensor):
+            return self._reals.get(id(output), output)
+        if type(output) in (tuple, list):
+            return type(output)([self.to_real(item) for item in output])
+        return output
+
+    def to_proxies(self, tree: Any) -> Any:
+        """Nested arguments or results with proxies in place of fakes."""
+        kind = type(tree)
+        if kind is FakeTensor:
+            return self.proxy(tree)
+        if kind in ATOMS:
+            return tree
+        return replace_leaves(tree, lambda leaf: self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """Each tensor of a tree, once, in order."""
+    return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)}.values())

@@ -1,0 +1,16 @@
+"""Two stages of a trace, line by line."""
+
+from __future__ import annotations
+
+import difflib
+
+from thunder_core.inspect.subject import Stage
+from thunder_core.ir.layout import WIDTH, layout
+
+CONTEXT = 3
+
+
+def unified(before: Stage, after: Stage, *, level: str = "torch", width: int = WIDTH) -> list[str]:
+    """The unified diff of two stages, without line ends; empty where they are the same."""
+    old, new = (layout(stage.read(), level=level, width=width, head=()).splitlines() for stage in (before, after))
+    return list(difflib.unified_diff(old, new, before.title, after.title, lineterm="", n=CONTEXT))

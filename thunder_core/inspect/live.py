@@ -1,0 +1,67 @@
+"""Traces that exist in this process: of a model that is compiled for the purpose, or of anything that was called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from thunder_core.artifact.constants import Keeper
+from thunder_core.artifact.write import Printed, name_of, printed_stages, with_constants
+from thunder_core.compiler import last_program, specializations_of
+from thunder_core.inspect.subject import Stage, Subject
+from thunder_core.ir.listing import Listing
+from thunder_core.models.inputs import example_inputs
+from thunder_core.models.load import load_model
+from thunder_core.pipeline.application import apply
+from thunder_core.pipeline.planning import sequence_length
+from thunder_core.pipeline.prepare import prepare
+from thunder_core.pipeline.request import Request
+
+NOTHING: Mapping[str, object] = {}
+NO_SIZES: Mapping[str, int] = {}
+SMALL = 256  # elements of a tensor that is written out as a literal
+
+
+def traced_model(request: Request) -> Subject:
+    """The traces of a model by a recipe: loaded, compiled and called once on seeded inputs; nothing is written.
+
+    Raises what `thunder optimize` raises for the same request until it has traced.
+    """
+    prepared = prepare(request)
+    sequence = sequence_length(prepared.loading.config, request.seq)
+    loaded = load_model(prepared.model)
+    prepared.recipe.validate(loaded.model)
+    compiled = apply(prepared, loaded.model)
+    batch, seed = request.batch, prepared.model.seed
+    with torch.no_grad():
+        compiled(**example_inputs(loaded, batch=batch, seq=sequence, seed=seed))
+    return traced(compiled, source=loaded.source, drawn={"batch": batch, "seq": sequence, "seed": seed})
+
+
+def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES) -> Subject:
+    """The traces of the latest call of what `jit` or `compile` returned; `WrongInputs` before the first."""
+    subject = specializations_of(compiled).subject
+    printed = list(printed_stages(last_program(compiled), 0))
+    keeper = Keeper(subject)
+    keeper.prepare([value for stage in printed for value in stage.named.values()])
+    stages = tuple(_stage(stage, keeper) for stage in printed)
+    return Subject(name_of(subject), 0, stages, source, drawn=drawn, tensors=literals_of(keeper.tensors))
+
+
+def _stage(printed: Printed, keeper: Keeper) -> Stage:
+    return Stage(with_constants(printed, keeper, strict=False), _given(printed.listing))
+
+
+def _given(listing: Listing) -> Callable[[], Listing]:
+    return lambda: listing
+
+
+def literals_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """The small tensors as Python expressions."""
+    return {
+        name: f"torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype}, device={str(tensor.device)!r})"
+        for name, tensor in tensors.items()
+        if tensor.numel() <= SMALL and bool(torch.isfinite(tensor).all())
+    }

@@ -1,0 +1,174 @@
+"""A trace as a Python file that runs: constants resolved, inputs fetched from the model, outputs printed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pprint import pformat
+
+from thunder_core.artifact.manifest import ConstantFacts
+from thunder_core.errors import CannotReplay
+from thunder_core.inspect.subject import Stage, Subject
+from thunder_core.ir.layout import INDENT, layout
+from thunder_core.ir.listing import Listing
+
+ROOTS = frozenset({"module", "args", "kwargs"})
+REPLAY = "thunder_core.artifact.replay"
+ARTIFACT = "ARTIFACT"
+
+
+def runnable(subject: Subject, stage: Stage, listing: Listing, *, level: str = "torch") -> str:
+    """The text of a Python file that defines a trace's function and, when it is run, calls it as the model would.
+
+    `listing` may be a part of the stage, which is then defined and not called. Raises `CannotReplay` where a constant
+    is only to be had from an artifact and there is none.
+    """
+    head = [f"# {stage.title}, of {subject.name}", "# Run this file, or import the function and call it yourself."]
+    whole = listing.lines == stage.read().lines
+    main = list(main_block(subject, stage, listing)) if whole else []
+    text = layout(listing, level=level, head=head, preamble=list(preamble(subject, stage, listing)))
+    block = ["", "", 'if __name__ == "__main__":', *(INDENT + line if line else "" for line in main)] if main else []
+    return "\n".join([text.rstrip("\n"), *block, ""])
+
+
+# ---- constants ------------------------------------------------------------------------------------------------
+
+
+def preamble(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
+    """The lines that give the trace's constants their names."""
+    facts = {name: stage.facts.constants[name] for name in listing.constants if is_used(name, listing)}
+    lines = [line for name, kept in facts.items() for line in RESOLVED[kept.kind](subject, stage, name, kept)]
+    imports = sorted({line for line in lines if line.startswith(("import ", "from "))})
+    yield from imports
+    if subject.folder is not None:
+        yield ""
+        yield f"{ARTIFACT} = {str(subject.folder)!r}"
+    yield from (["", *(line for line in lines if line not in imports)] if len(lines) > len(imports) else [])
+
+
+def is_used(name: str, listing: Listing) -> bool:
+    """Whether a constant's name stands in the text of a line, at any level."""
+    texts = (part.text for line in listing.lines for part in (line, *line.parts))
+    return name in listing.returns or any(name in text for text in texts)
+
+
+def _literal(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+    return ["import torch", f"{name} = {facts.text}"]
+
+
+def _import(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+    module, _, qualname = facts.text.partition(":")
+    return [f"import {module}", f"{name} = {module}.{qualname}".rstrip(".")]
+
+
+def _tensor(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+    if subject.folder is not None:
+        return _from_artifact(subject, stage, name)
+    if facts.text not in subject.tensors:
+        raise CannotReplay(
+            f"the trace holds the tensor `{name}`, which is too large to be written into a Python file",
+            fix="save an artifact with `thunder optimize`, and inspect that: the file then reads the tensor from there",
+        )
+    return ["import torch", f"{name} = {subject.tensors[facts.text]}"]
+
+
+def _way(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+    return [f"{name} = None  # {facts.text} of the model, set below"]
+
+
+def _lost(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+    raise CannotReplay(
+        f"the trace refers to `{name}` ({facts.text}), which has no name in another process",
+        fix="inspect the stage that runs, or define it at the top of a module that can be imported",
+    )
+
+
+def _from_artifact(subject: Subject, stage: Stage, name: str) -> list[str]:
+    place = f"{ARTIFACT}, {subject.program}, {stage.facts.trace!r}, {stage.facts.number}, {name!r}"
+    return [f"from {REPLAY} import constant_of", f"{name} = constant_of({place})"]
+
+
+RESOLVED = {"literal": _literal, "import": _import, "tensor": _tensor, "way": _way, "lost": _lost}
+
+
+# ---- running --------------------------------------------------------------------------------------------------
+
+
+def main_block(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
+    """What runs when the file does."""
+    problem = obstacle(subject, listing)
+    if problem:
+        yield f"raise SystemExit({problem!r})"
+        return
+    yield "import torch"
+    yield from model_and_inputs(subject)
+    ways = [name for name, kept in stage.facts.constants.items() if kept.kind == "way" and name in listing.constants]
+    if ways:
+        yield f"from {REPLAY} import follow"
+        yield ""
+    for name in ways:
+        yield f"{name} = follow(module, {stage.facts.constants[name].steps!r})"
+    yield from CALLS[listing.name](listing)
+
+
+def obstacle(subject: Subject, listing: Listing) -> str:
+    """Why a trace cannot be called from a file of its own; empty where it can."""
+    if listing.name not in CALLS:
+        return f"the {listing.name} takes what the prologue and the computation return: call it with that"
+    if not subject.source:
+        return "where the model comes from is not known: import the function and call it yourself"
+    if not subject.example and not subject.drawn:
+        return "the artifact keeps no example inputs: import the function and call it yourself"
+    origins = [value.origin for value in listing.inputs] if listing.name == "computation" else []
+    hard = [origin for origin in origins if not is_expression(origin)]
+    return f"there is no way from the model and its inputs to: {', '.join(hard)}" if hard else ""
+
+
+def is_expression(origin: str) -> bool:
+    """Whether an origin is a Python expression over the model and its arguments."""
+    try:
+        tree = ast.parse(origin, mode="eval")
+    except SyntaxError:
+        return False
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} <= ROOTS and bool(origin)
+
+
+def model_and_inputs(subject: Subject) -> Iterator[str]:
+    """The lines that make `module`, `args` and `kwargs`."""
+    drawn = "" if subject.example else ", example_inputs"
+    if drawn:
+        yield "from thunder_core.models.inputs import example_inputs"
+    yield "from thunder_core.models.load import rebuild_model"
+    if not drawn:
+        yield f"from {REPLAY} import example_of"
+    yield ""
+    yield f"source = {literal_lines(subject.source)}"
+    yield "loaded = rebuild_model(source)"
+    sizes = ", ".join(f"{name}={size}" for name, size in subject.drawn.items())
+    inputs = f"example_inputs(loaded, {sizes})" if drawn else f"example_of({ARTIFACT})"
+    yield f"module, args, kwargs = loaded.model, (), {inputs}"
+
+
+def literal_lines(value: Mapping[str, object]) -> str:
+    """Plain data as Python over several lines, to stand in the indented block."""
+    return pformat(dict(value), width=100, sort_dicts=False).replace("\n", f"\n{INDENT}")
+
+
+def _call_computation(listing: Listing) -> Iterator[str]:
+    yield "with torch.no_grad():"
+    yield f"{INDENT}outputs = computation("
+    yield from (f"{INDENT}{INDENT}{value.origin}," for value in listing.inputs)
+    yield f"{INDENT})"
+    yield f"names = {tuple(value.name for value in listing.results)!r}"
+    yield "for name, output in zip(names, outputs, strict=True):"
+    yield f'{INDENT}first = ", ".join(f"{{value:.6g}}" for value in output.flatten()[:4].tolist())'
+    yield f'{INDENT}print(f"{{name}}: {{output.dtype}} {{list(output.shape)}} sum {{output.sum().item():.6g}}: {{first}}")'
+
+
+def _call_prologue(listing: Listing) -> Iterator[str]:
+    yield "with torch.no_grad():"
+    yield f"{INDENT}inputs, outside = prologue(module, args, kwargs)"
+    yield 'print(f"every guard holds; {len(inputs)} tensors go to the computation, {len(outside)} objects to the epilogue")'
+
+
+CALLS = {"computation": _call_computation, "prologue": _call_prologue}

@@ -1,0 +1,101 @@
+"""What is inspected: the traces of one program, each at every stage, from an artifact or from this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from thunder_core.artifact.manifest import TRACES, StageFacts
+from thunder_core.artifact.read import Artifact
+from thunder_core.errors import NoSuchTrace
+from thunder_core.ir.listing import Listing
+
+NO_BACKWARD = (
+    "there is no backward trace: PyTorch's autograd differentiates the computation as it runs, so none was generated"
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A trace as one step left it; its lines are read when they are asked for."""
+
+    facts: StageFacts
+    read: Callable[[], Listing] = field(repr=False)
+
+    @property
+    def title(self) -> str:
+        """For example `computation, stage 2: drop dead code`."""
+        return f"{self.facts.trace}, stage {self.facts.number}: {self.facts.made_by}"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The stages of one program, and what is needed to run them again.
+
+    `source` tells where the model comes from; `example` are the names of the keyword arguments that were traced, which
+    lie in the artifact's `folder` or, where there is none, are drawn anew with the sizes in `drawn`; `tensors` has
+    small constant tensors as literals.
+    """
+
+    name: str
+    program: int
+    stages: tuple[Stage, ...]
+    source: Mapping[str, object] = field(default_factory=dict)
+    example: tuple[str, ...] = ()
+    folder: Path | None = None
+    drawn: Mapping[str, int] = field(default_factory=dict)
+    tensors: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def traces(self) -> dict[str, list[Stage]]:
+        """The stages of each trace that there is."""
+        found = {name: [stage for stage in self.stages if stage.facts.trace == name] for name in TRACES}
+        return {name: stages for name, stages in found.items() if stages}
+
+    def stage(self, trace: str, wanted: str | None = None) -> Stage:
+        """A stage of a trace by its number or name, by default the one that runs; raises `NoSuchTrace`."""
+        if trace not in self.traces:
+            raise self._no_such_trace(trace)
+        stages = self.traces[trace]
+        if wanted is None:
+            return stages[-1]
+        if wanted.lstrip("-").isdigit():
+            matching = [stage for stage in stages if stage.facts.number == int(wanted)]
+        else:
+            matching = named(stages, wanted)
+        if len(matching) != 1:
+            problem = f"{wanted!r} fits {len(matching)} stages" if matching else f"there is no stage {wanted!r}"
+            known = ", ".join(f"{stage.facts.number} {stage.facts.name}" for stage in stages)
+            raise NoSuchTrace(f"{problem} of the {trace} trace", fix=f"name one of: {known}")
+        return matching[0]
+
+    def _no_such_trace(self, trace: str) -> NoSuchTrace:
+        what = NO_BACKWARD if trace == "backward" else f"there is no trace called {trace!r}"
+        return NoSuchTrace(what, fix=f"name one of: {', '.join(self.traces)}")
+
+
+def named(stages: list[Stage], wanted: str) -> list[Stage]:
+    """The stages of exactly that name or, failing that, whose names hold it."""
+    plain = "-".join(wanted.lower().replace("_", "-").split())
+    exact = [stage for stage in stages if stage.facts.name == plain]
+    return exact or [stage for stage in stages if plain in stage.facts.name]
+
+
+def subject_of(artifact: Artifact, program: int = 0) -> Subject:
+    """A program of an artifact; nothing but the lines that are looked at is read."""
+    manifest = artifact.manifest
+    if not 0 <= program < len(manifest.programs):
+        raise NoSuchTrace(
+            f"there is no program {program} in {artifact.folder}",
+            fix=f"it has {len(manifest.programs)}: name one of {', '.join(map(str, range(len(manifest.programs))))}",
+        )
+    stages = (Stage(facts, _reader(artifact, facts)) for facts in manifest.programs[program].stages)
+    return Subject(
+        manifest.subject, program, tuple(stages), dict(manifest.source), manifest.example, folder=artifact.folder
+    )
+
+
+def _reader(artifact: Artifact, facts: StageFacts) -> Callable[[], Listing]:
+    return lambda: artifact.listing(facts)
