@@ -1,4 +1,4 @@
-"""What holds for every test: one thread, no network, repeatable property tests, and GPU tests only where there is one."""
+"""What holds for every test: one thread, no network, repeatable property tests; GPU tests only where there is one."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ FLOORS = (
     ("thunder_core.report",),
     ("thunder_core.artifact",),
     ("thunder_core.pipeline",),
+    ("thunder_core.inspect",),
     ("thunder_cli",),
 )
 FLOOR_OF = {room: number for number, floor in enumerate(FLOORS) for room in floor}

@@ -67,13 +67,13 @@ def test_the_order_given_does_not_matter(transforms: list[Transform]) -> None:
 def test_traits_name_files_too() -> None:
     @dataclass(frozen=True)
     class BeforeTheSweep(Silent):
-        before = ("cse",)
-        after = ("dce",)
+        before = ("dce",)
+        after = ("cse",)
 
-    assert order_transforms([ShareCommonExpressions(), BeforeTheSweep(), DropDeadCode()]) == (
-        DropDeadCode(),
-        BeforeTheSweep(),
+    assert order_transforms([DropDeadCode(), BeforeTheSweep(), ShareCommonExpressions()]) == (
         ShareCommonExpressions(),
+        BeforeTheSweep(),
+        DropDeadCode(),
     )
 
 

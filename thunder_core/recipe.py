@@ -60,8 +60,8 @@ class Tolerance:
 TOLERANCES: Mapping[torch.dtype, Tolerance] = {
     torch.float64: Tolerance(floor=1e-12, kl=1e-9),
     torch.float32: Tolerance(floor=4e-6, kl=1e-5),
-    torch.float16: Tolerance(floor=4e-3),
-    torch.bfloat16: Tolerance(floor=3e-2, kl=5e-3, top1=0.97),
+    torch.float16: Tolerance(floor=5e-4),
+    torch.bfloat16: Tolerance(floor=4e-3, kl=5e-3, top1=0.97),
 }
 
 
@@ -126,8 +126,8 @@ class Recipe:
 
     def __init__(self, **options: object) -> None:
         """Raises `UnknownName` for an option that the recipe does not have, `BadOption` for a value it cannot take."""
-        self.chosen = self._parsed(options)
         self.added: tuple[Plugin | Recipe, ...] = ()
+        self.chosen = self._parsed(options)
 
     @property
     def name(self) -> str:

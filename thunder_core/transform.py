@@ -56,7 +56,7 @@ def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
     given = sorted(kinds.values(), key=lambda transform: (transform.name, type(transform).__name__))
     for transform in given:
         for other in _called(transform.excludes, given):
-            raise _conflict(transform, f"{transform.name} excludes {other.name}")
+            raise _conflict(transform, f"{_title(transform)} excludes {_title(other)}")
     return tuple(_sorted(given))
 
 
@@ -78,7 +78,7 @@ def _sorted(transforms: list[Transform]) -> list[Transform]:
         sorter.prepare()
     except graphlib.CycleError as error:
         first, second = (transforms[place] for place in error.args[1][:2])
-        raise _conflict(first, f"{first.name} and {second.name} must each come before the other") from None
+        raise _conflict(first, f"{_title(first)} and {_title(second)} must each come before the other") from None
     ordered: list[Transform] = []
     while sorter.is_active():
         ready = sorted(sorter.get_ready())
@@ -88,4 +88,8 @@ def _sorted(transforms: list[Transform]) -> list[Transform]:
 
 
 def _conflict(party: Transform, what: str) -> RecipeConflict:
-    return RecipeConflict(what, fix=f"leave out {party.name}, or the other one")
+    return RecipeConflict(what, fix=f"leave out {_title(party)}, or the other one")
+
+
+def _title(transform: Transform) -> str:
+    return type(transform).__name__

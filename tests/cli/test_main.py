@@ -12,7 +12,7 @@ from thunder_cli import main as entry
 from thunder_cli.app import version
 from thunder_core import errors, plugins
 
-HEAVY = ("torch", "transformers", "pydantic", "numpy", "matplotlib", "huggingface_hub")
+HEAVY = ("torch", "transformers", "numpy", "matplotlib", "huggingface_hub")
 PROBE = """
 import sys
 from thunder_cli.main import main

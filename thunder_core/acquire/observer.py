@@ -124,7 +124,8 @@ class Acquisition(Observer):
     def _python_function(self, function: Any, plain: types.FunctionType, args: tuple[Any, ...]) -> Callable[..., Any] | None:
         inner = plain.__dict__.get("_thunder")
         if inner is not None:
-            return functools.partial(self.machine.call, inner.subject)
+            owner = () if plain is function else (function.__self__,)
+            return functools.partial(self.machine.call, inner.subject, *owner)
         if plain in self._operations or runs_natively(plain.__module__):
             for arg in args:
                 self.outside.expand(arg)

@@ -10,11 +10,12 @@ from safetensors.torch import load_file
 from thunder_core.artifact.constants import Finder
 from thunder_core.artifact.manifest import EXAMPLE
 from thunder_core.artifact.read import inside, open_artifact
-from thunder_core.artifact.stored import stored_tensors
+from thunder_core.artifact.stored import stored_programs, stored_tensors
 from thunder_core.artifact.ways import follow
 from thunder_core.errors import NoSuchTrace
+from thunder_core.run.program import Program
 
-__all__ = ["constant_of", "example_of", "follow"]
+__all__ = ["constant_of", "example_of", "follow", "program_of"]
 
 
 def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
@@ -24,6 +25,11 @@ def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
         raise NoSuchTrace(f"{folder} keeps no example inputs", fix="make it with `thunder optimize`, which keeps some")
     tensors = load_file(inside(artifact.folder, EXAMPLE))
     return {name: tensors[name] for name in artifact.manifest.example}
+
+
+def program_of(folder: str | Path, number: int, subject: object) -> Program:
+    """A program of an artifact, bound to the model that it was made from."""
+    return stored_programs(open_artifact(Path(folder)), subject)[number]
 
 
 def constant_of(folder: str | Path, program: int, trace: str, number: int, name: str) -> object:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from pprint import pformat
 
 from thunder_core.artifact.manifest import ConstantFacts
 from thunder_core.errors import CannotReplay
 from thunder_core.inspect.subject import Stage, Subject
-from thunder_core.ir.layout import INDENT, layout
+from thunder_core.ir.layout import INDENT, import_line, layout
 from thunder_core.ir.listing import Listing
 
 ROOTS = frozenset({"module", "args", "kwargs"})
@@ -38,8 +37,8 @@ def preamble(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
     """The lines that give the trace's constants their names."""
     facts = {name: stage.facts.constants[name] for name in listing.constants if is_used(name, listing)}
     lines = [line for name, kept in facts.items() for line in RESOLVED[kept.kind](subject, stage, name, kept)]
-    imports = sorted({line for line in lines if line.startswith(("import ", "from "))})
-    yield from imports
+    imports = {line for line in lines if line.startswith(("import ", "from "))}
+    yield from sorted(imports.difference(map(import_line, listing.imports)))
     if subject.folder is not None:
         yield ""
         yield f"{ARTIFACT} = {str(subject.folder)!r}"
@@ -108,13 +107,11 @@ def main_block(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str
         yield ""
     for name in ways:
         yield f"{name} = follow(module, {stage.facts.constants[name].steps!r})"
-    yield from CALLS[listing.name](listing)
+    yield from CALLS[listing.name](subject, listing)
 
 
 def obstacle(subject: Subject, listing: Listing) -> str:
     """Why a trace cannot be called from a file of its own; empty where it can."""
-    if listing.name not in CALLS:
-        return f"the {listing.name} takes what the prologue and the computation return: call it with that"
     if not subject.source:
         return "where the model comes from is not known: import the function and call it yourself"
     if not subject.example and not subject.drawn:
@@ -142,19 +139,29 @@ def model_and_inputs(subject: Subject) -> Iterator[str]:
     if not drawn:
         yield f"from {REPLAY} import example_of"
     yield ""
-    yield f"source = {literal_lines(subject.source)}"
+    first, *rest = literal_lines(subject.source)
+    yield from (f"source = {first}", *rest)
     yield "loaded = rebuild_model(source)"
     sizes = ", ".join(f"{name}={size}" for name, size in subject.drawn.items())
     inputs = f"example_inputs(loaded, {sizes})" if drawn else f"example_of({ARTIFACT})"
     yield f"module, args, kwargs = loaded.model, (), {inputs}"
 
 
-def literal_lines(value: Mapping[str, object]) -> str:
-    """Plain data as Python over several lines, to stand in the indented block."""
-    return pformat(dict(value), width=100, sort_dicts=False).replace("\n", f"\n{INDENT}")
+def literal_lines(value: Mapping[str, object], indent: str = INDENT) -> Iterator[str]:
+    """Plain data as a Python literal, an entry a line."""
+    yield "{"
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item:
+            first, *rest = literal_lines(item, indent)
+            yield f"{indent}{key!r}: {first}"
+            yield from (f"{indent}{line}" for line in rest[:-1])
+            yield f"{indent}{rest[-1]},"
+        else:
+            yield f"{indent}{key!r}: {item!r},"
+    yield "}"
 
 
-def _call_computation(listing: Listing) -> Iterator[str]:
+def _call_computation(subject: Subject, listing: Listing) -> Iterator[str]:
     yield "with torch.no_grad():"
     yield f"{INDENT}outputs = computation("
     yield from (f"{INDENT}{INDENT}{value.origin}," for value in listing.inputs)
@@ -162,13 +169,31 @@ def _call_computation(listing: Listing) -> Iterator[str]:
     yield f"names = {tuple(value.name for value in listing.results)!r}"
     yield "for name, output in zip(names, outputs, strict=True):"
     yield f'{INDENT}first = ", ".join(f"{{value:.6g}}" for value in output.flatten()[:4].tolist())'
-    yield f'{INDENT}print(f"{{name}}: {{output.dtype}} {{list(output.shape)}} sum {{output.sum().item():.6g}}: {{first}}")'
+    yield f'{INDENT}total = f"sum {{output.sum().item():.6g}}"'
+    yield f'{INDENT}print(f"{{name}}: {{output.dtype}} {{list(output.shape)}}, {{total}}, first {{first}}")'
 
 
-def _call_prologue(listing: Listing) -> Iterator[str]:
+def _call_prologue(subject: Subject, listing: Listing) -> Iterator[str]:
     yield "with torch.no_grad():"
     yield f"{INDENT}inputs, outside = prologue(module, args, kwargs)"
-    yield 'print(f"every guard holds; {len(inputs)} tensors go to the computation, {len(outside)} objects to the epilogue")'
+    yield 'print(f"every guard holds; the computation gets {len(inputs)} tensors, the epilogue {len(outside)} objects")'
 
 
-CALLS = {"computation": _call_computation, "prologue": _call_prologue}
+def _call_epilogue(subject: Subject, listing: Listing) -> Iterator[str]:
+    if subject.folder is not None:
+        yield f"from {REPLAY} import program_of"
+        yield ""
+        yield f"program = program_of({ARTIFACT}, {subject.program}, module)"
+    else:
+        yield "import thunder_core as thunder"
+        yield ""
+        yield "compiled = thunder.jit(module)"
+    yield "with torch.no_grad():"
+    if subject.folder is None:
+        yield f"{INDENT}compiled(*args, **kwargs)"
+        yield f"{INDENT}program = thunder.last_program(compiled)"
+    yield f"{INDENT}inputs, outside = program.prepare(module, args, kwargs)"
+    yield f"{INDENT}print(type(epilogue(*outside, *program.compute(inputs))))"
+
+
+CALLS = {"prologue": _call_prologue, "computation": _call_computation, "epilogue": _call_epilogue}

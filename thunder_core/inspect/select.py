@@ -11,6 +11,8 @@ from thunder_core.errors import BadOption, NoSuchTrace
 from thunder_core.ir.layout import at_level, place, told
 from thunder_core.ir.listing import Line, Listing, Value
 
+DELETE = "python.del"
+
 
 @dataclass(frozen=True)
 class Match:
@@ -34,19 +36,25 @@ def matches(listing: Listing, pattern: str, level: str = "torch") -> Iterator[Ma
     for number, line in enumerate(listing.lines, start=1):
         for part in at_level(line, level):
             match = Match(number, part.text, told(part), line.module, place(line))
-            if any(found.search(text) for text in (match.text, match.told, match.module, match.place)):
+            told_of_line = (match.text, match.told, match.module, "" if line.symbol == DELETE else match.place)
+            if any(found.search(text) for text in told_of_line):
                 yield match
 
 
 def module_lines(listing: Listing, module: str) -> Listing:
-    """The lines of a module and those below it, as a function of what goes in that returns what comes out."""
+    """The lines of a module and those below it, as a function of what goes in that returns what comes out.
+
+    `layers.0` stands for `model.layers.0` where no module is called `layers.0` itself. Raises `NoSuchTrace`.
+    """
     wanted = module.removeprefix("module.").strip(".")
-    lines = tuple(line for line in listing.lines if is_within(line.module, wanted))
+    exact = tuple(line for line in listing.lines if is_within(line.module, wanted))
+    lines = exact or tuple(line for line in listing.lines if f".{wanted}." in f".{line.module}.")
     if not lines:
         raise no_such_module(listing, wanted)
     inputs, results = boundary(listing, lines)
-    names = "".join(f"{value.name}, " for value in results)
-    return replace(listing, lines=lines, inputs=inputs, results=results, returns=f"({names.rstrip()})")
+    names = ", ".join(value.name for value in results)
+    returns = f"({names},)" if len(results) == 1 else f"({names})"
+    return replace(listing, lines=lines, inputs=inputs, results=results, returns=returns)
 
 
 def is_within(module: str, owner: str) -> bool:
@@ -60,9 +68,9 @@ def boundary(listing: Listing, lines: tuple[Line, ...]) -> tuple[tuple[Value, ..
     values |= {value.name: value for line in listing.lines for value in line.makes}
     made = {value.name for line in lines for value in line.makes}
     inside = {id(line) for line in lines}
-    read = [name for line in lines for name in line.reads if line.symbol != "python.del"]
+    read = [name for line in lines for name in line.reads if line.symbol != DELETE]
     read_outside = {
-        name for line in listing.lines if id(line) not in inside and line.symbol != "python.del" for name in line.reads
+        name for line in listing.lines if id(line) not in inside and line.symbol != DELETE for name in line.reads
     }
     read_outside |= {value.name for value in listing.results}
     inputs = tuple(values.get(name, Value(name)) for name in dict.fromkeys(read) if name not in made)

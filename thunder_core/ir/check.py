@@ -13,7 +13,7 @@ REPORT = "report this with the program that was compiled: no input should lead h
 
 def check_trace(trace: Trace) -> Trace:
     """The trace itself, if it is well-formed; `Bug` naming the step that made it and the line otherwise."""
-    defined = {proxy.name for proxy in trace.inputs}
+    defined = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
     for number, bsym in enumerate(trace.bound_symbols):
         unknown = [proxy.name for proxy in bsym.inputs if proxy.name not in defined]
         if unknown:

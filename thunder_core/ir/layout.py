@@ -88,7 +88,7 @@ def _body(lines: Iterable[Line], level: str, comments: bool, column: int) -> Ite
     owner = where = ""
     for line in lines:
         if comments and heading(line) and heading(line) != owner:
-            owner, where = heading(line), ""
+            owner = heading(line)
             yield ""
             yield f"# ---- {owner} ----"
         if comments and place(line) and place(line) != where:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -41,14 +42,14 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
-    run_forward._thunder = _WithoutSelf(forward.subject)  # type: ignore[attr-defined]
-    run._thunder = _WithoutSelf(module)  # type: ignore[attr-defined]
+    run_forward._thunder = Original(kind.forward)  # type: ignore[attr-defined]
+    run._thunder = Original(kind.__call__)  # type: ignore[attr-defined]
     members = {
         "__call__": run,
         "forward": run_forward,
         "__deepcopy__": lambda self, memo: again(copy.deepcopy(module, memo)),
         "__copy__": lambda self: again(copy.copy(module)),
-        "__reduce_ex__": lambda self, protocol: module.__reduce_ex__(protocol),
+        "__reduce_ex__": lambda self, protocol: (unpickled, (kind,), module.__getstate__()),
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
@@ -59,8 +60,13 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
     return compiled
 
 
-class _WithoutSelf:
-    """The subject of a method of a compiled module: the compiled module itself is not handed on."""
+@dataclass(frozen=True)
+class Original:
+    """What a method of a compiled module stands for, where one is met inside a program that is traced as a whole."""
 
-    def __init__(self, subject: Callable[..., Any]) -> None:
-        self.subject = lambda self, *args, **kwargs: subject(*args, **kwargs)
+    subject: Callable[..., Any]
+
+
+def unpickled(kind: type[torch.nn.Module]) -> torch.nn.Module:
+    """A pickled compiled module comes back as the eager module, whose state the unpickler then sets."""
+    return kind.__new__(kind)

@@ -50,6 +50,11 @@ class Program:
         inputs, outside = self._functions[0](subject, args, kwargs)
         return inputs, outside
 
+    def compute(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The computation alone."""
+        outputs: tuple[Any, ...] = self._functions[1](*inputs)
+        return outputs
+
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
         """The computation and then the epilogue; the result is what the function returns.
 

@@ -38,3 +38,14 @@ def set_autocast(acquisition: Any, function: Callable[..., Any], args: tuple[Any
         return result
 
     return run
+
+
+@lookaside(torch.manual_seed)
+def manual_seed(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+    """Seeding is a line of the trace; tracing itself leaves the generators as they are."""
+
+    def run(*args: Any, **kwargs: Any) -> torch.Generator:
+        acquisition.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
+        return torch.default_generator
+
+    return run

@@ -1,0 +1,207 @@
+"""`thunder bench`: artifacts and models, at several sizes, against others and against a baseline."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from thunder_core.benchmark import BenchmarkSuite
+from thunder_core.models.load import load_model
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.samples import SAMPLES
+from thunder_core.pipeline import Request, contest, optimize
+
+QUICK = ("--runs", 2, "--warmup", 0)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "small"
+    load_model(ModelRequest(sample=SAMPLES["llama"])).model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def artifact(tmp_path_factory, model):
+    out = tmp_path_factory.mktemp("artifacts") / "small.thunder"
+    request = Request(
+        recipe="hf-llama", model=ModelRequest(str(model)), out=out, seq=8, validate=False, benchmark=False
+    )
+    return optimize(request).artifact
+
+
+def sizes(suite):
+    return [(report["configuration"]["batch"], report["configuration"]["seq"]) for report in suite["reports"]]
+
+
+def test_a_model_under_a_recipe_at_several_sizes(thunder, model):
+    done = thunder("bench", model, "--recipe", "hf-llama", "--batch", "1,2", "--seq", "4, 8", *QUICK, "--json")
+    assert done.status == 0, done.out
+    assert sizes(done.json) == [("1", "4"), ("1", "8"), ("2", "4"), ("2", "8")]
+    assert done.json["schema_version"] == 1
+    report = done.json["reports"][0]
+    assert [candidate["name"] for candidate in report["candidates"]] == ["eager", "thunder"]
+    assert report["configuration"] | {"model": "", "recipe": "hf-llama", "dtype": "float32"} == (
+        report["configuration"] | {"model": ""}
+    )
+    BenchmarkSuite.model_validate(json.loads(done.out))
+
+
+def test_an_artifact(thunder, artifact):
+    done = thunder("bench", artifact, "--seq", 8, *QUICK)
+    assert done.status == 0, done.err
+    assert all(word in done.out for word in ("hf-llama", "1 x 8", "eager", "thunder", "median"))
+    assert "measure 1 x 8" in done.err
+
+
+def test_an_artifact_has_its_own_recipe(thunder, artifact):
+    done = thunder("bench", artifact, "--recipe", "default")
+    assert (done.status, done.out) == (2, "")
+    assert "recipe" in done.err
+    assert "TH0201" in done.err
+
+
+def test_a_damaged_artifact_is_rejected(thunder, artifact, tmp_path):
+    import shutil
+
+    copy = tmp_path / "copy.thunder"
+    shutil.copytree(artifact, copy)
+    (copy / "report.md").write_text("the fastest of all")
+    done = thunder("bench", copy)
+    assert (done.status, done.out) == (6, "")
+    assert "TH0602" in done.err
+
+
+def test_another_contender(thunder, model, monkeypatch):
+    monkeypatch.setitem(contest.CONTENDERS, "twice", lambda m: lambda **inputs: (m(**inputs), m(**inputs)))
+    done = thunder("bench", model, "--seq", 4, "--against", "twice,eager", *QUICK, "--json")
+    assert [candidate["name"] for candidate in done.json["reports"][0]["candidates"]] == ["twice", "eager", "thunder"]
+
+
+def test_inductor_is_torch_compile(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "compile", lambda model, **options: asked.append(options) or model)
+    module = torch.nn.Linear(2, 2)
+    assert contest.CONTENDERS["inductor"](module) is module
+    assert asked == [{"dynamic": False}]
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Sets what is measured: eager takes 10 ms, and thunder this many."""
+    from thunder_core.benchmark import BenchmarkReport
+    from thunder_core.benchmark.statistics import describe_candidate
+
+    def set_to(milliseconds):
+        def measure(candidates, *, runs, warmup, device, progress, configuration):
+            eager = [0.010, 0.011, 0.010, 0.010]
+            ours = [milliseconds / 1000] * 4
+            described = (
+                describe_candidate("eager", eager, eager, None),
+                describe_candidate("thunder", ours, eager, None),
+            )
+            return BenchmarkReport(
+                machine="m",
+                device=str(device),
+                configuration=dict(configuration),
+                runs=4,
+                warmup=0,
+                candidates=described,
+            )
+
+        monkeypatch.setattr(contest, "measure", measure)
+
+    return set_to
+
+
+class TestBaseline:
+    @pytest.fixture
+    def baseline(self, thunder, model, measured, here):
+        measured(5.0)
+        assert thunder("bench", model, "--seq", 4, "--out", "baseline.json").status == 0
+        return here / "baseline.json"
+
+    def test_as_fast_as_before(self, thunder, model, measured, baseline):
+        measured(5.1)
+        done = thunder("bench", model, "--seq", 4, "--baseline", baseline, "--fail-above", "5%")
+        assert done.status == 0, done.err
+        assert "Against the baseline" in done.out
+        assert "+2.0%" in done.out
+
+    def test_slower_than_allowed(self, thunder, model, measured, baseline):
+        measured(6.0)
+        done = thunder("bench", model, "--seq", 4, "--baseline", baseline, "--fail-above", "5%")
+        assert done.status == 5
+        assert "TH0501" in done.err
+        assert "too slow" in done.out
+        assert thunder("bench", model, "--seq", 4, "--baseline", baseline, "--fail-above", "50%").status == 0
+        data = thunder("bench", model, "--seq", 4, "--baseline", baseline, "--json").json
+        assert data["error"]["code"] == "TH0501"
+        assert data["error"]["rows"][0]["too_slow"] is True
+
+    def test_what_was_not_measured_then(self, thunder, model, measured, baseline):
+        done = thunder("bench", model, "--seq", 6, "--baseline", baseline)
+        assert done.status == 2
+        assert "seq=6" in done.err
+
+    def test_json_on_stdout_is_a_baseline(self, thunder, model, measured, baseline, here):
+        (here / "again.json").write_text(thunder("bench", model, "--seq", 4, "--json").out)
+        assert thunder("bench", model, "--seq", 4, "--baseline", "again.json").status == 0
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_a_plot(thunder, model, measured, here, suffix):
+    measured(5.0)
+    assert thunder("bench", model, "--seq", "4,8", "--plot", f"picture{suffix}").status == 0
+    content = (here / f"picture{suffix}").read_bytes()
+    assert content.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
+    if suffix == ".svg":
+        assert b"thunder" in content
+        assert b"2.00x" in content
+
+
+OPTIONS = {
+    "unknown contender": (("--against", "inducter"), "TH0202", "inductor"),
+    "nobody": (("--against", ","), "TH0201", "--against"),
+    "no number": (("--batch", "1,x"), "TH0201", "1,x"),
+    "zero": (("--batch", "0"), "TH0201", "--batch is 0"),
+    "one run": (("--runs", "1"), "TH0201", "--runs is 1"),
+    "too long": (("--seq", "4,257"), "TH0209", "256"),
+    "no such picture": (("--plot", "picture.gif"), "TH0201", ".svg"),
+    "no such folder": (("--out", "nowhere/result.json"), "TH0207", "nowhere"),
+    "no baseline": (("--fail-above", "5%"), "TH0201", "--baseline"),
+    "no percentage": (("--baseline", "none.json", "--fail-above", "5"), "TH0201", "5%"),
+    "no such baseline": (("--baseline", "none.json"), "TH0201", "none.json"),
+    "no such model": ((), "TH0204", "nowhere"),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_a_bad_option_is_found_before_anything_is_loaded(thunder, here, model, monkeypatch, case):
+    monkeypatch.setattr(contest, "load_model", lambda request: pytest.fail("nothing may be loaded"))
+    arguments, code, words = OPTIONS[case]
+    done = thunder("bench", "./nowhere" if case == "no such model" else model, *arguments)
+    assert (done.status, done.out) == (2, "")
+    assert code in done.err
+    assert words in done.err
+    assert list(here.iterdir()) == []
+
+
+def test_ctrl_c_while_measuring(thunder, model, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(contest, "measure", stop)
+    done = thunder("bench", model, "--seq", 4, "--out", "result.json")
+    assert done.status == 130
+    assert "measure 1 x 4" in done.err

@@ -1,0 +1,233 @@
+"""A compiled module is the module in every respect."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+from thunder_core.errors import BadOption, DataDependent, UnknownName, WrongInputs
+
+
+class Net(nn.Module):
+    """A small network with a buffer, dropout and a submodule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.drop = nn.Dropout(0.5)
+        self.register_buffer("offset", torch.ones(4))
+        self.scale = 2.0
+
+    def forward(self, x: Tensor, *, flip: bool = False) -> Tensor:
+        """Linear, scaled, moved."""
+        y = self.drop(self.linear(x)) * self.scale + self.offset
+        return -y if flip else y
+
+    def helper(self) -> str:
+        """Another method."""
+        return "helped"
+
+
+@pytest.fixture
+def pair() -> tuple[Any, Net]:
+    """A network and its compiled twin; both share one state."""
+    torch.manual_seed(0)
+    net = Net().eval()
+    return thunder.jit(net), net
+
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+def test_it_has_the_modules_class_state_and_methods(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    assert isinstance(compiled, Net)
+    assert type(compiled).__name__ == "Net"
+    assert list(compiled.state_dict()) == list(net.state_dict())
+    assert all(a is b for a, b in zip(compiled.parameters(), net.parameters(), strict=True))
+    assert compiled.helper() == "helped"
+    assert [name for name, _ in compiled.named_modules()] == ["", "linear", "drop"]
+    assert repr(compiled) == repr(net)
+
+
+def test_what_is_done_to_one_is_done_to_both(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    compiled.scale = 5.0
+    assert net.scale == 5.0
+    assert torch.equal(compiled(X), net(X))
+    with torch.no_grad():
+        net.linear.weight.mul_(2)
+    assert torch.equal(compiled(X), net(X))
+    net.linear = nn.Linear(4, 4)
+    assert torch.equal(compiled(X), net(X))
+    compiled.load_state_dict({key: value + 1 for key, value in net.state_dict().items()})
+    assert torch.equal(compiled(X), net(X))
+
+
+def test_train_and_eval(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    compiled.train()
+    assert net.drop.training
+    for _ in range(2):
+        torch.manual_seed(1)
+        ours = compiled(X)
+        torch.manual_seed(1)
+        assert torch.equal(ours, net(X))
+    compiled.eval()
+    assert torch.equal(compiled(X), net(X))
+
+
+def test_to_another_dtype_is_traced_again(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    compiled(X)
+    assert compiled.to(torch.bfloat16)(X.bfloat16()).dtype is torch.bfloat16
+    assert torch.equal(compiled(X.bfloat16()), net(X.bfloat16()))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_arguments_shapes_and_constants_are_guarded(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    for arguments in ({}, {"flip": True}, {"flip": False}):
+        assert torch.equal(compiled(X, **arguments), net(X, **arguments))
+    assert torch.equal(compiled(X[:1]), net(X[:1]))
+    assert thunder.cache_misses(compiled) == 4
+    assert torch.equal(compiled(X), net(X))
+    assert thunder.cache_hits(compiled) == 1
+
+
+def test_hooks_run(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    compiled(X)
+    net.linear.register_forward_hook(lambda module, args, output: output * 10)
+    assert torch.equal(compiled(X), net(X))
+    net.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    assert torch.equal(compiled(X), net(X))
+
+
+def test_forward_runs_compiled_too(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    assert torch.equal(compiled.forward(X), net.forward(X))
+
+
+def test_copies_are_compiled_and_have_a_state_of_their_own(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    expected = net(X)
+    twin = copy.deepcopy(compiled)
+    with torch.no_grad():
+        net.linear.weight.zero_()
+    assert torch.equal(twin(X), expected)
+    assert thunder.cache_misses(twin) == 1
+
+
+def test_pickling_gives_the_eager_module(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    again = pickle.loads(pickle.dumps(compiled))
+    assert type(again) is Net
+    assert torch.equal(again(X), net(X))
+
+
+def test_compiled_parts_in_an_eager_whole_and_in_a_compiled_one(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    whole = nn.Sequential(compiled, nn.Linear(4, 2))
+    eager = nn.Sequential(net, whole[1])
+    assert torch.equal(whole(X), eager(X))
+    assert torch.equal(thunder.jit(whole)(X), eager(X))
+
+
+def test_gradients_reach_parameters_and_inputs(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    gradients = []
+    for module in (compiled, net):
+        x = X.clone().requires_grad_()
+        module(x).sum().backward()
+        gradients.append((x.grad, net.linear.weight.grad.clone()))
+        net.zero_grad()
+    for ours, eager in zip(*gradients, strict=True):
+        assert torch.equal(ours, eager)
+
+
+def test_no_grad_and_grad_are_programs_of_their_own(pair: tuple[Any, Net]) -> None:
+    compiled, _ = pair
+    with torch.no_grad():
+        assert not compiled(X).requires_grad
+    assert compiled(X).requires_grad
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_autocast_outside_and_inside(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+
+    def inside(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = net(x)
+        return y @ y.T
+
+    with torch.no_grad():
+        plain = compiled(X)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(compiled(X), net(X))
+        assert torch.equal(compiled(X), plain)
+        program = thunder.jit(inside)
+        for _ in range(2):
+            assert torch.equal(program(X), inside(X))
+        assert not torch.is_autocast_enabled("cpu")
+
+
+def test_a_branch_on_a_value_names_the_line() -> None:
+    def branches(x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            return x
+        return -x
+
+    with pytest.raises(DataDependent) as caught:
+        thunder.jit(branches)(X)
+    assert caught.value.status == 8
+    assert caught.value.where is not None
+    assert caught.value.where.filename == __file__
+    assert caught.value.where.lineno == branches.__code__.co_firstlineno + 1
+    assert "torch.where" in caught.value.fix
+
+
+def test_a_branch_on_a_value_is_not_hidden_by_the_programs_own_except() -> None:
+    def hides(x: Tensor) -> Tensor:
+        try:
+            return x if x.sum() > 0 else -x
+        except Exception:
+            return x * 0
+
+    with pytest.raises(DataDependent):
+        thunder.jit(hides)(X)
+
+
+def test_errors_of_the_program_are_its_own() -> None:
+    def fails(x: Tensor) -> Tensor:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        thunder.jit(fails)(X)
+
+
+def test_wrong_uses_are_refused() -> None:
+    with pytest.raises(WrongInputs):
+        thunder.jit(3)  # type: ignore[arg-type]
+    with pytest.raises(UnknownName, match="no.*torhc"):
+        thunder.jit(Net(), executors=["torhc"])
+    with pytest.raises(BadOption):
+        thunder.jit(Net(), cache="sometimes")  # type: ignore[arg-type]
+    with pytest.raises(WrongInputs):
+        thunder.last_traces(Net())
+    with pytest.raises(WrongInputs, match="nothing has been traced"):
+        thunder.last_traces(thunder.jit(Net()))
+
+
+def test_no_caching_traces_at_each_call() -> None:
+    compiled = thunder.jit(lambda x: x + 1, cache="no caching")
+    for _ in range(3):
+        compiled(X)
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (3, 0)

@@ -1,0 +1,56 @@
+"""The intrinsic functions of 3.12 and later; those of C are run by C, through functions of our own bytecode."""
+
+import dis
+import inspect
+import operator
+from collections.abc import Callable
+from functools import cache
+from types import CodeType, FunctionType
+from typing import Any
+
+POSITIVE = operator.pos
+
+
+@cache
+def unary(number: int) -> Callable[[Any], Any]:
+    """The intrinsic function of one argument with this number."""
+    return _patched(lambda value: -value, "UNARY_NEGATIVE", "CALL_INTRINSIC_1", number)
+
+
+@cache
+def binary(number: int) -> Callable[[Any, Any], Any]:
+    """The intrinsic function of two arguments with this number."""
+    return _patched(lambda first, second: first + second, "BINARY_OP", "CALL_INTRINSIC_2", number)
+
+
+def _patched(function: Any, replaced: str, by: str, argument: int) -> Callable[..., Any]:
+    """A function with one instruction, caches included, replaced by another."""
+    code: CodeType = function.__code__
+    raw = bytearray(code.co_code)
+    for offset in range(0, len(raw), 2):
+        if dis.opname[raw[offset]] == replaced:
+            raw[offset : offset + 2] = bytes((dis.opmap[by], argument))
+            following = offset + 2
+            while dis.opname[raw[following]] == "CACHE":
+                raw[following : following + 2] = bytes((dis.opmap["NOP"], 0))
+                following += 2
+    return FunctionType(code.replace(co_code=bytes(raw)), {})
+
+
+def stop_iteration_error(code: CodeType, error: BaseException) -> BaseException:
+    """What a generator raises in place of StopIteration, which would end it silently."""
+    flags = code.co_flags
+    kind = "generator"
+    if flags & inspect.CO_ASYNC_GENERATOR:
+        kind = "async generator"
+    elif flags & inspect.CO_COROUTINE:
+        kind = "coroutine"
+    if isinstance(error, StopIteration):
+        name = "StopIteration"
+    elif isinstance(error, StopAsyncIteration) and kind == "async generator":
+        name = "StopAsyncIteration"
+    else:
+        return error
+    raised = RuntimeError(f"{kind} raised {name}")
+    raised.__cause__ = raised.__context__ = error
+    return raised
