@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Everything runs in .venv, which `make install` makes.
 
 PYTHON ?= python3
-OUT ?= demo-llama3
+OUT ?= llama3.thunder
 JOBS ?= 2
 
 VENV := .venv
@@ -59,6 +59,7 @@ format: install ## format the source and mend what can be mended
 
 docs: install ## write the generated pages and build the site into site/
 	$(BIN)/python -m docs.errors
+	$(BIN)/python -m docs.cli
 	$(BIN)/mkdocs build --strict --quiet
 
 conformance: install ## run the standard library's tests of the language inside the interpreter

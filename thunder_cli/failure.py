@@ -29,7 +29,7 @@ def tell(error: BaseException, audience: Audience) -> int:
     if audience.json:
         print_json("error/1", {"error": {**known.as_dict(), **findings_of(known)}})
     else:
-        stderr().print(described(known))
+        stderr().print(described(known), soft_wrap=True)
     return known.status
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from thunder_recipes.hf_llama import HFLlama
 
 import thunder_core
 from thunder_core.errors import RecipeMismatch, UnknownName
 from thunder_core.transform import Transform
+from thunder_recipes.hf_llama import HFLlama
 
 
 class Net(torch.nn.Module):

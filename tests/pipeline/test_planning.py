@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from thunder_recipes.hf_llama import HFLlama
 
 from tests.pipeline.conftest import quick
 from thunder_core.errors import (
@@ -25,6 +24,7 @@ from thunder_core.pipeline.executors import candidates
 from thunder_core.pipeline.recipes import find_recipe
 from thunder_core.recipe import Package, Recipe
 from thunder_core.transform import Transform
+from thunder_recipes.hf_llama import HFLlama
 
 ABSENT = Package("a_package_that_nobody_has", extra="rare")
 

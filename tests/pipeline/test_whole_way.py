@@ -7,7 +7,6 @@ import json
 
 import pytest
 import torch
-from thunder_recipes.hf_llama import HFLlama
 
 from tests.pipeline.conftest import Watcher, quick
 from thunder_core.artifact.load import load
@@ -17,6 +16,7 @@ from thunder_core.pipeline import STAGES, optimize, whole_way
 from thunder_core.recipe import Recipe, Tolerance
 from thunder_core.report import Report
 from thunder_core.transform import Transform
+from thunder_recipes.hf_llama import HFLlama
 
 
 def test_the_whole_way(out):

@@ -17,10 +17,12 @@ from thunder_core.inspect.difference import unified
 from thunder_core.inspect.plain import runnable
 from thunder_core.inspect.select import Match, matches, module_lines
 from thunder_core.inspect.subject import Stage, Subject
-from thunder_core.ir.layout import WIDTH, layout
+from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing
 
 THEME = "ansi_dark"
+MODULES = r"(?m)^ *# ---- .* ----$"
+TYPES = r"(?m)(?<=  # )[a-z]+\d+\[.*?\]"
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class View:
         head = [f"# {self.stage.title}, of {self.subject.name}"]
         if self.look.module is not None:
             head += [f"# only the lines of {self.look.module}: what goes in, and what comes out"]
-        width = console.width if console.is_terminal else WIDTH
+        width = console.width if console.is_terminal else None
         coloured(console, layout(self.listing, level=self.look.level, width=width, head=head), "python")
 
     def print_diff(self, console: Console) -> None:
@@ -199,4 +201,6 @@ def coloured(console: Console, text: str, language: str) -> None:
         return
     highlighted = Syntax("", language, theme=THEME, background_color="default").highlight(text)
     highlighted.rstrip()
+    highlighted.highlight_regex(MODULES, "bold magenta")
+    highlighted.highlight_regex(TYPES, "not dim green")
     console.print(highlighted, soft_wrap=True)

@@ -9,7 +9,7 @@ from thunder_core.ir.listing import Line, Listing, is_claimed
 INDENT = "    "
 TYPE_COLUMN = 80  # where the types stand, if the statement leaves room
 NARROWEST = 40
-WIDTH = 120
+FEWEST = 12  # letters of a comment that are worth showing
 LEVELS = ("torch", "aten")
 
 
@@ -18,22 +18,32 @@ def layout(
     *,
     level: str = "torch",
     comments: bool = True,
-    width: int = WIDTH,
+    width: int | None = None,
     head: Sequence[str] | None = None,
     preamble: Sequence[str] | None = None,
 ) -> str:
-    """A listing as the text of a Python module; comments beside statements start where `width` leaves them room.
+    """A listing as the text of a Python module. With a `width`, comments are moved and cut so as to fit into it.
 
     `head` are the comments at the top, and `preamble` the lines behind the imports, in place of the usual ones.
     """
-    column = max(NARROWEST, min(TYPE_COLUMN, width - 40))
+    column = TYPE_COLUMN if width is None else max(NARROWEST, min(TYPE_COLUMN, width - 40))
     if head is None:
         head = [f"# {listing.name}: {listing.made_by}"] if comments else []
     if preamble is None:
         preamble = [f"# constants: {', '.join(listing.constants)}"] if comments and listing.constants else []
     body = [*_body(listing.lines, level, comments, column), f"return {listing.returns}"]
     lines = [*head, *map(import_line, listing.imports), *preamble, "", "", *signature(listing, comments, column)]
-    return "\n".join([*lines, *(INDENT + line if line else "" for line in body)]).strip("\n") + "\n"
+    lines += [INDENT + line if line else "" for line in body]
+    return "\n".join(lines if width is None else [fitted(line, width) for line in lines]).strip("\n") + "\n"
+
+
+def fitted(line: str, width: int) -> str:
+    """The line, its comment cut where it would pass the width; statements are never cut."""
+    statement, mark, comment = line.rpartition("  # ") if "  # " in line else ("", "", line)
+    if len(line) <= width or not (mark or line.lstrip().startswith("#")):
+        return line
+    room = width - len(statement) - len(mark) - 1
+    return f"{statement}{mark}{comment[:room]}…" if room >= FEWEST else line
 
 
 def import_line(entry: str) -> str:

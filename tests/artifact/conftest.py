@@ -1,0 +1,44 @@
+"""A tiny compiled model, and an artifact of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core as thunder
+
+torch.set_num_threads(1)
+
+
+def build() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+
+
+@pytest.fixture
+def model() -> torch.nn.Module:
+    return build()
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.linspace(-1, 1, 12).reshape(3, 4)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    compiled = thunder.jit(build())
+    given = torch.linspace(-1, 1, 12).reshape(3, 4)
+    compiled(given)
+    folder = tmp_path_factory.mktemp("artifacts") / "tiny.thunder"
+    yield thunder.save(compiled, folder, example={"input": given})
+
+
+@pytest.fixture
+def artifact(written: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(written, tmp_path / "tiny.thunder"))

@@ -1,0 +1,70 @@
+"""Values as text, and back, without running anything."""
+
+from __future__ import annotations
+
+import enum
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thunder_core.artifact.literals import read_literal, write_literal
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.binary(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(PLAIN)
+def test_plain_data_comes_back(value):
+    text = write_literal(value)
+    assert text is not None
+    assert read_literal(text) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.device("cuda:1"),
+        torch.bfloat16,
+        torch.channels_last,
+        torch.strided,
+        range(1, 9, 2),
+        frozenset({1, 2}),
+        slice(1, None),
+        {1},
+    ],
+)
+def test_so_do_torchs_constants(value):
+    text = write_literal(value)
+    assert text is not None
+    assert read_literal(text) == value
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize("value", [object(), print, Colour.RED, [object()], torch.ones(1)])
+def test_what_is_more_than_its_text_is_not_written(value):
+    assert write_literal(value) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["__import__('os')", "torch.load('x')", "torch.ops", "print", "(lambda: 1)()", "1 +", "a.b", "[x for x in y]",
+     "torch.device(**{})", "f'{1}'", "-'a'", "float('x', 1)", "(" * 5000],
+)  # fmt: skip
+def test_anything_else_is_not_read(text):
+    with pytest.raises(ValueError):
+        read_literal(text)

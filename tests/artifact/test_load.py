@@ -1,0 +1,255 @@
+"""What was saved comes back: in this process and in a fresh one, with every kind of constant."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core.artifact import open_artifact
+from thunder_core.errors import ArtifactForeign, CannotReplay, NotAnArtifact, WrongInputs
+
+
+def test_a_loaded_module_computes_what_the_model_does_without_tracing(written, model, x):
+    loaded = thunder.load(written, model, strict=True)
+    torch.testing.assert_close(loaded(x), model(x), rtol=0, atol=0)
+    assert thunder.cache_hits(loaded) == 1
+    assert thunder.cache_misses(loaded) == 0
+
+
+def test_it_is_a_module_that_shares_the_models_state(written, model, x):
+    loaded = thunder.load(written, model)
+    assert isinstance(loaded, torch.nn.Sequential)
+    assert loaded.state_dict().keys() == model.state_dict().keys()
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    torch.testing.assert_close(loaded(x), model(x), rtol=0, atol=0)
+
+
+def test_its_traces_can_be_printed(written, model, x):
+    loaded = thunder.load(written, model)
+    loaded(x)
+    assert "torch.nn.functional.gelu(" in str(thunder.last_traces(loaded)[-1])
+
+
+def test_gradients_flow(written, model, x):
+    loaded = thunder.load(written, model, strict=True)
+    loaded(x).sum().backward()
+    found = model[0].weight.grad.clone()
+    model.zero_grad()
+    model(x).sum().backward()
+    torch.testing.assert_close(found, model[0].weight.grad)
+
+
+def test_other_inputs_are_traced_afresh(written, model):
+    loaded = thunder.load(written, model)
+    y = torch.ones(7, 4)
+    torch.testing.assert_close(loaded(y), model(y), rtol=0, atol=0)
+    assert thunder.cache_misses(loaded) == 1
+
+
+def test_strict_refuses_other_inputs_and_names_the_guard(written, model):
+    loaded = thunder.load(written, model, strict=True)
+    with pytest.raises(WrongInputs, match=r"args\[0\]: was f32\[3, 4\]"):
+        loaded(torch.ones(7, 4))
+
+
+def test_strict_refuses_forward_alone(written, model, x):
+    with pytest.raises(WrongInputs, match="not of `forward`"):
+        thunder.load(written, model, strict=True).forward(x)
+
+
+def test_a_deep_copy_runs_the_stored_programs_on_its_own_weights(written, model, x):
+    copied = copy.deepcopy(thunder.load(written, model, strict=True))
+    with torch.no_grad():
+        model[0].weight.zero_()
+    assert not torch.equal(copied(x), model(x))
+
+
+def test_without_a_model_and_a_source_it_asks_for_the_model(written):
+    with pytest.raises(WrongInputs, match="does not say where its Sequential comes from"):
+        thunder.load(written)
+
+
+def test_another_structure_is_refused(written):
+    with pytest.raises(ArtifactForeign, match="another model"):
+        thunder.load(written, torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.GELU(), torch.nn.Linear(9, 2)))
+
+
+def test_another_minor_version_of_pytorch_is_refused(written, model, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.3.0")
+    with pytest.raises(ArtifactForeign, match=r"this is 2\.3\.0"):
+        thunder.load(written, model)
+
+
+def test_a_folder_that_is_no_artifact(tmp_path, model):
+    with pytest.raises(NotAnArtifact, match=r"holds no manifest\.json"):
+        thunder.load(tmp_path, model)
+    with pytest.raises(NotAnArtifact, match="there is no folder"):
+        thunder.load(tmp_path / "none", model)
+
+
+def test_nothing_to_save_before_the_first_call(model, tmp_path):
+    with pytest.raises(WrongInputs, match="nothing has been traced"):
+        thunder.save(thunder.jit(model), tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_loaded_is_not_saved_again(written, model, tmp_path):
+    with pytest.raises(WrongInputs, match="loaded from an artifact"):
+        thunder.save(thunder.load(written, model), tmp_path / "a")
+
+
+# ---- constants ------------------------------------------------------------------------------------------------
+
+TABLE = torch.arange(8.0).reshape(2, 4).t()
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.table = TABLE
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Holder, ()
+
+
+def test_a_tensor_that_only_the_trace_holds_is_kept_with_its_strides(tmp_path):
+    hidden = TABLE.clone(memory_format=torch.preserve_format)
+
+    def get() -> torch.Tensor:
+        return hidden
+
+    import functools
+
+    hold = functools.partial(get)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x + next(map(lambda _: hold(), [0]))
+
+    compiled = thunder.jit(program)
+    x = torch.ones(4, 2)
+    expected = compiled(x)
+    manifest = open_artifact(thunder.save(compiled, tmp_path / "a")).manifest
+    kept = [c for s in manifest.programs[0].stages if s.runs for c in s.constants.values() if c.kind == "tensor"]
+    if kept:
+        assert kept[0].stride == (1, 4)
+    loaded = thunder.load(tmp_path / "a", program, strict=True)
+    torch.testing.assert_close(loaded(x), expected, rtol=0, atol=0)
+
+
+def test_objects_that_cannot_be_imported_are_found_again_from_the_subject(tmp_path):
+    class Local(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x) * 2
+
+    model = Local()
+    compiled = thunder.jit(model)
+    x = torch.ones(2, 4)
+    expected = compiled(x)
+    manifest = open_artifact(thunder.save(compiled, tmp_path / "a")).manifest
+    kinds = {c.kind for stage in manifest.programs[0].stages for c in stage.constants.values()}
+    assert "way" in kinds
+    torch.testing.assert_close(thunder.load(tmp_path / "a", model, strict=True)(x), expected, rtol=0, atol=0)
+
+
+def test_a_class_of_an_argument_that_nothing_leads_to_is_named_when_saving(tmp_path):
+    class Bag:
+        def __init__(self) -> None:
+            self.scale = 2.0
+
+    def program(x: torch.Tensor, bag: Bag) -> torch.Tensor:
+        return x * bag.scale
+
+    del program.__annotations__["bag"]
+    compiled = thunder.jit(program)
+    compiled(torch.ones(2), Bag())
+    with pytest.raises(CannotReplay, match="Bag"):
+        thunder.save(compiled, tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
+# ---- fresh processes ------------------------------------------------------------------------------------------
+
+MODEL = """
+import torch
+
+SCALE = 3.0
+
+def widen(x):
+    return torch.tanh(x) * SCALE
+
+class Small(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner = torch.nn.Linear(4, 4)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return {"y": widen(self.inner(x)), "calls": self.calls}
+"""
+
+SAVE = """
+import torch, thunder_core as thunder
+from small import Small
+model = Small()
+compiled = thunder.jit(model)
+compiled(torch.ones(2, 4))
+thunder.save(compiled, "saved.thunder")
+"""
+
+LOAD = """
+import sys
+import torch, thunder_core as thunder
+from small import Small
+from thunder_core.interpreter import machine
+model = Small()
+model.calls = 1
+loaded = thunder.load("saved.thunder", model, strict=True)
+result = loaded(torch.ones(2, 4))
+assert result["calls"] == 2 and model.calls == 2, result
+assert torch.equal(result["y"], torch.tanh(model.inner(torch.ones(2, 4))) * 3.0)
+print("same")
+"""
+
+
+def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).parents[2]
+    path = ":".join(str(part) for part in (root, root / "executors", root / "recipes", folder))
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
+    return subprocess.run(command, cwd=folder, env={"PYTHONPATH": path}, capture_output=True, text=True, check=False)
+
+
+def test_a_fresh_process_loads_it_and_a_changed_module_is_noticed(tmp_path):
+    (tmp_path / "small.py").write_text(MODEL)
+    saved = run(SAVE.replace("compiled(torch", "model.calls = 1\ncompiled(torch"), tmp_path)
+    assert saved.returncode == 0, saved.stderr
+    loaded = run(LOAD, tmp_path)
+    assert loaded.stdout == "same\n", loaded.stderr
+    (tmp_path / "small.py").write_text(MODEL.replace("tanh", "sigmoid"))
+    changed = run(LOAD, tmp_path)
+    assert "small is not the code that Small was traced from" in changed.stderr
+
+
+def test_reading_an_artifact_imports_no_torch(written):
+    code = f"""
+    import sys
+    from thunder_core.artifact.read import open_artifact
+    from thunder_core.inspect.subject import subject_of
+    print(len(subject_of(open_artifact({str(written)!r})).stage("computation").read().lines))
+    assert "torch" not in sys.modules and "transformers" not in sys.modules
+    """
+    done = run(code, written.parent)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 3

@@ -1,0 +1,126 @@
+"""The folder is there whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from thunder_core.artifact import place
+from thunder_core.artifact.place import whole_folder
+from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
+
+
+def write(folder: Path, text: str = "new", *, force: bool = False) -> None:
+    with whole_folder(folder, force=force) as new:
+        (new / "manifest.json").write_text(text)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_it_is_written_with_its_parents(tmp_path):
+    write(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b" / "manifest.json").read_text() == "new"
+    assert names(tmp_path / "a") == ["b"]
+
+
+def test_what_exists_is_kept(tmp_path):
+    write(tmp_path / "a", "old")
+    with pytest.raises(OutputExists, match="was kept"):
+        write(tmp_path / "a")
+    assert (tmp_path / "a" / "manifest.json").read_text() == "old"
+
+
+def test_force_replaces_an_artifact_as_a_whole(tmp_path):
+    write(tmp_path / "a", "old")
+    (tmp_path / "a" / "more").write_text("")
+    write(tmp_path / "a", force=True)
+    assert names(tmp_path / "a") == ["manifest.json"]
+    assert names(tmp_path) == ["a"]
+
+
+def test_force_replaces_nothing_but_artifacts_and_empty_folders(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    for name in ("mine", "file", "link"):
+        with pytest.raises(OutputExists, match="no artifact"):
+            write(tmp_path / name, force=True)
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "empty", force=True)
+    assert names(tmp_path) == ["empty", "file", "link", "mine"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("broken"), SystemExit(1)])
+def test_whatever_ends_the_writing_leaves_nothing(tmp_path, error):
+    with pytest.raises(type(error)), whole_folder(tmp_path / "made" / "a", force=False) as new:
+        (new / "half").write_text("")
+        raise error
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(errno.ENOSPC, OutOfDisk), (errno.EDQUOT, OutOfDisk), (errno.EROFS, OutputNotWritable)]
+)
+def test_a_disk_that_fills_up(tmp_path, number, raised):
+    with pytest.raises(raised), whole_folder(tmp_path / "a", force=False) as new:
+        (new / "half").write_text("")
+        raise OSError(number, os.strerror(number))
+    assert names(tmp_path) == []
+
+
+def test_the_old_one_is_put_back_when_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    write(tmp_path / "a", "old")
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.name.endswith(".new"):
+            raise OSError(errno.EIO, "no")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OutputNotWritable):
+        write(tmp_path / "a", force=True)
+    assert (tmp_path / "a" / "manifest.json").read_text() == "old"
+    assert names(tmp_path) == ["a"]
+
+
+def dead_process() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_dead_process_left_is_cleaned_up(tmp_path):
+    dead = dead_process()
+    (tmp_path / f".a.{place.HOST}-{dead}-00000000.new").mkdir()
+    (tmp_path / f".a.{place.HOST}-{os.getpid()}-00000000.new").mkdir()
+    (tmp_path / f".b.{place.HOST}-{dead}-00000000.new").mkdir()
+    write(tmp_path / "a")
+    assert names(tmp_path) == [
+        f".a.{place.HOST}-{os.getpid()}-00000000.new",
+        f".b.{place.HOST}-{dead}-00000000.new",
+        "a",
+    ]
+
+
+def test_what_a_dead_process_had_moved_away_is_put_back(tmp_path):
+    old = tmp_path / f".a.{place.HOST}-{dead_process()}-00000000.old"
+    old.mkdir()
+    (old / "manifest.json").write_text("old")
+    with pytest.raises(OutputExists):
+        write(tmp_path / "a")
+    assert (tmp_path / "a" / "manifest.json").read_text() == "old"
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputNotWritable):
+        write(tmp_path / "file" / "a")

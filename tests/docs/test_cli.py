@@ -1,0 +1,36 @@
+"""The page about the command line is what the commands say, and its examples are valid."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from docs import cli
+from thunder_cli.main import main
+from thunder_cli.settings import read_settings
+from thunder_core import plugins
+
+
+def test_the_page_is_up_to_date():
+    assert cli.PAGE.read_text(encoding="utf-8") == cli.render(), "run `make docs`"
+
+
+def test_every_command_is_on_it():
+    text = cli.render()
+    assert all(f"## `thunder {name}" in text for name in plugins.names("commands"))
+
+
+def test_the_example_of_a_file_is_valid(tmp_path):
+    (tmp_path / "run.toml").write_text(re.search(r"```toml\n(.*?)```", cli.HEAD, re.DOTALL).group(1))
+    assert read_settings(tmp_path / "run.toml").recipe == "hf-llama3"
+
+
+@pytest.mark.parametrize("line", re.findall(r"^    (thunder .*)$", cli.HEAD, re.MULTILINE))
+def test_every_example_is_understood(line, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(line.partition("#")[0].partition(">")[0])[1:]
+    assert main([words[0], "--help"]) == 0
+    known = set(re.findall(r"-{1,2}[a-z][a-z-]*", capsys.readouterr().out))
+    assert {word for word in words if word.startswith("-")} <= known

@@ -1,0 +1,30 @@
+"""The recipe in recipes/README.md works as it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.families import assert_same, inputs_for, sample
+from tests.readme import joined
+from thunder_core import plugins
+from thunder_core.errors import BadOption
+from thunder_core.pipeline.recipes import find_recipe
+
+
+def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined("recipes/README.md", "recipe_example", "careful_llama.py", "thunder.recipes", tmp_path, monkeypatch)
+    listed = {one.name: one.summary for one in plugins.listing("recipes")}
+    assert listed["careful-llama"] == "Llama with a stricter tolerance."
+    recipe = find_recipe("careful-llama", {"strictness": "1.5"})
+    assert recipe.name == "careful-llama"
+    assert recipe.tolerance(torch.float32).times_eager == 1.5
+    with pytest.raises(BadOption, match="strictness"):
+        find_recipe("careful-llama", {"strictness": 0})
+    loaded = sample("llama")
+    inputs = inputs_for(loaded)
+    with torch.no_grad():
+        assert_same(thunder.compile(loaded.model, recipe=recipe)(**inputs), loaded.model(**inputs))
