@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from thunder_cli.options import FLAG
 from thunder_core import plugins
 
 DISTRIBUTION = "thunder-optimize"
@@ -54,7 +55,9 @@ def _print_version(wanted: bool) -> None:
 def thunder(
     version: Annotated[
         bool,
-        typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Print the version and exit."),
+        typer.Option(
+            "--version", "-V", metavar=FLAG, callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Optimize PyTorch models: recipes in; validated, measured, reloadable artifacts out."""

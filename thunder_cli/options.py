@@ -19,14 +19,21 @@ def complete_executor(incomplete: str) -> list[tuple[str, str]]:
     return [(e.name, e.summary) for e in plugins.listing("executors") if e.name.startswith(incomplete)]
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks and what libraries log.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No plan and no progress.")]
+FLAG = " "  # for the metavar of a flag: typer writes the type there, which says nothing
+MODEL = "The model"
+OUTPUT = "What is printed"
 
+Json = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print the result as JSON.", rich_help_panel=OUTPUT)]
+Debug = Annotated[
+    bool, typer.Option("--debug", metavar=FLAG, help="Show tracebacks and what libraries log.", rich_help_panel=OUTPUT)
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", metavar=FLAG, help="No plan and no progress.", rich_help_panel=OUTPUT)
+]
 Model = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODEL]",
+        metavar="MODEL",
         help="A folder in Hugging Face layout, or a hub name; without it, the recipe's own small sample model.",
         show_default=False,
     ),
@@ -37,28 +44,58 @@ RecipeName = Annotated[
         "--recipe",
         "-r",
         metavar="NAME",
-        help="The recipe; `thunder recipes` lists them.",
+        help="The recipe; `thunder recipes` lists them [default: default]",
         autocompletion=complete_recipe,
     ),
 ]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the recipe; may be repeated.")
 ]
-Dtype = Annotated[str | None, typer.Option("--dtype", metavar="NAME", help="float32, bfloat16, float16 or float64.")]
-Device = Annotated[str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda or cuda:N.")]
+Dtype = Annotated[
+    str | None,
+    typer.Option("--dtype", metavar="NAME", help="float32, bfloat16, float16 or float64.", rich_help_panel=MODEL),
+]
+Device = Annotated[
+    str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda or cuda:N.", rich_help_panel=MODEL)
+]
 Task = Annotated[
-    str | None, typer.Option("--task", metavar="NAME", help="What the model is for, if not what its config says.")
+    str | None,
+    typer.Option(
+        "--task", metavar="NAME", help="What the model is for, if not what its config says.", rich_help_panel=MODEL
+    ),
 ]
 Revision = Annotated[
-    str | None, typer.Option("--revision", metavar="REV", help="Branch, tag or commit of a hub model.")
+    str | None,
+    typer.Option("--revision", metavar="REV", help="Branch, tag or commit of a hub model.", rich_help_panel=MODEL),
 ]
-Runs = Annotated[int | None, typer.Option("--runs", metavar="N", help="Rounds of the benchmark that count.")]
-Warmup = Annotated[int | None, typer.Option("--warmup", metavar="N", help="Rounds of the benchmark that do not.")]
-Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of random weights and of all inputs.")]
+Runs = Annotated[
+    int | None, typer.Option("--runs", metavar="N", help="Rounds of the benchmark that count [default: 30]")
+]
+Warmup = Annotated[
+    int | None, typer.Option("--warmup", metavar="N", help="Rounds of the benchmark that do not [default: 5]")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="N", help="Seed of random weights and of all inputs.", rich_help_panel=MODEL),
+]
 RandomWeights = Annotated[
-    bool, typer.Option("--random-weights", help="Build MODEL from its config alone, with seeded weights.")
+    bool,
+    typer.Option(
+        "--random-weights",
+        metavar=FLAG,
+        help="Build MODEL from its config alone, with seeded weights.",
+        rich_help_panel=MODEL,
+    ),
 ]
 TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Run the Python code that MODEL brings. Read it first.")
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        metavar=FLAG,
+        help="Run the Python code that MODEL brings. Read it first.",
+        rich_help_panel=MODEL,
+    ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Fail where this machine lacks a part of the recipe.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", metavar=FLAG, help="Fail where this machine lacks a part of the recipe.")
+]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         last_program,
         last_prologue_traces,
         last_traces,
+        recompile_reasons,
     )
     from thunder_core.errors import ThunderError
     from thunder_core.lower.executor import Executor, OperatorExecutor, register_executor
@@ -37,6 +38,7 @@ HOMES = {
         "last_program",
         "last_prologue_traces",
         "last_traces",
+        "recompile_reasons",
     ),
     "thunder_core.errors": ("ThunderError",),
     "thunder_core.lower.executor": ("Executor", "OperatorExecutor", "register_executor"),

@@ -86,8 +86,8 @@ def jit(
     A module gives a module of the same class that shares all its state; a function gives a function. `transforms`
     are applied in the order of their traits, before dead code is dropped; `executors` claim lines in the order given,
     and eager PyTorch runs the rest. `cache` is `"constant values"` (a program serves all inputs that its guards
-    take), `"same input"` (the first program serves every call, unchecked except for the guards' own paths) or
-    `"no caching"` (trace at each call).
+    take), `"same input"` (the first program serves every call, and an input that it does not take is refused) or `"no caching"`
+    (trace at each call).
 
     Raises `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called, and
     `RecipeConflict` for transforms that exclude each other.
@@ -102,7 +102,7 @@ def jit(
     limit = 0 if cache == "no caching" else 64
 
     def specializations(of: Callable[..., Any]) -> Specializations:
-        return Specializations(of, compiler, limit=limit)
+        return Specializations(of, compiler, limit=limit, trusting=cache == "same input")
 
     if isinstance(subject, torch.nn.Module):
         return compiled_module(
@@ -157,3 +157,15 @@ def cache_hits(compiled: Any) -> int:
 def cache_misses(compiled: Any) -> int:
     """How many calls had to be traced."""
     return specializations_of(compiled).misses
+
+
+def recompile_reasons(compiled: Any) -> list[str]:
+    """Why calls were not served by programs that were there, the latest last: path, what it was, what it is.
+
+    >>> import torch
+    >>> double = jit(lambda x, factor: x * factor)
+    >>> _ = double(torch.ones(2), 2), double(torch.ones(2), 3)
+    >>> recompile_reasons(double)
+    ['args[1]: was 2, is 3']
+    """
+    return list(specializations_of(compiled).reasons)

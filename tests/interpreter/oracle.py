@@ -59,7 +59,10 @@ def run(program: Callable[..., Any], *arguments: Any) -> Run:
         except BaseException as raised:
             error = described(raised)
             text = traceback.format_exception(raised)
-            error = (*error, tuple(line for line in text if "oracle.py" not in line and "/interpreter/entry" not in line))
+            error = (
+                *error,
+                tuple(line for line in text if "oracle.py" not in line and "/interpreter/entry" not in line),
+            )
     return Run(repr(value), output.getvalue(), error or ())
 
 

@@ -36,7 +36,7 @@ def program_arguments():
     def f(a, b=2, /, c=3, *args, d, e=5, **kwargs):
         return a, b, c, args, d, e, kwargs
 
-    return [f(1, d=4), f(1, 2, 3, 4, 5, d=6, e=7, z=8), f(*(1, 2), **{"d": 4, "c": 9}), f(1, d=2, a=3)]
+    return [f(1, d=4), f(1, 2, 3, 4, 5, d=6, e=7, z=8), f(*(1, 2), d=4, c=9), f(1, d=2, a=3)]
 
 
 def program_argument_errors():
@@ -44,7 +44,14 @@ def program_argument_errors():
         return a
 
     found = []
-    for args, kwargs in [((), {}), ((1,), {}), ((1, 2), {}), ((1, 2, 3), {"c": 1}), ((1,), {"b": 1, "c": 2, "x": 3}), ((), {"a": 1})]:
+    for args, kwargs in [
+        ((), {}),
+        ((1,), {}),
+        ((1, 2), {}),
+        ((1, 2, 3), {"c": 1}),
+        ((1,), {"b": 1, "c": 2, "x": 3}),
+        ((), {"a": 1}),
+    ]:
         try:
             f(*args, **kwargs)
         except TypeError as error:
@@ -483,7 +490,21 @@ def program_classes():
     a.doubled = 20
     b = B()
     print(log)
-    return a.v, a.doubled, a.d, A.d, a.s(1), a.c(2), A.c(3), b.magic, hasattr(b, "nothing"), b.m()[1], getattr(b, "no", 7), A.__qualname__, A.__module__
+    return (
+        a.v,
+        a.doubled,
+        a.d,
+        A.d,
+        a.s(1),
+        a.c(2),
+        A.c(3),
+        b.magic,
+        hasattr(b, "nothing"),
+        b.m()[1],
+        getattr(b, "no", 7),
+        A.__qualname__,
+        A.__module__,
+    )
 
 
 def program_super_chain():
@@ -505,7 +526,7 @@ def program_super_chain():
 
     class C(A):
         def f(self):
-            return ["C", *super(C, self).f()]
+            return ["C", *super().f()]
 
     class D(B, C):
         pass
@@ -567,7 +588,22 @@ def program_operators():
 
     a, b = N(1), N(2)
     a += 5
-    found = [a + b, 1 + a, N(1) + M(2), a == N(6), a != b, b < a, a > b, not N(0), len(a), 6 in a, a[1:2], a[3], -a, a(1, x=2)]
+    found = [
+        a + b,
+        1 + a,
+        N(1) + M(2),
+        a == N(6),
+        a != b,
+        b < a,
+        a > b,
+        not N(0),
+        len(a),
+        6 in a,
+        a[1:2],
+        a[3],
+        -a,
+        a(1, x=2),
+    ]
     found += [f"{a:>3}|{a!r}|{a!s}", {a: 1}[N(6)], sorted([a, b]), max(a, b), [x for x in (N(0), N(1)) if x]]
     for left, right in ((a, "x"), ("x", [])):
         try:
@@ -619,8 +655,18 @@ def program_iteration_protocol():
 
     a, *b, c = New()
     found = [list(Old()), list(New()), a, b, c, [*New(), *Old()], sum(New()), max(New()), list(zip(New(), Old()))]
-    found += [list(map(lambda x: x * 2, New())), dict(enumerate(New())), any(x > 2 for x in New()), 2 in New(), tuple(New())]
-    found += [list(itertools.chain(New(), Old())), functools.reduce(operator.add, New()), sorted(New(), key=lambda x: -x)]
+    found += [
+        list(map(lambda x: x * 2, New())),
+        dict(enumerate(New())),
+        any(x > 2 for x in New()),
+        2 in New(),
+        tuple(New()),
+    ]
+    found += [
+        list(itertools.chain(New(), Old())),
+        functools.reduce(operator.add, New()),
+        sorted(New(), key=lambda x: -x),
+    ]
     try:
         p, q = New()
     except ValueError as error:
@@ -639,7 +685,13 @@ def program_iteration_protocol():
 def program_comprehensions():
     n = 3
     x = "outer"
-    return [x for x in range(n)], {x: x * n for x in range(n)}, {x % 2 for x in range(n)}, list((x, y) for x in range(2) for y in range(2) if x != y), x
+    return (
+        [x for x in range(n)],
+        {x: x * n for x in range(n)},
+        {x % 2 for x in range(n)},
+        list((x, y) for x in range(2) for y in range(2) if x != y),
+        x,
+    )
 
 
 def program_walrus_and_lambda():
@@ -656,7 +708,13 @@ def program_exec_eval():
     names = {"x": 2}
     exec("y = x * 3\ndef f(a):\n    return a + y\nz = f(1)", names)
     local = 5
-    return names["y"], names["z"], eval("local + 1"), eval("x + 1", names), eval(compile("[i for i in range(3)]", "<c>", "eval"))
+    return (
+        names["y"],
+        names["z"],
+        eval("local + 1"),
+        eval("x + 1", names),
+        eval(compile("[i for i in range(3)]", "<c>", "eval")),
+    )
 
 
 def program_exec_error():
@@ -668,7 +726,13 @@ def program_locals_and_frames():
 
     def inner(b):
         frame = sys._getframe()
-        return sorted(locals()), frame.f_code.co_name, frame.f_back.f_code.co_name, sorted(frame.f_locals), frame.f_lineno - frame.f_code.co_firstlineno
+        return (
+            sorted(locals()),
+            frame.f_code.co_name,
+            frame.f_back.f_code.co_name,
+            sorted(frame.f_locals),
+            frame.f_lineno - frame.f_code.co_firstlineno,
+        )
 
     stack = [entry.name for entry in traceback.extract_stack()][-2:]
     return inner(2), stack[-1], sorted(vars()), sorted(dir())
@@ -678,6 +742,7 @@ def program_imports():
     import collections.abc as abc
     import os.path
     from os import path, sep
+
     found = [abc.Mapping.__name__, os.path is path, sep]
     try:
         from os import nothing_of_that_name
@@ -742,7 +807,19 @@ def program_functools():
 
     lazy = Lazy()
     add = functools.partial(lambda a, b, c=0: (a, b, c), 1, c=5)
-    return cached(2), cached(2), wrapped(3), lazy.value, lazy.value, calls, add(2), add(2, c=7), lazy.kind(1), lazy.kind("x"), lazy.__dict__
+    return (
+        cached(2),
+        cached(2),
+        wrapped(3),
+        lazy.value,
+        lazy.value,
+        calls,
+        add(2),
+        add(2, c=7),
+        lazy.kind(1),
+        lazy.kind("x"),
+        lazy.__dict__,
+    )
 
 
 def program_dataclass_and_enum():
@@ -760,7 +837,16 @@ def program_dataclass_and_enum():
             return self.name.lower()
 
     Pair = collections.namedtuple("Pair", "a b")
-    return P(1), P(1) < P(2), Color(1), Color["BLUE"].label, list(Color), Pair(1, b=2), Pair(1, 2)._replace(a=5), Pair.__module__
+    return (
+        P(1),
+        P(1) < P(2),
+        Color(1),
+        Color["BLUE"].label,
+        list(Color),
+        Pair(1, b=2),
+        Pair(1, 2)._replace(a=5),
+        Pair.__module__,
+    )
 
 
 def program_default_dict_and_counter():
@@ -839,7 +925,14 @@ def program_kwargs_errors():
         return kwargs
 
     found = []
-    for bad in (lambda: f(**3), lambda: f(*3), lambda: f(**{1: 2}), lambda: f(**{"a": 1}, **{"a": 2}), lambda: COUNT(), lambda: f(1)):
+    for bad in (
+        lambda: f(**3),
+        lambda: f(*3),
+        lambda: f(**{1: 2}),
+        lambda: f(**{"a": 1}, **{"a": 2}),
+        lambda: COUNT(),
+        lambda: f(1),
+    ):
         try:
             bad()
         except TypeError as error:
@@ -897,7 +990,7 @@ def program_set_and_delete_attributes():
 
     a = A()
     a.x = 1
-    setattr(a, "y", 2)
+    a.y = 2
     del a.x
     delattr(a, "y")
     return log, a.__dict__

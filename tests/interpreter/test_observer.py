@@ -147,7 +147,7 @@ def test_attributes():
     def program(thing):
         thing.other = thing.plain
         del thing.other
-        return thing.doubled, thing.magic, getattr(thing, "value"), hasattr(thing, "nothing"), getattr(thing, "no", 1)
+        return thing.doubled, thing.magic, thing.value, hasattr(thing, "nothing"), getattr(thing, "no", 1)
 
     value, recorder = observed(program, thing)
     assert value == (8, 9, 4, False, 1)
@@ -223,7 +223,7 @@ def test_operations():
 
 def test_plain_operands_are_not_announced():
     def program(n):
-        return (n + 1 > 2) and -n * 3.5 or f"{n}"
+        return ((n + 1 > 2) and -n * 3.5) or f"{n}"
 
     assert observed(program, 4)[1].named("operation") == []
 
@@ -279,7 +279,13 @@ def test_the_machine_knows_where_it_is():
         def on_call(self, function, args, kwargs):
             if function is len:
                 frame = self.machine.frame
-                self.seen = frame.code.co_name, frame.lineno, frame.back.code.co_name, dict(frame.locals), frame.filename
+                self.seen = (
+                    frame.code.co_name,
+                    frame.lineno,
+                    frame.back.code.co_name,
+                    dict(frame.locals),
+                    frame.filename,
+                )
 
     def inner(a):
         return len(a)

@@ -180,3 +180,9 @@ def test_a_recipe_with_the_last_word_is_asked(out):
 
     with pytest.raises(OSError, match="asked"):
         optimize(quick(out, Choosy))
+
+
+def test_a_second_trace_for_the_same_shapes_is_noted(out, monkeypatch):
+    monkeypatch.setattr("thunder_core.pipeline.narrate.cache_misses", lambda compiled: 3)
+    notes = optimize(quick(out, validate=False, benchmark=False)).report.model.notes
+    assert notes == ("it was traced 3 times for inputs of the same shapes",)

@@ -33,7 +33,7 @@ def bench(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ARTIFACT|MODEL]",
+            metavar="ARTIFACT|MODEL",
             help="An artifact, a model's folder or a hub name; without it, the recipe's own sample.",
             show_default=False,
         ),
@@ -48,8 +48,8 @@ def bench(
     ] = "eager",
     batch: Annotated[str, typer.Option("--batch", metavar="N,...", help="Samples in an input.")] = "1",
     seq: Annotated[str | None, typer.Option("--seq", metavar="N,...", help="Tokens in a sample [default: 128]")] = None,
-    runs: options.Runs = 30,
-    warmup: options.Warmup = 5,
+    runs: options.Runs = None,
+    warmup: options.Warmup = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the result here, as JSON.")
     ] = None,
@@ -110,8 +110,7 @@ def bench(
             against=tuple(name.strip() for name in against.split(",") if name.strip()),
             batches=numbers("--batch", batch),
             seqs=(None,) if seq is None else numbers("--seq", seq),
-            runs=runs or 0,
-            warmup=warmup or 0,
+            **{name: value for name, value in (("runs", runs), ("warmup", warmup)) if value is not None},
         )
         with watching(stderr(quiet=quiet)) as progress:
             suite = measured(settings, contest, progress)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.console import print_json, stdout
-from thunder_cli.options import Debug, Json
+from thunder_cli.options import FLAG, Debug, Json
 from thunder_core.errors import EnvironmentLacks
 
 MARKS = {"ok": ("ok", "green"), "optional": ("--", "yellow"), "missing": ("no", "bold red")}
@@ -19,7 +19,7 @@ MARKS = {"ok": ("ok", "green"), "optional": ("--", "yellow"), "missing": ("no", 
 def doctor(
     *,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 3 if something that is needed is missing.")
+        bool, typer.Option("--strict", metavar=FLAG, help="Exit with 3 if something that is needed is missing.")
     ] = False,
     json: Json = False,
     debug: Debug = False,

@@ -23,7 +23,9 @@ def optimize(
         str | None,
         typer.Option("--out", "-o", metavar="DIR", help="Where the artifact goes [default: ./MODEL-RECIPE.thunder]"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the artifact that is at --out.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", metavar=options.FLAG, help="Replace the artifact that is at --out.")
+    ] = False,
     dtype: options.Dtype = None,
     device: options.Device = None,
     batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Samples in an input [default: 1]")] = None,
@@ -41,10 +43,13 @@ def optimize(
     runs: options.Runs = None,
     warmup: options.Warmup = None,
     no_validate: Annotated[
-        bool, typer.Option("--no-validate", help="Publish without comparing with eager; the report says so.")
+        bool,
+        typer.Option(
+            "--no-validate", metavar=options.FLAG, help="Publish without comparing with eager; the report says so."
+        ),
     ] = False,
-    no_benchmark: Annotated[bool, typer.Option("--no-benchmark", help="Do not measure.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    no_benchmark: Annotated[bool, typer.Option("--no-benchmark", metavar=options.FLAG, help="Do not measure.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", metavar=options.FLAG, help="Print the plan and stop.")] = False,
     strict: options.Strict = False,
     json: options.Json = False,
     quiet: options.Quiet = False,

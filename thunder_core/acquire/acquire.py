@@ -42,24 +42,25 @@ class Acquired:
     sharp_edges: tuple[SharpEdge, ...]
 
 
-def state_conditions() -> list[str]:
-    """The state of the process that decides what operations do, as conditions that hold now."""
-    autocast = [
-        f'torch.is_autocast_enabled("{device}") is {torch.is_autocast_enabled(device)}'
-        for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else []))
-    ]
-    types = [
-        f'torch.get_autocast_dtype("{device}") is {torch.get_autocast_dtype(device)}'
-        for device in ("cpu", "cuda")
-        if torch.is_autocast_enabled(device)
-    ]
-    return [
-        f"torch.is_grad_enabled() is {torch.is_grad_enabled()}",
-        f"torch.is_inference_mode_enabled() is {torch.is_inference_mode_enabled()}",
-        f"torch.get_default_dtype() is {torch.get_default_dtype()}",
-        *autocast,
-        *types,
-    ]
+STATE: tuple[tuple[str, Callable[[], object]], ...] = (
+    ("torch.is_grad_enabled()", torch.is_grad_enabled),
+    ("torch.is_inference_mode_enabled()", torch.is_inference_mode_enabled),
+    ("torch.get_default_dtype()", torch.get_default_dtype),
+    ("torch.are_deterministic_algorithms_enabled()", torch.are_deterministic_algorithms_enabled),
+    ("torch._C._len_torch_function_stack()", torch._C._len_torch_function_stack),
+)
+
+
+def process_state() -> dict[str, object]:
+    """The state of the process that decides what operations do: how to ask for it, and what it is now.
+
+    The stack of torch function modes stands for the default device, which is one of them.
+    """
+    devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    state: dict[str, object] = {query: ask() for query, ask in STATE}
+    state |= {f'torch.is_autocast_enabled("{device}")': torch.is_autocast_enabled(device) for device in devices}
+    active = [device for device in devices if torch.is_autocast_enabled(device)]
+    return state | {f'torch.get_autocast_dtype("{device}")': torch.get_autocast_dtype(device) for device in active}
 
 
 class Run(Acquisition):
@@ -124,7 +125,7 @@ def acquire(subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold what the program does.
     """
     run = Run(subject, args, kwargs)
-    state = state_conditions()
+    state = process_state()
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             output = interpret(subject, observer=run)(*args, **kwargs)
@@ -140,7 +141,7 @@ def acquire(subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         run.outside.effects.undo()
 
 
-def _traces(run: Run, state: list[str], output: Any) -> Acquired:
+def _traces(run: Run, state: Mapping[str, object], output: Any) -> Acquired:
     inputs = [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
     results = _results(run)
     epilogue = Epilogue(run.outside.path_of, results, None)
@@ -185,4 +186,4 @@ def _guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path 
             run.outside.guard("type", path, type(path.value))
 
 
-__all__ = ["Acquired", "Proxy", "SharpEdge", "acquire", "state_conditions"]
+__all__ = ["Acquired", "Proxy", "SharpEdge", "acquire", "process_state"]

@@ -36,7 +36,7 @@ class Guard:
 
 def bound(value: Any, scope: Scope) -> str:
     """A function, class or module as a constant: its dotted name would find whatever replaced it."""
-    if getattr(value, "__module__", None) == "builtins" or not isinstance(value, BY_IDENTITY):
+    if not isinstance(value, BY_IDENTITY) or isinstance(value, type) and value.__module__ == "builtins":
         return literal(value, scope)
     return scope.constant(value, getattr(value, "__name__", "constant"))
 
@@ -61,8 +61,15 @@ def _length(subject: str, expected: int, scope: Scope) -> str:
     return f"len({subject}) == {expected}"
 
 
-def _keys(subject: str, expected: tuple[Any, ...], scope: Scope) -> str:
-    return f"tuple({subject}) == {literal(expected, scope)}"
+def _keys(subject: str, expected: tuple[type, tuple[Any, ...]], scope: Scope) -> str:
+    base, keys = expected
+    return f"tuple({bound(base, scope)}.keys({subject})) == {literal(keys, scope)}"
+
+
+def _absent(subject: str, expected: tuple[str, ...], scope: Scope) -> str:
+    if len(expected) == 1:
+        return f"{expected[0]!r} not in {subject}"
+    return f"{subject}.keys().isdisjoint({literal(expected, scope)})"
 
 
 def _members(subject: str, expected: frozenset[Any], scope: Scope) -> str:
@@ -104,6 +111,7 @@ CONDITIONS: dict[str, Condition] = {
     "equal": _equal,
     "length": _length,
     "keys": _keys,
+    "absent": _absent,
     "members": _members,
     "lacks": _lacks,
     "truth": _truth,
@@ -117,7 +125,8 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "type": lambda expected: f"was a {expected.__name__}",
     "equal": lambda expected: f"was {expected!r}",
     "length": lambda expected: f"had {expected} items",
-    "keys": lambda expected: f"had the keys {list(expected)!r}",
+    "keys": lambda expected: f"had the keys {list(expected[1])!r}",
+    "absent": lambda expected: f"had none of the names {', '.join(expected)}",
     "members": lambda expected: f"was {set(expected)!r}",
     "lacks": lambda expected: f"had no attribute {expected!r}",
     "truth": lambda expected: f"was {'true' if expected else 'false'}",
@@ -128,7 +137,15 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
 
 SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, type(...), type(NotImplemented))
 VALUES = (int, float, str, bytes, complex, torch.device, torch.Size, slice, range)
-BY_IDENTITY = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodWrapperType)
+BY_IDENTITY = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    types.MethodWrapperType,
+    property,
+    classmethod,
+)
 
 
 def is_constant(value: Any) -> bool:

@@ -16,6 +16,7 @@ from thunder_core.capture.recorder import Place, Recorder
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import SourceLine
 from thunder_core.interpreter import Observer
+from thunder_core.ir.objects import HEAP_TYPE
 
 TORCH_FOLDER = torch.__path__[0]
 
@@ -35,9 +36,11 @@ class Acquisition(Observer):
     # ---- reads ----------------------------------------------------------------------------------------------
 
     def on_load_global(self, frame: Any, name: str, value: Any) -> Any:
-        """A global read is guarded; builtins are taken as they are."""
+        """A global read is guarded, that of a builtin too."""
         if name in frame.globals:
             self.outside.global_variable(frame.globals, name, value)
+        else:
+            self.outside.builtin(frame.globals, name, value)
         return value
 
     def on_load_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
@@ -117,7 +120,7 @@ class Acquisition(Observer):
                 return _without_self(replacement, function) if plain is not function else replacement
         if type(plain) is types.FunctionType:
             return self._python_function(function, plain, args)
-        if kind is not type:
+        if kind is not type or not function.__flags__ & HEAP_TYPE:
             self._native(function, args, kwargs)
         return None
 
@@ -130,6 +133,7 @@ class Acquisition(Observer):
             for arg in args:
                 self.outside.expand(arg)
             return function
+        self.outside.defaults(plain)
         return None
 
     def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

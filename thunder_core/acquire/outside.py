@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 import types
+from collections import OrderedDict, deque
 from typing import Any
 
 import torch
 
+from thunder_core.acquire.attributes import locate
 from thunder_core.acquire.effects import EffectLog, container_base
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant
-from thunder_core.acquire.paths import MODULE_TABLES, Path
-
-
-C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
+from thunder_core.acquire.paths import Path
 
 
 class Outside:
@@ -30,6 +30,7 @@ class Outside:
         self._roots: dict[int, Path] = {}
         self._expanded: set[int] = set()
         self._seen: set[tuple[int, str]] = set()
+        self._absent: dict[Path, dict[str, None]] = {}
 
     # ---- finding --------------------------------------------------------------------------------------------
 
@@ -82,36 +83,9 @@ class Outside:
         if path is None or key in self._seen or key in self.effects.touched:
             return
         self._seen.add(key)
-        found = self._locate(path, owner, name, value)
+        found = locate(self, path, name, value)
         if found is not None:
             self.read(found, value)
-
-    def _locate(self, path: Path, owner: Any, name: str, value: Any) -> Path | None:
-        """Where an attribute's value lies; none when interpreted code computed it, whose own reads are known."""
-        namespace = getattr(owner, "__dict__", None)
-        if isinstance(namespace, dict):
-            if name in namespace and namespace[name] is value:
-                return path.entry(name, value)
-            if isinstance(owner, torch.nn.Module):
-                for table in MODULE_TABLES:
-                    if name in namespace[table]:
-                        return path.entry(table, namespace[table]).item(name, value)
-        return self._class_attribute(path, owner, name, value)
-
-    def _class_attribute(self, path: Path, owner: Any, name: str, value: Any) -> Path | None:
-        if isinstance(owner, torch.Tensor) or isinstance(value, C_METHODS) and value.__self__ is owner:
-            return None  # the metadata of tensors is guarded as a whole; methods of C classes cannot change
-        for base in type(owner).__mro__:
-            raw = base.__dict__.get(name)
-            if raw is None and name not in base.__dict__:
-                continue
-            if isinstance(raw, types.FunctionType):
-                self.read(self.root("class", base.__name__, base).attribute(name, raw), raw)
-                return None
-            if isinstance(raw, property | classmethod | staticmethod) or hasattr(type(raw), "__code__"):
-                return None
-            return path.attribute(name, value)
-        return None if hasattr(type(owner), "__getattr__") else path.attribute(name, value)
 
     def missing(self, owner: Any, name: str) -> None:
         """The program found that `owner` has no attribute of that name."""
@@ -126,19 +100,32 @@ class Outside:
         self._seen.add((id(namespace), name))
         self.read(self.globals_root(namespace).item(name, value), value)
 
+    def builtin(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+        """The program read a builtin: it must stay what it is, and no global may come to hide it."""
+        if (id(namespace), name) not in self._seen:
+            self._seen.add((id(namespace), name))
+            self.absent(self.globals_root(namespace), name)
+            self.read(self.globals_root(vars(builtins)).item(name, value), value)
+
+    def absent(self, path: Path, name: str) -> None:
+        """The program relied on a namespace not having a name; all such names of one namespace are one guard."""
+        names = self._absent.setdefault(path, {})
+        names[name] = None
+        self.guards[("absent", path)] = Guard("absent", path, tuple(names))
+
     def item(self, container: Any, key: Any, value: Any) -> None:
         """The program read `container[key]`."""
         path = self.paths.get(id(container))
-        if path is None or id(container) in self._expanded:
+        if path is None or id(container) in self._expanded or isinstance(container, torch.Tensor):
             return
-        if isinstance(container, torch.Tensor) or not is_constant(key) or isinstance(key, slice):
-            self.expand(container)
-            return
-        if isinstance(container, list | tuple | dict):
-            index = key + len(container) if isinstance(key, int) and key < 0 and not isinstance(container, dict) else key
-            if index is not key:
+        if isinstance(container, dict) and is_constant(key):
+            self.read(item_path(path, key, value), value)
+        elif isinstance(container, list | tuple) and type(key) is int:
+            if key < 0:
                 self.guard("length", path, len(container))
-            self.read(path.item(index, value), value)
+            self.read(item_path(path, key % len(container), value), value)
+        else:
+            self.expand(container)
 
     def expand(self, container: Any) -> None:
         """C code is about to see all of an outside container: guard its shape and read each of its items."""
@@ -147,17 +134,30 @@ class Outside:
             return
         if isinstance(container, dict):
             self._expanded.add(id(container))
-            self.guard("keys", path, tuple(dict.keys(container)))
-            for key, item in list(dict.items(container)):
-                self.read(path.item(key, item), item)
-        elif isinstance(container, list | tuple):
+            base = mapping_base(container)
+            self.guard("keys", path, (base, tuple(base.keys(container))))
+            for key, item in list(base.items(container)):
+                self.read(item_path(path, key, item), item)
+        elif isinstance(container, list | tuple | deque):
             self._expanded.add(id(container))
             self.guard("length", path, len(container))
             for index, item in enumerate(container):
-                self.read(path.item(index, item), item)
+                self.read(item_path(path, index, item), item)
         elif isinstance(container, set | frozenset) and all(is_constant(item) for item in container):
             self._expanded.add(id(container))
             self.guard("members", path, frozenset(container))
+
+    def defaults(self, function: types.FunctionType) -> None:
+        """The program called an outside function: its default arguments are reads."""
+        path = self.paths.get(id(function))
+        if path is None or (id(function), "__defaults__") in self._seen:
+            return
+        self._seen.add((id(function), "__defaults__"))
+        for name in ("__defaults__", "__kwdefaults__"):
+            held = getattr(function, name)
+            if held:
+                self.read(path.attribute(name, held), held)
+                self.expand(held)
 
     # ---- writing --------------------------------------------------------------------------------------------
 
@@ -189,3 +189,17 @@ class Outside:
 
 def _loaded_module(name: Any, namespace: dict[str, Any]) -> bool:
     return isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is namespace
+
+
+def mapping_base(container: dict[Any, Any]) -> Any:
+    """The class whose methods see a mapping's items as they are stored, whatever its own class overrides."""
+    return OrderedDict if isinstance(container, OrderedDict) else dict
+
+
+def item_path(path: Path, key: Any, value: Any) -> Path:
+    """The path to an item, past a `__getitem__` of the container's own class."""
+    for base in (dict, list, tuple, deque):
+        if isinstance(path.value, base):
+            plain = type(path.value).__getitem__ is base.__getitem__
+            return path.item(key, value) if plain else path.child("stored item", key, value)
+    return path.item(key, value)

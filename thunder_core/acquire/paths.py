@@ -71,8 +71,9 @@ def _item(path: Path) -> str:
 
 
 STEPS = {
+    "stored item": _item,
     "entry": _entry,
     "attribute": lambda path: f"{path.parent}.{path.key}",
     "item": _item,
-    "cell": lambda path: f"closure {path.key[1]} of {path.parent}",
+    "cell": lambda path: f"closure {path.key[1]} of {getattr(path.parent.value, '__name__', path.parent)}",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from thunder_core.acquire.guards import Guard, bound
@@ -25,15 +25,16 @@ def line(text: str, output: Proxy | None = None) -> BoundSymbol:
 class Prologue:
     """Builds the prologue: each path is evaluated once, owners before what they own."""
 
-    def __init__(self, roots: Sequence[Path], state: Iterable[str], names: Mapping[Path, str]) -> None:
+    def __init__(self, roots: Sequence[Path], state: Mapping[str, object], names: Mapping[Path, str]) -> None:
         self._taken: set[str] = {str(root.key) for root in roots} | set(names.values())
         self.scope = Scope({"torch"}, taken=self._taken)
         self.lines: list[BoundSymbol] = []
         self.refusals: list[str] = []
         self._names = names
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
-        for condition in state:
-            self._check(condition, condition)
+        for query, value in state.items():
+            same = "==" if type(value) is int else "is"
+            self._check(f"{query} {same} {literal(value, self.scope)}", f"{query}: was {value}", query)
 
     def trace(self, guards: Sequence[Guard], wanted: tuple[Sequence[Path], ...], roots: Sequence[Path]) -> Trace:
         """The whole prologue; it returns the values at the wanted paths, in groups."""
@@ -60,11 +61,11 @@ class Prologue:
             condition = f"{subject} is {self._variable(guard.expected)}"
         else:
             condition = guard.condition(subject, self.scope)
-        self._check(condition, str(guard))
+        self._check(condition, str(guard), subject)
 
-    def _check(self, condition: str, reason: str) -> None:
+    def _check(self, condition: str, reason: str, subject: str) -> None:
         self.scope.imports.add(REFUSE)
-        self.lines.append(line(f"if not ({condition}): refuse({len(self.refusals)})"))
+        self.lines.append(line(f"if not ({condition}): refuse({len(self.refusals)}, {subject})"))
         self.refusals.append(reason)
 
     # ---- expressions ----------------------------------------------------------------------------------------
@@ -81,6 +82,8 @@ class Prologue:
         owner = self._variable(path.parent)
         if path.step == "attribute":
             return f"{owner}.{path.key}"
+        if path.step == "stored item":
+            return f"{stored_base(path)}.__getitem__({owner}, {literal(path.key, self.scope)})"
         table = f"{owner}.__dict__" if path.step == "entry" else owner
         return f"{table}[{literal(path.key, self.scope)}]"
 
@@ -103,6 +106,12 @@ class Prologue:
         self.lines.append(line(expression, Proxy(name)))
         self._expressions[path] = name
         return name
+
+
+def stored_base(path: Path) -> str:
+    """The builtin container that holds an item."""
+    container = path.parent.value if path.parent else None
+    return next(base.__name__ for base in (dict, list, tuple) if isinstance(container, base))
 
 
 def count_use(path: Path, uses: dict[Path, int]) -> None:

@@ -14,7 +14,7 @@ from torch.overrides import resolve_name
 from thunder_core import plugins
 from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import ConstantFacts, ConstantKind
-from thunder_core.artifact.modules import find_in_modules
+from thunder_core.artifact.modules import find_in_modules, find_in_tables
 from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
 from thunder_core.errors import ArtifactForeign, CannotReplay
 from thunder_core.ir.literal import dotted_name
@@ -37,7 +37,9 @@ class Keeper:
         hard = [value for value in values if self._plain(value) is None]
         self._paths |= find_in_modules(hard) if hard else {}
         harder = [value for value in hard if id(value) not in self._paths]
-        self._ways |= find_ways(self.subject, harder) if harder else {}
+        self._ways |= find_in_tables(harder, import_path) if harder else {}
+        hardest = [value for value in harder if id(value) not in self._ways]
+        self._ways |= find_ways(self.subject, hardest) if hardest else {}
 
     def facts(self, name: str, value: object, *, must: bool) -> ConstantFacts:
         """How to have the object again; where that cannot be, `CannotReplay` if it `must` be, else what was lost."""

@@ -16,9 +16,8 @@ from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.save import fingerprint_of
 from thunder_core.artifact.stored import stored_programs
 from thunder_core.errors import ArtifactForeign, WrongInputs
-from thunder_core.ir.objects import Refused
 from thunder_core.models.load import rebuild_model
-from thunder_core.run.compiled import NO_WAY, Compiler, Specializations
+from thunder_core.run.compiled import Compiler, Specializations, reason
 from thunder_core.run.module import compiled_function, compiled_module
 from thunder_core.run.program import Program
 
@@ -83,10 +82,8 @@ def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[
     """Why a program does not take these inputs, in words."""
     try:
         program.prepare(subject, args, kwargs)
-    except Refused as refused:
-        return program.guards[refused.number]
-    except NO_WAY as error:
-        return f"{type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 (a path may run the user's code)
+        return reason(program, error)
     return "it does take them"
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+
+from thunder_core.artifact.manifest import Step
 
 # A script has no name in another process, and these hold whatever was imported last.
 PASSED_OVER = frozenset({"__main__", "__mp_main__", "builtins"})
@@ -22,6 +24,21 @@ def find_in_modules(wanted: Iterable[object]) -> dict[int, str]:
         if not missing:
             break
     return found
+
+
+def find_in_tables(wanted: Iterable[object], name_of: Callable[[object], str | None]) -> dict[int, tuple[Step, ...]]:
+    """The way to each of the objects that a dict at the top of a module holds, under a key that can be found itself."""
+    missing = {id(value) for value in wanted}
+    places = [
+        (id(value), path, key)
+        for path, table in _held()
+        if type(table) is dict and not path.endswith(":__dict__")
+        for key, value in list(table.items())
+        if id(value) in missing
+    ]
+    names = {id(key): name for _, _, key in places if (name := name_of(key)) is not None}
+    names |= find_in_modules([key for _, _, key in places if id(key) not in names]) if places else {}
+    return {found: (("import", path), ("keyed", names[id(key)])) for found, path, key in places if id(key) in names}
 
 
 def better(path: str, known: str | None) -> bool:

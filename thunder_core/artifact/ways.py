@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from thunder_core import plugins
 from thunder_core.artifact.manifest import Step, digest_of
 
 Way = tuple[Step, ...]
@@ -28,6 +29,8 @@ FOLLOW: dict[str, Callable[[Any, Any], Any]] = {
     "cell": lambda value, key: value.__closure__[key].cell_contents,
     "item": operator.getitem,
     "open": getattr,
+    "import": lambda _, key: plugins.imported(key),
+    "keyed": lambda value, key: value[plugins.imported(key)],
 }
 
 
@@ -37,7 +40,7 @@ def follow(subject: Any, way: Iterable[Step]) -> Any:
     for step, key in way:
         try:
             value = FOLLOW[step](value, key)
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError, ImportError) as error:
             raise LookupError(f"{step} {key!r} of {type(value).__name__}") from error
     return value
 

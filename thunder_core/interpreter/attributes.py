@@ -42,7 +42,7 @@ def _ask_fallback(machine: "Machine", fallback: FunctionType, owner: Any, name: 
 
 def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
     """Remember that C alone reads this attribute of instances of a type: all of it, or all but `__getattr__`."""
-    if hook is not _GENERIC and hook is not _OF_MODULE:
+    if (hook is not _GENERIC and hook is not _OF_MODULE) or kind in introspection.ATTRIBUTES:
         return
     raw = type_lookup(kind, name)
     if raw is not ABSENT and type(raw).__flags__ & _HEAP_TYPE:

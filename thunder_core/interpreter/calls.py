@@ -93,12 +93,28 @@ def call_class(machine: "Machine", kind: type, arguments: Arguments, keywords: K
     if type(made_by) is FunctionType:
         made = machine.invoke(made_by, (kind, *arguments), keywords)
     elif type(type_lookup(kind, "__init__")) is not FunctionType:
+        if issubclass(kind, type):
+            return machine.report_result(
+                kind, arguments, keywords, call_in_globals(machine, kind, arguments, keywords)
+            )  # fmt: skip
         return machine.call_native(kind, arguments, keywords)
     else:
-        made = made_by(kind, *arguments, **keywords)
+        made = call_in_globals(machine, made_by, (kind, *arguments), keywords)
     if issubclass_natively(type(made), kind):
         initialize(machine, made, arguments, keywords)
     return made
+
+
+def _call(function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """Call a function; copied into the caller's globals for those that look there."""
+    return function(*arguments, **keywords)
+
+
+def call_in_globals(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """Call natively, from a native frame whose globals are those of the interpreted caller."""
+    if machine.frame is None:
+        return function(*arguments, **keywords)
+    return FunctionType(_call.__code__, machine.frame.globals)(function, arguments, keywords)
 
 
 def initialize(machine: "Machine", made: Any, arguments: Arguments, keywords: Keywords) -> None:

@@ -1,5 +1,6 @@
 """The intrinsic functions of 3.12 and later; those of C are run by C, through functions of our own bytecode."""
 
+import builtins
 import dis
 import inspect
 import operator
@@ -34,7 +35,7 @@ def _patched(function: Any, replaced: str, by: str, argument: int) -> Callable[.
             while dis.opname[raw[following]] == "CACHE":
                 raw[following : following + 2] = bytes((dis.opmap["NOP"], 0))
                 following += 2
-    return FunctionType(code.replace(co_code=bytes(raw)), {})
+    return FunctionType(code.replace(co_code=bytes(raw)), {"__builtins__": builtins, "__name__": __name__})
 
 
 def stop_iteration_error(code: CodeType, error: BaseException) -> BaseException:

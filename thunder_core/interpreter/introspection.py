@@ -1,5 +1,6 @@
 """What a program sees when it looks at itself: attributes of frames, generators and `super` objects."""
 
+import sys
 from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,10 @@ from thunder_core.interpreter.lookup import ABSENT, type_lookup
 if TYPE_CHECKING:
     from thunder_core.interpreter.machine import Machine
 
+Reader = Callable[["Machine", Any, str], Any]
+
 # How to read an attribute of an instance of a type whose C getters know nothing of interpreted frames.
-ATTRIBUTES: dict[type, Callable[["Machine", Any, str], Any]] = {}
+ATTRIBUTES: dict[type, Reader] = {}
 
 
 def _attributes_of(
@@ -80,10 +83,11 @@ def _behind_super(owner: Any, name: str) -> tuple[Any, Any, Any]:
 
 
 def local_names(frame: Frame) -> Any:
-    """What `locals()` gives in a frame: the namespace, or in functions one dictionary for each frame."""
+    """What `locals()` gives in a frame: the namespace or, in functions, a dictionary (up to 3.12 always the same)."""
     if frame.names is not None:
-        return frame.names
-    if frame.snapshot is None:
+        hidden = _hidden_names(frame)
+        return {**frame.names, **hidden} if hidden else frame.names
+    if frame.snapshot is None or sys.version_info >= (3, 13):
         frame.snapshot = {}
     bound = frame.bound_locals()
     for name in frame.program.names:
@@ -92,3 +96,11 @@ def local_names(frame: Frame) -> Any:
         else:
             frame.snapshot.pop(name, None)
     return frame.snapshot
+
+
+def _hidden_names(frame: Frame) -> dict[str, Any]:
+    """The variables of comprehensions that were inlined into a class body or module."""
+    if not frame.code.co_varnames:
+        return {}
+    bound = frame.bound_locals()
+    return {name: bound[name] for name in frame.code.co_varnames if name in bound}

@@ -10,16 +10,17 @@ HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 
 
 class Refused(Exception):  # noqa: N818 (not an error: the next specialization is asked)
-    """The inputs differ from those that a program was made for; `number` is that of the guard."""
+    """The inputs differ from those that a program was made for; `number` is that of the guard, `found` what it met."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, found: Any = None) -> None:
         super().__init__(number)
         self.number = number
+        self.found = found
 
 
-def refuse(number: int) -> NoReturn:
-    """End a prologue: guard `number` does not hold."""
-    raise Refused(number)
+def refuse(number: int, found: Any) -> NoReturn:
+    """End a prologue: guard `number` does not hold for what was found."""
+    raise Refused(number, found)
 
 
 def new(kind: type) -> Any:

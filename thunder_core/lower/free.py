@@ -10,8 +10,8 @@ DELETE = Symbol("python.del", lambda *names: None)
 
 
 def free_after_last_use(trace: Trace) -> Trace:
-    """The trace with `del` lines; inputs are the caller's, and what is returned lives on."""
-    live = {proxy.name for proxy in (*trace.outputs, *trace.inputs)}
+    """The trace with `del` lines; inputs are the caller's, constants the trace's, and what is returned lives on."""
+    live = {proxy.name for proxy in (*trace.outputs, *trace.inputs)} | trace.constants.keys()
     lines: list[BoundSymbol] = []
     for bsym in reversed(trace.bound_symbols):
         last: dict[str, Proxy] = {

@@ -116,6 +116,7 @@ def _bench(make: Callable[[], Subject], contest: Contest, progress: Progress | N
         clock.begin("load")
         subject = make()
         sizes = list(_sizes(subject.loaded, contest))
+        _prepare(subject, sizes, clock)
         reports = [_measured(subject, contest, size, clock) for size in sizes]
         clock.stop()
     return BenchmarkSuite(thunder=__version__, reports=tuple(reports))
@@ -126,12 +127,25 @@ def _sizes(loaded: LoadedModel, contest: Contest) -> Iterable[tuple[int, int]]:
     return ((batch, seq) for batch in contest.batches for seq in seqs)
 
 
+def _prepare(subject: Subject, sizes: Sequence[tuple[int, int]], clock: Clock) -> None:
+    """Compile for every size at once: other compilers leave hooks in PyTorch that would be traced along."""
+    clock.begin("compile")
+    for done, size in enumerate(sizes, start=1):
+        with torch.no_grad():
+            subject.compiled(**_inputs(subject, size))
+        clock.advance(done, len(sizes))
+
+
+def _inputs(subject: Subject, size: tuple[int, int]) -> dict[str, torch.Tensor]:
+    return example_inputs(subject.loaded, batch=size[0], seq=size[1], seed=subject.seed)
+
+
 def _measured(subject: Subject, contest: Contest, size: tuple[int, int], clock: Clock) -> BenchmarkReport:
     batch, seq = size
     loaded = subject.loaded
-    inputs = example_inputs(loaded, batch=batch, seq=seq, seed=subject.seed)
+    inputs = _inputs(subject, size)
     candidates = {name: CONTENDERS[name](loaded.model) for name in contest.against} | {OURS: subject.compiled}
-    clock.begin(f"compile {batch} x {seq}")
+    clock.begin(f"warm up {batch} x {seq}")
     with torch.no_grad():
         for done, candidate in enumerate(candidates.values(), start=1):
             candidate(**inputs)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from thunder_core import __version__
 from thunder_core.benchmark import BenchmarkReport
+from thunder_core.compiler import cache_misses
 from thunder_core.models.load import LoadedModel
 from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, trace_summaries
 from thunder_core.pipeline.planning import Plan, named
@@ -17,6 +18,7 @@ from thunder_core.validation import ValidationReport
 def report_of(
     plan: Plan,
     loaded: LoadedModel,
+    compiled: object,
     program: Program,
     times: Sequence[StageTime],
     validation: ValidationReport | None,
@@ -27,7 +29,7 @@ def report_of(
     return Report(
         thunder=__version__,
         environment=describe_environment(),
-        model=model_facts(plan, loaded),
+        model=model_facts(plan, loaded, retraced(compiled)),
         recipe=recipe_facts(plan),
         plan=tuple(f"{matter}: {text}" for matter, text in plan.rows()),
         degraded=plan.prepared.degraded,
@@ -42,7 +44,13 @@ def report_of(
     )
 
 
-def model_facts(plan: Plan, loaded: LoadedModel) -> ModelFacts:
+def retraced(compiled: object) -> tuple[str, ...]:
+    """A note if inputs of one shape needed more than one program: each of them costs a trace when it is first met."""
+    traced = cache_misses(compiled)
+    return () if traced == 1 else (f"it was traced {traced} times for inputs of the same shapes",)
+
+
+def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> ModelFacts:
     """The model that was optimized."""
     return ModelFacts(
         name=plan.prepared.model_name,
@@ -51,7 +59,7 @@ def model_facts(plan: Plan, loaded: LoadedModel) -> ModelFacts:
         parameters=sum(parameter.numel() for parameter in loaded.model.parameters()),
         dtype=str(loaded.source["dtype"]),
         device=str(loaded.source["device"]),
-        notes=loaded.notes,
+        notes=(*loaded.notes, *notes),
     )
 
 

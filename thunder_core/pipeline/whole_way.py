@@ -68,7 +68,7 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
     validation = _validated(plan, loaded, compiled, clock) if request.validate else None
     benchmark = _measured(plan, loaded, compiled, traced, clock) if request.benchmark else None
     clock.begin("write")
-    report = report_of(plan, loaded, program, clock.times, validation, benchmark)
+    report = report_of(plan, loaded, compiled, program, clock.times, validation, benchmark)
     write_artifact(
         plan.destination,
         compiled=compiled,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.errors import Bug
+import torch
+
+from thunder_core.errors import Bug, WrongInputs
 from thunder_core.ir.objects import Refused
+from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.run.program import Program
 
 Compiler = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Program]
 
-# What evaluating a path may raise when the outside world has another shape than it had.
-NO_WAY = (Refused, AttributeError, KeyError, IndexError, TypeError, ValueError)
+REASONS_KEPT = 100
 
 
 @dataclass(eq=False)
@@ -27,31 +30,63 @@ class Specializations:
     hits: int = 0
     misses: int = 0
     limit: int = 64
+    trusting: bool = False
+    reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        refusals: list[str] = []
         for index, program in enumerate(self.programs):
             try:
                 inputs, outside = program.prepare(self.subject, args, kwargs)
-            except NO_WAY:
+            except Exception as error:  # noqa: BLE001 (a path may run the user's code: whatever it raises, it leads nowhere)
+                refusals.append(reason(program, error))
                 continue
             if index:
                 self.programs.insert(0, self.programs.pop(index))
             self.hits += 1
             self.last = program
             return program.run(inputs, outside)
-        return self._compile(args, kwargs)
+        return self._compile(args, kwargs, refusals)
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], refusals: list[str]) -> Any:
+        if self.trusting and self.programs:
+            raise WrongInputs(
+                f'cache="same input" was asked for, and the input is another: {"; ".join(refusals)}',
+                fix='call it with inputs like the first ones, or use cache="constant values"',
+            )
         self.misses += 1
+        self.reasons.extend(refusals)
         program = self.compiler(self.subject, args, kwargs)
         try:
             inputs, outside = program.prepare(self.subject, args, kwargs)
         except Refused as refused:
             raise Bug(
-                f"the guards of a new program refuse its own inputs: {program.guards[refused.number]}",
+                f"the guards of a new program refuse its own inputs: {reason(program, refused)}",
                 fix="report this with the program that was compiled",
             ) from None
         self.programs.insert(0, program)
         del self.programs[self.limit :]
         self.last = program
         return program.run(inputs, outside)
+
+
+def reason(program: Program, error: Exception) -> str:
+    """Why a program does not take an input: the path, what was found there while tracing, and what is there now."""
+    if not isinstance(error, Refused):
+        return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
+    told = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
+    return f"{told}, is {described(error.found)}"
+
+
+def described(value: Any) -> str:
+    """A value in a few words: constants as they are, tensors by their metadata, the rest by their class."""
+    if isinstance(value, torch.Tensor):
+        grad = ", requires grad" if value.requires_grad else ""
+        return f"{tensor_proxy('', value).described}{grad} of class {type(value).__name__}"
+    if isinstance(value, type):
+        return value.__name__
+    if value is None or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
+        return f"{value!r:.80}"
+    if isinstance(value, list | tuple | dict | set):
+        return f"a {type(value).__name__} of {len(value)} items"
+    return f"a {type(value).__name__}"

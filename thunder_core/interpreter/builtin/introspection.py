@@ -2,13 +2,14 @@
 
 import __future__
 
+import _typing
 import builtins
 import sys
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.interpreter import recursion
-from thunder_core.interpreter.calls import Arguments, Keywords, call_class, replaces
+from thunder_core.interpreter.calls import Arguments, Keywords, call_class, call_in_globals, replaces
 from thunder_core.interpreter.frame import Frame
 from thunder_core.interpreter.introspection import local_names
 from thunder_core.interpreter.native import UNBOUND
@@ -27,18 +28,6 @@ def caller(machine: "Machine") -> Frame:
     if frame is None:
         raise SystemError("no interpreted frame is running")
     return frame
-
-
-def _call(function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call a function; copied into the caller's globals for those that look there."""
-    return function(*arguments, **keywords)
-
-
-def call_in_globals(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call natively, from a native frame whose globals are those of the interpreted caller."""
-    if machine.frame is None:
-        return function(*arguments, **keywords)
-    return FunctionType(_call.__code__, machine.frame.globals)(function, arguments, keywords)
 
 
 @replaces(globals)
@@ -190,9 +179,16 @@ def type_of(machine: "Machine", function: Any, arguments: Arguments, keywords: K
     return call_in_globals(machine, function, arguments, keywords)
 
 
-@replaces(type.__new__, FunctionType)
+_TYPE_VARIABLES = [
+    getattr(_typing, name)
+    for name in ("TypeVar", "ParamSpec", "TypeVarTuple", "TypeAliasType")
+    if hasattr(_typing, name)
+]
+
+
+@replaces(type.__new__, FunctionType, *_TYPE_VARIABLES)
 def new_type(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`type.__new__(metaclass, ...)` and `FunctionType(code, ...)`: module and builtins are the caller's."""
+    """`type.__new__(metaclass, ...)`, `FunctionType(code, ...)`, `TypeVar(...)`: module and builtins are the caller's."""
     return call_in_globals(machine, function, arguments, keywords)
 
 
@@ -202,3 +198,18 @@ def call_type(machine: "Machine", function: Any, arguments: Arguments, keywords:
     if not arguments or not isinstance(arguments[0], type) or arguments[0] is type:
         return function(*arguments, **keywords)
     return call_class(machine, arguments[0], arguments[1:], keywords)
+
+
+def module_of_frame(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`sys._getframemodulename([depth])`, of 3.12 and later."""
+    depth = keywords.get("depth", arguments[0] if arguments else 0)
+    if len(arguments) > 1 or keywords.keys() - {"depth"} or not isinstance(depth, int):
+        return function(*arguments, **keywords)
+    found: FrameType | None = caller(machine).publish()
+    for _ in range(depth):
+        found = None if found is None else found.f_back
+    return None if found is None else found.f_globals.get("__name__")
+
+
+if hasattr(sys, "_getframemodulename"):
+    replaces(sys._getframemodulename)(module_of_frame)

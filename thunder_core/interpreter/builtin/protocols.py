@@ -1,5 +1,7 @@
 """`len`, `iter`, `next` and the like, and the functions of the `operator` module."""
 
+import _abc
+import abc
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -93,6 +95,22 @@ def check_class(machine: "Machine", function: Any, arguments: Arguments, keyword
     if method is None:
         return function(value, wanted)
     return operators.truth(machine, machine.invoke(method, (wanted, value), {}))
+
+
+@replaces(_abc._abc_instancecheck)
+def check_abstract(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """What `ABCMeta.__instancecheck__` asks of C, which would call a Python-level `__subclasscheck__` natively."""
+    if keywords or len(arguments) != 2:
+        return function(*arguments, **keywords)
+    kind, value = arguments
+    method = python_method(type(kind), "__subclasscheck__")
+    if method is None or method is abc.ABCMeta.__dict__["__subclasscheck__"]:
+        return function(kind, value)
+    claimed = machine.load_attr(value, "__class__")
+    result = machine.invoke(method, (kind, claimed), {})
+    if type(value) is claimed or operators.truth(machine, result):
+        return result
+    return machine.invoke(method, (kind, type(value)), {})
 
 
 def _by_operator(step: Callable[..., Any], count: int) -> Any:

@@ -1,5 +1,6 @@
 """Variables: local, global, named in a namespace, and in cells."""
 
+from types import CellType
 from typing import Any
 
 from thunder_core.interpreter import namespaces
@@ -110,6 +111,13 @@ def delete_name(frame: Frame, name: str) -> None:
         found = True
     if not found:
         namespaces.undefined(name)
+
+
+@opcode("MAKE_CELL")
+def make_cell(frame: Frame, slot: int) -> None:
+    """[] -> []; a local becomes a cell: of an inlined comprehension, for others are made with the frame."""
+    value = frame.fast[slot]
+    frame.fast[slot] = CellType() if value is UNBOUND else CellType(value)
 
 
 @opcode("LOAD_DEREF")

@@ -7,7 +7,7 @@ from typing import Any
 from thunder_core.interpreter import operators, texts
 from thunder_core.interpreter.decode import Context
 from thunder_core.interpreter.frame import NULL, Frame
-from thunder_core.interpreter.keywords import as_arguments, as_dict
+from thunder_core.interpreter.keywords import as_arguments, as_dict, merge_keywords
 from thunder_core.interpreter.namespaces import unbound_slot
 from thunder_core.interpreter.native import UNBOUND
 from thunder_core.interpreter.opcodes.build import CONVERSIONS
@@ -141,6 +141,13 @@ def make_function(frame: Frame, _argument: Any) -> None:
     code = frame.stack[-1]
     if not code.co_freevars:
         frame.stack[-1] = FunctionType(code, frame.globals, code.co_name)
+
+
+@opcode("DICT_MERGE", since=_3_13)
+def dict_merge(frame: Frame, depth: int) -> None:
+    """[function, NULL, arguments, dict, ..., mapping] -> [function, NULL, arguments, dict, ...]."""
+    mapping = frame.stack.pop()
+    merge_keywords(frame, frame.stack[-depth], mapping, frame.stack[-(3 + depth)])
 
 
 _ATTRIBUTES = {1: "__defaults__", 2: "__kwdefaults__", 4: "__annotations__"}

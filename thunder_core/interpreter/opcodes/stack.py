@@ -45,11 +45,6 @@ def return_value(_frame: Frame, _argument: Any) -> int:
     return LEAVE
 
 
-@opcode("MAKE_CELL", "COPY_FREE_VARS", "RETURN_GENERATOR", "NOP", "RESUME", "PRECALL")
-def nothing(_frame: Frame, _argument: Any) -> None:
-    """[] -> []; what these do was done when the frame was made."""
-
-
 @opcode("LOAD_ASSERTION_ERROR")
 def load_assertion_error(frame: Frame, _argument: Any) -> None:
     """[] -> [AssertionError]."""

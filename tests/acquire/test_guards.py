@@ -1,0 +1,313 @@
+"""Whatever influenced the trace is guarded: a changed outside value gives the eager result, and the reason is told."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import dataclasses
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+
+X = torch.tensor([1.0, -2.0, 3.0])
+NUMBER = 2
+ITEMS = [1, 2]
+TABLE = {"a": 1}
+HOOK: Callable[[int], int] = abs
+
+
+@dataclasses.dataclass
+class Config:
+    """A plain object that programs read."""
+
+    size: int = 2
+    names: list[str] = dataclasses.field(default_factory=lambda: ["a"])
+    inner: Any = None
+    weight: Tensor = dataclasses.field(default_factory=lambda: torch.ones(3))
+
+    factor = 3
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """A method."""
+        return x * self.factor
+
+    @property
+    def twice(self) -> int:
+        """A property."""
+        return self.size * 2
+
+
+class Slotted:
+    """An object without a `__dict__`."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A program, what it is called with, and a change of the outside world that it must notice."""
+
+    program: Callable[..., Any]
+    make: Callable[[], tuple[Any, ...]]
+    change: Callable[..., Any]
+    reason: str
+
+
+def module_with(**attributes: Any) -> types.ModuleType:
+    """A module of its own, so that tests do not disturb each other."""
+    module = types.ModuleType("outside")
+    vars(module).update(attributes)
+    return module
+
+
+def set_item(container: Any, key: Any, value: Any) -> None:
+    container[key] = value
+
+
+def reads_default(x: Tensor, n: int = 2, *, m: int = 3) -> Tensor:
+    return x * n + m
+
+
+def calls_default(x: Tensor) -> Tensor:
+    return reads_default(x)
+
+
+def nested(value: int) -> Callable[..., Any]:
+    def inner(x: Tensor) -> Tensor:
+        return x * value
+
+    return inner
+
+
+CASES: dict[str, Case] = {
+    "int": Case(lambda x, c: x * c.size, lambda: (X, Config()), lambda x, c: setattr(c, "size", 5), "size: was 2, is 5"),
+    "int to bool": Case(
+        lambda x, c: x * c.size, lambda: (X, Config(size=1)), lambda x, c: setattr(c, "size", True), "size: was 1, is True"
+    ),
+    "int to float": Case(
+        lambda x, c: (x * c.size, type(c.size)), lambda: (X, Config()), lambda x, c: setattr(c, "size", 2.0), "was 2, is 2.0"
+    ),
+    "negative zero": Case(
+        lambda x, c: x / c.size, lambda: (X, Config(size=0.0)), lambda x, c: setattr(c, "size", -0.0), "was 0.0, is -0.0"
+    ),
+    "None": Case(
+        lambda x, c: x if c.inner is None else -x, lambda: (X, Config()), lambda x, c: setattr(c, "inner", []), "was None"
+    ),
+    "property": Case(lambda x, c: x * c.twice, lambda: (X, Config()), lambda x, c: setattr(c, "size", 4), "size: was 2, is 4"),
+    "class attribute": Case(
+        lambda x, c: x * c.factor, lambda: (X, Config()), lambda x, c: setattr(c, "factor", 7), "factor: was 3, is 7"
+    ),
+    "method replaced on the instance": Case(
+        lambda x, c: c.scaled(x), lambda: (X, Config()), lambda x, c: setattr(c, "scaled", torch.neg), "scaled"
+    ),
+    "type": Case(
+        lambda x, c: x * 2 if isinstance(c.inner, list) else x,
+        lambda: (X, Config(inner=[])),
+        lambda x, c: setattr(c, "inner", ()),
+        "inner: was a list, is a tuple",
+    ),
+    "list item": Case(lambda x, items: x * items[0], lambda: (X, [2, 3]), lambda x, items: set_item(items, 0, 9), "[0]: was 2, is 9"),
+    "last list item": Case(lambda x, items: x * items[-1], lambda: (X, [2, 3]), lambda x, items: items.append(4), "had 2 items"),
+    "list length": Case(lambda x, items: x * len(items), lambda: (X, [2, 3]), lambda x, items: items.append(1), "had 2 items"),
+    "list truth": Case(lambda x, items: x if items else -x, lambda: (X, [2]), lambda x, items: items.clear(), "had 1 items"),
+    "iteration": Case(lambda x, items: sum((x * i for i in items), x), lambda: (X, [2]), lambda x, items: items.append(5), "had 1 items"),
+    "membership": Case(lambda x, items: x if 3 in items else -x, lambda: (X, [2]), lambda x, items: items.append(3), "had 1 items"),
+    "set": Case(lambda x, items: x if 3 in items else -x, lambda: (X, {2}), lambda x, items: items.add(3), "was {2}"),
+    "dict value": Case(lambda x, d: x * d["a"], lambda: (X, {"a": 2}), lambda x, d: d.update(a=3), "['a']: was 2, is 3"),
+    "dict get": Case(lambda x, d: x * d.get("b", 1), lambda: (X, {"a": 2}), lambda x, d: d.update(b=3), "had the keys"),
+    "dict order": Case(
+        lambda x, d: [x * v for v in d.values()],
+        lambda: (X, {"a": 2, "b": 3}),
+        lambda x, d: d.update(a=d.pop("a")),
+        "had the keys",
+    ),
+    "OrderedDict": Case(
+        lambda x, d: x * next(iter(d.values())),
+        lambda: (X, collections.OrderedDict(a=2, b=3)),
+        lambda x, d: d.move_to_end("a"),
+        "had the keys",
+    ),
+    "missing attribute": Case(
+        lambda x, c: x if hasattr(c, "late") else -x, lambda: (X, Config()), lambda x, c: setattr(c, "late", 1), "late"
+    ),
+    "getattr with default": Case(
+        lambda x, c: x * getattr(c, "late", 1), lambda: (X, Config()), lambda x, c: setattr(c, "late", 4), "late"
+    ),
+    "slots": Case(lambda x, s: x * s.size, lambda: (X, Slotted(2)), lambda x, s: setattr(s, "size", 6), "size: was 2, is 6"),
+    "tensor shape": Case(
+        lambda x, c: c.weight.sum() + x, lambda: (X, Config()), lambda x, c: setattr(c, "weight", torch.ones(3, 2)), "f32[3, 2]"
+    ),
+    "tensor dtype": Case(
+        lambda x, c: c.weight * x, lambda: (X, Config()), lambda x, c: setattr(c, "weight", torch.ones(3).double()), "f64[3]"
+    ),
+    "tensor strides": Case(
+        lambda x, c: c.weight.is_contiguous() and x, lambda: (X, Config(weight=torch.ones(3, 3))),
+        lambda x, c: setattr(c, "weight", torch.ones(3, 3).T), "was",
+    ),
+    "requires_grad": Case(
+        lambda x, c: x if c.weight.requires_grad else -x, lambda: (X, Config()), lambda x, c: c.weight.requires_grad_(), "grad"
+    ),
+    "module attribute": Case(lambda x, m: x * m.n, lambda: (X, module_with(n=2)), lambda x, m: setattr(m, "n", 3), "n: was 2, is 3"),
+    "function in a module": Case(
+        lambda x, m: m.f(x), lambda: (X, module_with(f=torch.neg)), lambda x, m: setattr(m, "f", torch.abs), "was neg"
+    ),
+    "closure": Case(nested(2), lambda: (X,), lambda x: None, ""),
+    "nested objects": Case(
+        lambda x, c: x * c.inner.inner.size,
+        lambda: (X, Config(inner=Config(inner=Config(size=7)))),
+        lambda x, c: setattr(c.inner.inner, "size", 8),
+        "inner.inner.size: was 7, is 8",
+    ),
+    "object exchanged": Case(
+        lambda x, c: x * c.inner.size, lambda: (X, Config(inner=Config())), lambda x, c: setattr(c, "inner", Config(size=9)), "size"
+    ),
+    "aliases parted": Case(
+        lambda x, a, b: x if a is b else -x, lambda: (X, *[Config()] * 2), lambda x, a, b: None, ""
+    ),
+    "enumerate": Case(
+        lambda x, items: [x * i * v for i, v in enumerate(items)], lambda: (X, [2, 3]), lambda x, items: set_item(items, 1, 5), "[1]"
+    ),
+    "unpacking": Case(lambda x, items: x * (lambda a, b: a - b)(*items), lambda: (X, [2, 3]), lambda x, items: items.reverse(), "[0]"),
+    "deque": Case(lambda x, q: x * q[0], lambda: (X, collections.deque([2])), lambda x, q: q.appendleft(5), "had 1 items"),
+    "frozenset": Case(
+        lambda x, c: x if "b" in c.inner else -x,
+        lambda: (X, Config(inner=frozenset("a"))),
+        lambda x, c: setattr(c, "inner", frozenset("b")),
+        "was {'a'}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.reason])
+def test_a_change_is_noticed_and_explained(name: str) -> None:
+    case = CASES[name]
+    arguments = case.make()
+    compiled = thunder.jit(case.program)
+
+    def agree() -> None:
+        ours, eager = compiled(*arguments), case.program(*arguments)
+        assert repr(ours) == repr(eager)
+
+    agree()
+    agree()
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+    case.change(*arguments)
+    agree()
+    assert thunder.cache_misses(compiled) == 2
+    assert case.reason in thunder.recompile_reasons(compiled)[-1]
+
+
+def test_closures() -> None:
+    value = 5
+
+    def foo(x: Tensor) -> Tensor:
+        return x * value
+
+    compiled = thunder.jit(foo)
+    assert torch.equal(compiled(X), X * 5)
+    value = 7
+    assert torch.equal(compiled(X), X * 7)
+    assert thunder.recompile_reasons(compiled) == ["closure value of foo: was 5, is 7"]
+
+
+def test_aliases() -> None:
+    compiled = thunder.jit(CASES["aliases parted"].program)
+    one, two = Config(), Config()
+    assert torch.equal(compiled(X, one, one), X)
+    assert torch.equal(compiled(X, one, two), -X)
+
+
+def test_globals(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = thunder.jit(lambda x: x * NUMBER + HOOK(-1) + len(ITEMS) + TABLE["a"])
+    assert torch.equal(compiled(X), X * 2 + 4)
+    for name, value, expected in (
+        ("NUMBER", 3, X * 3 + 4),
+        ("HOOK", lambda n: 10, X * 3 + 13),
+        ("ITEMS", [1], X * 3 + 12),
+        ("TABLE", {"a": 5}, X * 3 + 16),
+    ):
+        monkeypatch.setitem(globals(), name, value)
+        assert torch.equal(compiled(X), expected), name
+    assert thunder.cache_misses(compiled) == 5
+
+
+def test_builtins_that_are_replaced_or_shadowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = thunder.jit(lambda x: x * abs(-3))
+    assert torch.equal(compiled(X), X * 3)
+    monkeypatch.setattr(builtins, "abs", lambda value: 7)
+    assert torch.equal(compiled(X), X * 7)
+    monkeypatch.undo()
+    assert torch.equal(compiled(X), X * 3)
+    monkeypatch.setitem(globals(), "abs", lambda value: 8)
+    assert torch.equal(compiled(X), X * 8)
+
+
+def test_defaults_of_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = thunder.jit(calls_default)
+    assert torch.equal(compiled(X), X * 2 + 3)
+    monkeypatch.setattr(reads_default, "__defaults__", (5,))
+    assert torch.equal(compiled(X), X * 5 + 3)
+    monkeypatch.setitem(reads_default.__kwdefaults__, "m", 9)
+    assert torch.equal(compiled(X), X * 5 + 9)
+
+
+def test_methods_replaced_on_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = thunder.jit(lambda x, c: c.scaled(x))
+    assert torch.equal(compiled(X, Config()), X * 3)
+    monkeypatch.setattr(Config, "scaled", lambda self, x: -x)
+    assert torch.equal(compiled(X, Config()), -X)
+    assert "scaled" in thunder.recompile_reasons(compiled)[-1]
+
+
+def test_properties_replaced_on_the_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = thunder.jit(lambda x, c: x * c.twice)
+    assert torch.equal(compiled(X, Config()), X * 4)
+    monkeypatch.setattr(Config, "twice", property(lambda self: 100))
+    assert torch.equal(compiled(X, Config()), X * 100)
+
+
+def test_the_state_of_the_process() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    compiled = thunder.jit(lambda x: (x * weight, torch.zeros(2)))
+    first, zeros = compiled(X)
+    assert first.requires_grad
+    with torch.no_grad():
+        assert not compiled(X)[0].requires_grad
+    try:
+        torch.set_default_dtype(torch.float64)
+        assert compiled(X)[1].dtype is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    with torch.device("meta"):
+        assert compiled(X)[1].device.type == "meta"
+    assert compiled(X)[1].device.type == "cpu"
+
+
+def test_a_submodule_that_is_replaced_and_a_mode_that_is_switched() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).eval()
+    compiled = thunder.jit(net)
+    assert torch.equal(compiled(X), net(X))
+    net[0] = nn.ReLU()
+    assert torch.equal(compiled(X), X.relu())
+    net.append(nn.Tanh())
+    assert torch.equal(compiled(X), X.relu().tanh())
+    del net[0]
+    assert torch.equal(compiled(X), X.tanh())
+
+
+def test_the_same_input_is_served_by_the_first_program_alone() -> None:
+    compiled = thunder.jit(lambda x, n: x * n, cache="same input")
+    for _ in range(2):
+        assert torch.equal(compiled(X, 2), X * 2)
+    with pytest.raises(thunder.ThunderError, match="was 2, is 3"):
+        compiled(X, 3)
+    assert thunder.cache_misses(compiled) == 1

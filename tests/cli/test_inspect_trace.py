@@ -1,0 +1,198 @@
+"""`thunder inspect-trace`: from an artifact and from a model."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core
+from thunder_core.artifact import write_artifact
+from thunder_core.models.inputs import example_inputs
+from thunder_core.models.load import LoadedModel, load_model, rebuild_model
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.samples import SAMPLES
+
+torch.set_num_threads(1)
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModel:
+    return load_model(ModelRequest(sample=SAMPLES["llama"]))
+
+
+@pytest.fixture(scope="module")
+def artifact(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiled = thunder_core.jit(loaded.model)
+    example = example_inputs(loaded, batch=2, seq=8, seed=0)
+    with torch.no_grad():
+        compiled(**example)
+    return write_artifact(
+        tmp_path_factory.mktemp("artifacts") / "llama.thunder",
+        compiled=compiled,
+        source=loaded.source,
+        fingerprint=loaded.fingerprint,
+        recipe="default",
+        options={},
+        example=example,
+    )
+
+
+def run_file(path: Path) -> subprocess.CompletedProcess[str]:
+    python_path = os.pathsep.join(str(part) for part in (ROOT, ROOT / "executors", ROOT / "recipes"))
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": python_path, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, path.name], cwd=path.parent, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_list_names_the_traces_and_stages(thunder, artifact):
+    result = thunder("inspect-trace", artifact, "--list")
+    assert result.status == 0
+    assert "LlamaForCausalLM, program 0" in result.out
+    for name in ("prologue", "computation", "epilogue", "acquire", "drop dead code", "free after last use"):
+        assert name in result.out
+
+
+def test_the_list_as_data(thunder, artifact):
+    stages = thunder("inspect-trace", artifact, "--list", "--json").json["stages"]
+    assert [s["trace"] for s in stages if s["runs"]] == ["prologue", "computation", "epilogue"]
+    assert all(s["seconds"] >= 0 and s["lines"] > 0 for s in stages)
+
+
+def test_each_line_has_its_types_its_place_and_its_module(thunder, artifact):
+    out = thunder("inspect-trace", artifact).out
+    assert "# ---- model.layers.0.self_attn.q_proj ----" in out
+    assert "llama/modeling_llama.py:" in out
+    assert "query_states = self.q_proj(hidden_states)" in out
+    assert "# f32[2, 8, 64]" in out
+
+
+def test_a_module_of_another_stage(thunder, artifact):
+    out = thunder("inspect-trace", artifact, "--module", "layers.0.self_attn", "--stage", "acquire").out
+    assert "scaled_dot_product_attention(" in out
+    assert "layers.1" not in out
+    assert "mlp" not in out
+
+
+def test_aten_is_what_pytorch_makes_of_it(thunder, artifact):
+    out = thunder("inspect-trace", artifact, "--level", "aten", "--module", "layers.0.mlp").out
+    assert "torch.ops.aten.silu.default(" in out
+    assert "torch.nn.functional" not in out
+
+
+def test_grep_tells_numbers_and_places(thunder, artifact):
+    matches = thunder("inspect-trace", artifact, "--grep", r"functional\.silu", "--json").json["matches"]
+    assert [m["module"] for m in matches] == ["model.layers.0.mlp.act_fn", "model.layers.1.mlp.act_fn"]
+    assert all(m["number"] > 0 and "activations.py:" in m["place"] for m in matches)
+    plain = thunder("inspect-trace", artifact, "--grep", r"functional\.silu", "--plain").out.splitlines()
+    assert [line.split("\t")[1] for line in plain] == [m["module"] for m in matches]
+
+
+def test_grep_without_a_match(thunder, artifact):
+    result = thunder("inspect-trace", artifact, "--grep", "conv2d")
+    assert (result.status, result.out) == (0, "")
+    assert "no line of computation, stage" in result.err
+
+
+def test_diff_of_two_stages(thunder, artifact):
+    out = thunder("inspect-trace", artifact, "--diff", "claim-by-torch", "free-after-last-use").out
+    assert out.startswith("--- computation, stage 3: claim by torch\n+++ computation, stage 4: free after last use\n")
+    assert "\n+    del " in out
+    assert "\n-    " not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--trace", "backward"], "TH0212", "autograd differentiates"),
+        (["--stage", "fuse"], "TH0212", "no stage 'fuse'"),
+        (["--module", "layers.9"], "TH0212", "layers.9"),
+        (["--program", "3"], "TH0212", "no program 3"),
+        (["--grep", "("], "TH0201", "regular expression"),
+        (["--diff", "0", "1", "--grep", "x"], "TH0201", "--diff compares whole stages"),
+        (["--recipe", "hf-llama"], "TH0201", "--recipe is for models"),
+        (["--trace", "middle"], "TH0201", "middle"),
+    ],
+)
+def test_what_does_not_exist_is_an_error_of_usage(thunder, artifact, arguments, code, told):
+    result = thunder("inspect-trace", artifact, *arguments, "--json")
+    assert result.status == 2
+    assert result.json["error"]["code"] == code
+    assert told in result.json["error"]["what"]
+
+
+def test_a_damaged_artifact_is_rejected(thunder, artifact, tmp_path):
+    import shutil
+
+    copy = Path(shutil.copytree(artifact, tmp_path / "copy.thunder"))
+    path = next(copy.rglob("computation-04-*.py"))
+    path.write_text(path.read_text().replace("+", "-"))
+    result = thunder("inspect-trace", copy)
+    assert result.status == 6
+    assert "TH0602" in result.err
+
+
+def test_a_file_that_cannot_be_written(thunder, artifact):
+    result = thunder("inspect-trace", artifact, "--output", "no/such/folder.py")
+    assert result.status == 2
+    assert "TH0207" in result.err
+
+
+def test_the_plain_computation_runs_by_itself_and_gives_the_models_output(thunder, artifact, here):
+    assert thunder("inspect-trace", artifact, "--plain", "--output", "computation.py").status == 0
+    done = run_file(here / "computation.py")
+    assert done.returncode == 0, done.stderr
+    again = rebuild_model(load_model(ModelRequest(sample=SAMPLES["llama"])).source)
+    with torch.no_grad():
+        logits = again.model(**example_inputs(again, batch=2, seq=8, seed=0)).logits
+    first = ", ".join(f"{value:.6g}" for value in logits.flatten()[:4].tolist())
+    told = f"torch.float32 {list(logits.shape)}, sum {logits.sum().item():.6g}, first {first}"
+    assert told in done.stdout
+
+
+@pytest.mark.parametrize("level", ["torch", "aten"])
+def test_the_plain_computation_can_be_imported_and_fed(thunder, artifact, here, loaded, level):
+    thunder("inspect-trace", artifact, "--level", level, "--output", "imported.py")
+    spec = importlib.util.spec_from_file_location("imported", here / "imported.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kwargs = example_inputs(loaded, batch=2, seq=8, seed=0)
+    listing = thunder("inspect-trace", artifact, "--json").json
+    given = [eval(v["origin"], {"module": loaded.model, "kwargs": kwargs}) for v in listing["inputs"]]
+    with torch.no_grad():
+        outputs = module.computation(*given)
+        expected = loaded.model(**kwargs).logits
+    torch.testing.assert_close(
+        outputs[0], expected, rtol=0 if level == "torch" else 1e-5, atol=1e-5 * (level == "aten")
+    )
+
+
+@pytest.mark.parametrize(("trace", "told"), [("prologue", "every guard holds"), ("epilogue", "CausalLMOutputWithPast")])
+def test_so_do_the_prologue_and_the_epilogue(thunder, artifact, here, trace, told):
+    thunder("inspect-trace", artifact, "--trace", trace, "--output", f"{trace}.py")
+    done = run_file(here / f"{trace}.py")
+    assert done.returncode == 0, done.stderr
+    assert told in done.stdout
+
+
+def test_a_model_is_traced_for_the_purpose_and_its_plain_form_runs(thunder, loaded, here):
+    loaded.model.save_pretrained(here / "llama")
+    result = thunder("inspect-trace", "llama", "--recipe", "hf-llama", "--seq", "8", "--plain", "-o", "model.py")
+    assert result.status == 0, result.err
+    done = run_file(here / "model.py")
+    assert done.returncode == 0, done.stderr
+    assert "torch.float32 [1, 8, 512]" in done.stdout
+    assert sorted(path.name for path in here.iterdir()) == ["llama", "model.py"]
+
+
+def test_no_such_model(thunder):
+    result = thunder("inspect-trace", "no/such/folder/here")
+    assert result.status == 2
+    assert "TH0204" in result.err

@@ -1,0 +1,124 @@
+"""Choosing traces and stages; parts of them; and their differences."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from thunder_core.errors import BadOption, NoSuchTrace
+from thunder_core.inspect.difference import unified
+from thunder_core.inspect.plain import runnable
+from thunder_core.inspect.select import is_within, matches, module_lines
+from thunder_core.ir.layout import layout
+
+
+def test_the_default_stage_is_the_one_that_runs(subject):
+    stage = subject.stage("computation")
+    assert stage.facts.runs
+    assert stage.facts.number == len(subject.traces["computation"]) - 1
+
+
+def test_stages_go_by_number_name_and_part_of_a_name(subject):
+    by = [
+        subject.stage("computation", wanted).facts.number
+        for wanted in ("2", "drop-dead-code", "Drop dead code", "dead")
+    ]
+    assert by == [2, 2, 2, 2]
+
+
+def test_names_that_do_not_exist_are_told_with_those_that_do(subject):
+    with pytest.raises(NoSuchTrace, match="no stage '9'") as missing:
+        subject.stage("computation", "9")
+    assert "0 acquire, 1 share-common-expressions" in missing.value.fix
+    with pytest.raises(NoSuchTrace, match=r"'a' fits \d stages"):
+        subject.stage("computation", "a")
+
+
+def test_backward_says_why_there_is_none(subject):
+    with pytest.raises(NoSuchTrace, match="autograd differentiates") as missing:
+        subject.stage("backward")
+    assert missing.value.fix == "name one of: prologue, computation, epilogue"
+
+
+def test_what_each_step_changed_is_counted(subject):
+    drop = subject.stage("computation", "drop-dead-code").facts
+    assert (drop.added, drop.removed) == (0, 2)
+
+
+def test_the_lines_of_a_module_with_what_goes_in_and_out(subject):
+    listing = module_lines(subject.stage("computation", "drop-dead-code").read(), "layers.1")
+    assert {line.module for line in listing.lines} == {"layers.1", "layers.1.up", "layers.1.down"}
+    origins = [value.origin for value in listing.inputs]
+    assert origins == [
+        "",
+        *(f"module.layers[1].{name}" for name in ("up.weight", "up.bias", "down.weight", "down.bias")),
+    ]
+    assert [value.described for value in listing.results] == ["f32[2, 4]"]
+
+
+def test_a_part_of_a_modules_path_is_enough(subject):
+    stage = subject.stage("computation")
+    assert {line.module for line in module_lines(stage.read(), "1.up").lines} == {"layers.1.up"}
+    assert {line.module for line in module_lines(stage.read(), "module.layers.1.up").lines} == {"layers.1.up"}
+    with pytest.raises(NoSuchTrace, match=r"'layers\.7'") as missing:
+        module_lines(stage.read(), "layers.7")
+    assert "layers.1" in missing.value.fix
+
+
+def test_the_function_of_a_module_computes_what_the_module_does(subject, compiled):
+    listing = module_lines(subject.stage("computation").read(), "layers.1")
+    namespace: dict[str, object] = {}
+    exec(layout(listing), namespace)
+    module, x = compiled, torch.randn(2, 4)
+    given = [eval(value.origin, {"module": module}) if value.origin else x for value in listing.inputs]
+    with torch.no_grad():
+        (found,) = namespace["computation"](*given)
+        torch.testing.assert_close(found, compiled.layers[1](x))
+
+
+def test_paths_are_compared_by_their_parts():
+    assert is_within("layers.1.up", "layers.1")
+    assert not is_within("layers.10.up", "layers.1")
+
+
+def test_patterns_are_looked_for_in_statements_metadata_modules_and_the_users_lines(subject):
+    listing = subject.stage("computation", "acquire").read()
+    assert [m.module for m in matches(listing, r"torch\.tanh\(t\d+\)$")] == ["layers.0", "layers.1"]
+    assert [m.told for m in matches(listing, r"\[2, 8\].*")][:1] == ["f32[2, 8]"]
+    assert {m.module for m in matches(listing, r"\.down$")} == {"layers.0.down", "layers.1.down"}
+    assert [m.module for m in matches(listing, r"py:\d+: unused = x")] == ["layers.0", "layers.1"]
+    assert [m.text for m in matches(listing, "aten.addmm", "aten")]
+
+
+def test_a_bad_pattern(subject):
+    with pytest.raises(BadOption, match="no regular expression"):
+        list(matches(subject.stage("computation").read(), "("))
+
+
+def test_a_diff_shows_what_a_step_did(subject):
+    before, after = (subject.stage("computation", name) for name in ("share-common-expressions", "drop-dead-code"))
+    lines = unified(before, after)
+    assert lines[0] == "--- computation, stage 1: share common expressions"
+    assert sum(line.startswith("-    t") and "+ 1 " in line for line in lines) == 2
+    assert not any(line.startswith("+ ") for line in lines)
+    assert unified(after, after) == []
+
+
+def test_plain_text_without_a_source_defines_the_function_and_says_what_is_missing(subject):
+    stage = subject.stage("computation")
+    text = runnable(subject, stage, stage.read())
+    assert "raise SystemExit('where the model comes from is not known" in text
+    namespace: dict[str, object] = {"__name__": "imported"}
+    exec(text, namespace)
+    assert callable(namespace["computation"])
+
+
+@pytest.mark.parametrize("trace", ["prologue", "computation", "epilogue"])
+@pytest.mark.parametrize("level", ["torch", "aten"])
+def test_every_trace_is_a_python_file_whose_names_all_resolve(subject, trace, level):
+    for stage in subject.traces[trace]:
+        namespace: dict[str, object] = {"__name__": "imported"}
+        exec(runnable(subject, stage, stage.read(), level=level), namespace)
+        missing = set(namespace[trace].__code__.co_names) - namespace.keys() - set(dir(torch))
+        used = {name for name in stage.facts.constants if name in missing}
+        assert used == set()

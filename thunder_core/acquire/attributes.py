@@ -1,0 +1,61 @@
+"""Where an attribute that the program read lies, and what makes Python find it there and not elsewhere."""
+
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_core.acquire.paths import MODULE_TABLES, Path
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.outside import Outside
+
+C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
+
+
+def locate(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
+    """The path to an attribute of what `path` leads to; None where nothing more has to be guarded.
+
+    That is so for what interpreted code computed (its own reads are known), for the metadata of tensors (guarded as
+    a whole) and for the methods of classes in C (they cannot change).
+    """
+    owner = path.value
+    namespace = getattr(owner, "__dict__", None)
+    if isinstance(namespace, dict):
+        if name in namespace and namespace[name] is value:
+            return path.entry(name, value)
+        if isinstance(owner, torch.nn.Module):
+            for table in MODULE_TABLES:
+                if name in namespace[table]:
+                    return path.entry(table, namespace[table]).item(name, value)
+    if isinstance(owner, torch.Tensor) or isinstance(value, C_METHODS) and value.__self__ is owner:
+        return None
+    return _of_class(outside, path, name, value)
+
+
+def _of_class(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
+    kind = type(path.value)
+    for base in kind.__mro__:
+        if name not in base.__dict__:
+            continue
+        raw = base.__dict__[name]
+        if isinstance(raw, types.FunctionType | property | staticmethod):
+            _unshadowed(outside, path, name, raw)
+            read = raw.__func__ if isinstance(raw, staticmethod) else raw
+            outside.read(outside.root("class", kind.__name__, kind).attribute(name, read), read)
+            return None
+        if isinstance(raw, classmethod) or isinstance(getattr(type(raw), "__get__", None), types.FunctionType):
+            _unshadowed(outside, path, name, raw)
+            outside.read(outside.root("class", base.__name__, base).entry(name, raw), raw)
+            return None
+        return path.attribute(name, value)
+    return None if hasattr(kind, "__getattr__") else path.attribute(name, value)
+
+
+def _unshadowed(outside: Outside, path: Path, name: str, raw: Any) -> None:
+    """Guard that the instance gets no attribute of that name, which would win over the class's."""
+    namespace = getattr(path.value, "__dict__", None)
+    if isinstance(namespace, dict) and not hasattr(type(raw), "__set__"):
+        outside.absent(path.attribute("__dict__", namespace), name)
