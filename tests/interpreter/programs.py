@@ -1,6 +1,8 @@
 """Small programs, one feature of the language each; every function named `program_*` is run."""
 
-# ruff: noqa: B, C4, E, F, N, PERF, PIE, PLE, PLW, RET, RUF, S, SIM, TRY, UP
+# The programs are odd on purpose.
+# ruff: noqa: B007, B011, B015, B023, B028, B030, B904, B905, C400, C416, C417, F401, F841
+# ruff: noqa: PERF401, PIE804, PLC3002, PLE0101, PLE0237, PLE0643, PLE0704, PLE1132, RET503, RUF012, RUF059, SIM105, SLOT001
 
 import asyncio
 import collections

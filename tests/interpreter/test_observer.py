@@ -192,7 +192,7 @@ def test_calls_of_implicit_methods():
 
     def program(manager):
         with manager as m:
-            for x in manager:
+            for _ in manager:
                 pass
             return bool(manager), m
 
@@ -203,7 +203,7 @@ def test_calls_of_implicit_methods():
 
 def test_operations():
     def program(items, named):
-        a, b = items
+        _a, _b = items
         for _ in named:
             pass
         if items:

@@ -41,7 +41,7 @@ def size_of(report: BenchmarkReport) -> str:
 
 def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
     """Each speed-up beside the baseline's, and the verdict."""
-    table = plain_table("batch x seq", "candidate", "speed-up  [95%]", "baseline", "lost", "", text=2)
+    table = plain_table("batch x seq", "candidate", "speed-up  [95%]", "baseline", "slowdown", "", text=2)
     for row in rows:
         table.add_row(
             f"{row.configuration['batch']} x {row.configuration['seq']}",

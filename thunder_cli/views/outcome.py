@@ -51,7 +51,7 @@ def plain_table(*columns: str, text: int = 1) -> Table:
     table = Table(box=box.SIMPLE_HEAD, header_style=DIM, pad_edge=False, show_edge=False)
     for number, column in enumerate(columns):
         words = number < text
-        table.add_column(column, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+        table.add_column(column, justify="left" if words else "right", no_wrap=not words or text > 1, overflow="fold")
     return table
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,8 +80,18 @@ def attribute_snapshot(owner: Any, name: str) -> Callable[[], None]:
 
 
 def _slot_snapshot(owner: Any, name: str) -> Callable[[], None]:
-    old = getattr(owner, name, MISSING)
-    return lambda: delattr(owner, name) if old is MISSING else setattr(owner, name, old)
+    try:
+        old = getattr(owner, name, MISSING)
+    except ValueError:  # an empty cell
+        old = MISSING
+
+    def restore() -> None:
+        if old is not MISSING:
+            setattr(owner, name, old)
+        elif not isinstance(owner, types.CellType) or owner != types.CellType():
+            delattr(owner, name)
+
+    return restore
 
 
 class EffectLog:

@@ -88,8 +88,12 @@ class Epilogue:
             return f"({inner},)" if len(value) == 1 else f"({inner})"
         if isinstance(value, types.MethodType):
             return f"{self.value(value.__self__, where)}.{value.__name__}"
-        if isinstance(value, BY_IDENTITY) and not _closes_over(value):
+        if isinstance(value, types.FunctionType) and dotted_name(value) is None:
+            return self._rebuild_function(value, where)
+        if isinstance(value, BY_IDENTITY):
             return literal(value, self.scope)
+        if isinstance(value, types.CellType):
+            return self._rebuild_cell(value, where)
         if type(value) in DISPLAYS and self._mentions[id(value)] == 1:
             return self._display(value, where)
         return self._rebuild(value, where)
@@ -99,11 +103,9 @@ class Epilogue:
         if isinstance(value, torch.Tensor) or is_constant(value) or self._path_of(value) is not None:
             return
         self._mentions[id(value)] = self._mentions.get(id(value), 0) + 1
-        if self._mentions[id(value)] > 1 or isinstance(value, BY_IDENTITY):
-            return
-        items = list(dict.values(value)) if isinstance(value, dict) else value if isinstance(value, ITEMS) else ()
-        for item in (*items, *attributes_of(value).values()):
-            self._count(item)
+        if self._mentions[id(value)] == 1:
+            for part in parts_of(value):
+                self._count(part)
 
     def _display(self, value: Any, where: str) -> str:
         if isinstance(value, dict):
@@ -144,6 +146,33 @@ class Epilogue:
             self.scope.imports.add(f"{OBJECTS}:new")
             self.lines.append(line(f"new({literal(kind, self.scope)})", Proxy(name)))
         self._fill(value, name, where)
+        return name
+
+    def _rebuild_function(self, function: types.FunctionType, where: str) -> str:
+        """A function that the program made: its code with the defaults and cells of this call."""
+        name = self._name(function.__name__)
+        self._made[id(function)] = (function, name)
+        cells = [self.value(cell, f"{where}, a variable of {function.__name__}") for cell in function.__closure__ or ()]
+        parts = [
+            self.scope.constant(function.__code__, f"{function.__name__}_code"),
+            self.scope.constant(function.__globals__, "globals"),
+            repr(function.__name__),
+            self.value(function.__defaults__, where),
+            f"({', '.join(cells)},)" if cells else "None",
+        ]
+        self.scope.imports.add("types")
+        self.lines.append(line(f"types.FunctionType({', '.join(parts)})", Proxy(name)))
+        if function.__kwdefaults__:
+            self.lines.append(line(f"{name}.__kwdefaults__ = {self.value(dict(function.__kwdefaults__), where)}"))
+        return name
+
+    def _rebuild_cell(self, cell: types.CellType, where: str) -> str:
+        name = self._name("cell")
+        self._made[id(cell)] = (cell, name)
+        self.scope.imports.add("types")
+        self.lines.append(line("types.CellType()", Proxy(name)))
+        if cell != types.CellType():
+            self.lines.append(line(f"{name}.cell_contents = {self.value(cell.cell_contents, where)}"))
         return name
 
     def _fill(self, value: Any, name: str, where: str) -> None:
@@ -189,9 +218,19 @@ EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {
 }
 
 
-def _closes_over(value: Any) -> bool:
-    """Whether a function holds values of the program in its cells, so that it cannot be a constant."""
-    return bool(getattr(value, "__closure__", None)) and dotted_name(value) is None
+def parts_of(value: Any) -> list[Any]:
+    """What an object that has to be made anew is made of."""
+    if isinstance(value, types.FunctionType):
+        known = dotted_name(value) is not None
+        return [] if known else [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ())]
+    if isinstance(value, types.CellType):
+        return [] if value == types.CellType() else [value.cell_contents]
+    if isinstance(value, types.MethodType):
+        return [value.__self__]
+    if isinstance(value, BY_IDENTITY):
+        return []
+    items = [*dict.keys(value), *dict.values(value)] if isinstance(value, dict) else value if isinstance(value, ITEMS) else ()
+    return [*items, *attributes_of(value).values()]
 
 
 def is_rebuildable(kind: type) -> bool:

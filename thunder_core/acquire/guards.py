@@ -42,7 +42,16 @@ def bound(value: Any, scope: Scope) -> str:
 
 
 def _is(subject: str, expected: Any, scope: Scope) -> str:
+    if isinstance(expected, type):  # builtin classes too: this may be the guard that notices their replacement
+        return f"{subject} is {scope.constant(expected, expected.__name__)}"
     return f"{subject} is {bound(expected, scope)}"
+
+
+def _values(subject: str, expected: tuple[Any, ...], scope: Scope) -> str:
+    same = f"{subject} == {literal(expected, scope)}"
+    if not any(isinstance(value, int | float) for value in expected):
+        return same
+    return f"{same} and [type(value) for value in {subject}] == {literal([type(value) for value in expected], scope)}"
 
 
 def _type(subject: str, expected: type, scope: Scope) -> str:
@@ -109,6 +118,7 @@ CONDITIONS: dict[str, Condition] = {
     "is": _is,
     "type": _type,
     "equal": _equal,
+    "values": _values,
     "length": _length,
     "keys": _keys,
     "absent": _absent,
@@ -124,6 +134,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "is": lambda expected: f"was {getattr(expected, '__name__', expected)!s}",
     "type": lambda expected: f"was a {expected.__name__}",
     "equal": lambda expected: f"was {expected!r}",
+    "values": lambda expected: f"was {expected!r}",
     "length": lambda expected: f"had {expected} items",
     "keys": lambda expected: f"had the keys {list(expected[1])!r}",
     "absent": lambda expected: f"had none of the names {', '.join(expected)}",

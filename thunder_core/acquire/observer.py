@@ -45,10 +45,7 @@ class Acquisition(Observer):
 
     def on_load_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
         """A closure variable of an outside function is guarded."""
-        path = self.outside.path_of(frame.function)
-        if path is not None and (id(cell), "") not in self.outside.effects.touched:
-            index = frame.code.co_freevars.index(name)
-            self.outside.read(path.child("cell", (index, name), value), value)
+        self.outside.attribute(cell, "cell_contents", value)
         return value
 
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
@@ -96,6 +93,19 @@ class Acquisition(Observer):
         """So is a write to a global."""
         self.outside.store_global(frame.globals, name, value)
         return value
+
+    def on_delete_global(self, frame: Any, name: str) -> None:
+        """So is its deletion."""
+        self.outside.delete_global(frame.globals, name)
+
+    def on_store_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
+        """So is a write to a closure variable of an outside function."""
+        self.outside.set_attribute(cell, "cell_contents", value)
+        return value
+
+    def on_delete_deref(self, frame: Any, name: str, cell: Any) -> None:
+        """So is its deletion."""
+        self.outside.delete_attribute(cell, "cell_contents")
 
     def _mutate(self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         base = container_base(container)

@@ -44,6 +44,7 @@ class Outside:
         if path is None:
             path = self._roots[id(value)] = Path(None, step, key, value)
             self.paths.setdefault(id(value), path)
+            self.register_cells(path, value)
         return path
 
     def globals_root(self, namespace: dict[str, Any]) -> Path:
@@ -73,8 +74,15 @@ class Outside:
         self.paths[id(value)] = path
         if isinstance(value, BY_IDENTITY):
             self.guard("is", path, value)
+            self.register_cells(path, value)
         elif not isinstance(value, torch.Tensor | types.MethodType):
             self.guard("type", path, type(value))
+
+    def register_cells(self, path: Path, function: Any) -> None:
+        """Remember the way to the closure's cells of an outside function."""
+        for index, cell in enumerate(getattr(function, "__closure__", None) or ()):
+            name = function.__code__.co_freevars[index]
+            self.paths.setdefault(id(cell), path.child("closure", (index, name), cell))
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
         """The program read `owner.name`."""
@@ -155,7 +163,9 @@ class Outside:
         self._seen.add((id(function), "__defaults__"))
         for name in ("__defaults__", "__kwdefaults__"):
             held = getattr(function, name)
-            if held:
+            if type(held) is tuple and all(map(is_constant, held)):
+                self.guard("values", path.attribute(name, held), held)
+            elif held:
                 self.read(path.attribute(name, held), held)
                 self.expand(held)
 
@@ -185,6 +195,12 @@ class Outside:
         path = self.globals_root(namespace)
         self.effects.touched.add((id(namespace), name))
         self.effects.call(path, "__setitem__", (name, value), {})
+
+    def delete_global(self, namespace: dict[str, Any], name: str) -> None:
+        """The program is about to delete a global variable."""
+        path = self.globals_root(namespace)
+        self.effects.touched.add((id(namespace), name))
+        self.effects.call(path, "__delitem__", (name,), {})
 
 
 def _loaded_module(name: Any, namespace: dict[str, Any]) -> bool:

@@ -73,7 +73,7 @@ def _item(path: Path) -> str:
 STEPS = {
     "stored item": _item,
     "entry": _entry,
-    "attribute": lambda path: f"{path.parent}.{path.key}",
+    "attribute": lambda path: str(path.parent) if path.key == "cell_contents" else f"{path.parent}.{path.key}",
     "item": _item,
-    "cell": lambda path: f"closure {path.key[1]} of {getattr(path.parent.value, '__name__', path.parent)}",
+    "closure": lambda path: f"closure {path.key[1]} of {getattr(path.parent.value, '__name__', path.parent)}",
 }

@@ -77,8 +77,8 @@ class Prologue:
         if path.parent is None:
             self._expressions[path] = self._root(path)
             return self._expressions[path]
-        if path.step == "cell":
-            return f"{self._variable(path.parent)}.__closure__[{path.key[0]}].cell_contents"
+        if path.step == "closure":
+            return f"{self._variable(path.parent)}.__closure__[{path.key[0]}]"
         owner = self._variable(path.parent)
         if path.step == "attribute":
             return f"{owner}.{path.key}"
@@ -128,6 +128,6 @@ def path_name(path: Path) -> str:
     for step in path.lineage():
         if step.alias:
             parts = [step.alias]
-        elif step.parent is not None and (step is path or step.key not in MODULE_TABLES):
-            parts.append(str(step.key[1] if step.step == "cell" else step.key))
+        elif step.parent is not None and (step is path or step.key not in MODULE_TABLES) and step.key != "cell_contents":
+            parts.append(str(step.key[1] if step.step == "closure" else step.key))
     return "_".join(parts) or str(path.key)

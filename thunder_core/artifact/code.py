@@ -12,6 +12,7 @@ import torch
 from thunder_core import plugins
 from thunder_core.artifact.manifest import StageFacts, digest_of
 from thunder_core.errors import ArtifactForeign
+from thunder_core.models.fingerprint import structure_fingerprint
 from thunder_core.run.program import Program
 
 # These go by their versions, or by the artifact's schema; a script has no name in another process.
@@ -47,6 +48,11 @@ def verify_code(code: dict[str, str], *, subject: str) -> None:
                 f"{name} is not the code that {subject} was traced from: it has been changed since",
                 fix="install the version that the artifact was made with, or make the artifact anew",
             )
+
+
+def fingerprint_of(subject: object) -> str:
+    """The fingerprint of a module's structure; empty for a function, whose code is compared instead."""
+    return structure_fingerprint(subject) if isinstance(subject, torch.nn.Module) else ""
 
 
 def submodules(subject: object) -> list[torch.nn.Module]:

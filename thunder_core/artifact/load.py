@@ -9,17 +9,19 @@ from typing import Any
 
 import torch
 
-from thunder_core.artifact.code import verify_code
+from thunder_core import plugins
+from thunder_core.artifact.code import fingerprint_of, verify_code
 from thunder_core.artifact.compilers import Afresh
 from thunder_core.artifact.manifest import Manifest
 from thunder_core.artifact.read import Artifact, open_artifact
-from thunder_core.artifact.save import fingerprint_of
 from thunder_core.artifact.stored import stored_programs
 from thunder_core.errors import ArtifactForeign, WrongInputs
-from thunder_core.models.load import rebuild_model
 from thunder_core.run.compiled import Compiler, Specializations, reason
 from thunder_core.run.module import compiled_function, compiled_module
 from thunder_core.run.program import Program
+
+# Imported when it is needed: who brings the model along need not wait for all that builds one.
+REBUILD = "thunder_core.models.load:rebuild_model"
 
 
 def load(folder: str | Path, model: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
@@ -82,7 +84,7 @@ def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[
     """Why a program does not take these inputs, in words."""
     try:
         program.prepare(subject, args, kwargs)
-    except Exception as error:  # noqa: BLE001 (a path may run the user's code)
+    except Exception as error:  # a path may run the user's code
         return reason(program, error)
     return "it does take them"
 
@@ -108,4 +110,6 @@ def rebuilt(artifact: Artifact) -> torch.nn.Module:
             f"{artifact.folder} does not say where its {artifact.manifest.subject} comes from",
             fix="pass the model: thunder_core.load(folder, model)",
         )
-    return rebuild_model(artifact.manifest.source).model
+    rebuild: Any = plugins.imported(REBUILD)
+    model: torch.nn.Module = rebuild(artifact.manifest.source).model
+    return model

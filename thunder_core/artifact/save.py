@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from thunder_core.artifact.code import fingerprint_of
 from thunder_core.artifact.write import write_artifact
 from thunder_core.compiler import specializations_of
-from thunder_core.models.fingerprint import structure_fingerprint
 
 
 def save(
@@ -41,8 +41,3 @@ def save(
         example=example,
         force=force,
     )
-
-
-def fingerprint_of(subject: object) -> str:
-    """The fingerprint of a module's structure; empty for a function, whose code is compared instead."""
-    return structure_fingerprint(subject) if isinstance(subject, torch.nn.Module) else ""

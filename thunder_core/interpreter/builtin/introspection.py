@@ -2,7 +2,7 @@
 
 import __future__
 
-import _typing
+import _typing  # type: ignore[import-not-found]
 import builtins
 import sys
 from types import CellType, CodeType, FrameType, FunctionType
@@ -188,7 +188,7 @@ _TYPE_VARIABLES = [
 
 @replaces(type.__new__, FunctionType, *_TYPE_VARIABLES)
 def new_type(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`type.__new__(metaclass, ...)`, `FunctionType(code, ...)`, `TypeVar(...)`: module and builtins are the caller's."""
+    """`type.__new__`, `FunctionType` and `TypeVar`: module and builtins of what they make are the caller's."""
     return call_in_globals(machine, function, arguments, keywords)
 
 

@@ -1,6 +1,6 @@
 """`len`, `iter`, `next` and the like, and the functions of the `operator` module."""
 
-import _abc
+import _abc  # type: ignore[import-not-found]
 import abc
 import operator
 from collections.abc import Callable

@@ -1,0 +1,94 @@
+"""Objects as source: what is printed means the object again."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import math
+import types
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thunder_core.ir.layout import import_line
+from thunder_core.ir.literal import Code, Scope, dotted_name, literal, valid_name
+from thunder_core.ir.proxy import Proxy
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+def meaning(value: object) -> object:
+    """What the printed source evaluates to, with nothing but its own imports and constants."""
+    scope = Scope()
+    text = literal(value, scope)
+    namespace: dict[str, object] = dict(scope.constants)
+    for line in map(import_line, scope.imports):
+        exec(line, namespace)
+    return eval(text, namespace)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
+PLAIN = st.recursive(
+    SCALARS | st.complex_numbers(allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=2), inner, max_size=2)
+    ),
+    max_leaves=8,
+)
+
+
+@given(PLAIN)
+def test_plain_data_means_itself(value):
+    assert meaning(value) == value
+
+
+def test_what_has_no_literal_in_python_does_too():
+    assert math.isnan(meaning(float("nan")))
+    assert [meaning(value) for value in (math.inf, -math.inf, ..., slice(1, None, 2))] == [
+        math.inf,
+        -math.inf,
+        ...,
+        slice(1, None, 2),
+    ]
+    assert str(meaning(-0.0)) == "-0.0"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [torch.float8_e4m3fn, torch.strided, torch.channels_last, torch.device("cuda", 1), {1, 2}, set(), Colour.RED,
+     torch.nn.functional.silu, torch.nn.Linear, len, int, collections.OrderedDict, types, torch.Size([1, 2])],
+)  # fmt: skip
+def test_torchs_objects_and_what_can_be_imported_too(value):
+    assert meaning(value) == value
+
+
+def test_an_object_without_a_source_form_is_a_constant_with_one_name():
+    scope, made = Scope(), object()
+    assert literal([made, made], scope).count(literal(made, scope)) == 2
+    assert list(scope.constants.values()) == [made]
+
+
+def test_functions_that_cannot_be_imported_are_constants():
+    def local() -> None: ...
+
+    assert dotted_name(local) is None
+    assert meaning(local) is local
+
+
+def test_proxies_and_code_print_as_they_stand():
+    assert literal((Proxy("t0"), Code("a.b")), Scope()) == "(t0, a.b)"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("a.b[0]", "a_b_0"), ("0", "_0"), ("class", "_class"), ("", "value"), ("ü", "ü")]
+)
+def test_names_are_made_valid(text, name):
+    assert valid_name(text) == name
+    assert name.isidentifier()
