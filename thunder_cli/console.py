@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any, Protocol
 
 from rich.console import Console
 
@@ -22,6 +23,18 @@ def stdout() -> Console:
 def stderr(*, quiet: bool = False) -> Console:
     """The console for plans, progress and errors."""
     return Console(stderr=True, highlight=False, quiet=quiet, soft_wrap=not sys.stderr.isatty())
+
+
+class Facts(Protocol):
+    """Plain data that can write itself as JSON, infinities and NaN as words."""
+
+    def model_dump_json(self) -> str:
+        """The data as JSON."""
+
+
+def plain(facts: Facts) -> Any:
+    """Facts as what JSON can hold."""
+    return json.loads(facts.model_dump_json())
 
 
 def print_json(schema: str, content: Json) -> None:

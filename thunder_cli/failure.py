@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from thunder_cli.console import print_json, stderr
+from thunder_cli.console import plain, print_json, stderr
 from thunder_core.errors import Bug, ThunderError
 
 INTERNAL = 70
@@ -39,7 +39,7 @@ def findings_of(error: ThunderError) -> dict[str, object]:
     for name in ("report", "rows"):
         value = getattr(error, name, None)
         if value:
-            parts = [part.model_dump(mode="json") for part in (value if isinstance(value, tuple) else (value,))]
+            parts = [plain(part) for part in (value if isinstance(value, tuple) else (value,))]
             found[name] = parts if isinstance(value, tuple) else parts[0]
     return found
 

@@ -11,6 +11,7 @@ import torch
 
 from thunder_core import plugins
 from thunder_core.acquire.acquire import acquire
+from thunder_core.acquire.sharp import POLICIES, SharpEdges
 from thunder_core.errors import BadOption, WrongInputs
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.trace import Trace
@@ -35,11 +36,13 @@ class Compiler:
 
     transforms: tuple[Transform, ...]
     executors: tuple[Executor, ...]
+    sharp_edges: SharpEdges = "allow"
+    functional: bool = False
 
     def __call__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
         """Trace the subject on these arguments and compile what it did."""
         watch = _Watch()
-        acquired = acquire(subject, args, kwargs)
+        acquired = acquire(subject, args, kwargs, sharp_edges=self.sharp_edges, functional=self.functional)
         watch.note(acquired.computation)
         watch.stages += [Stage(acquired.prologue, 0.0), Stage(acquired.epilogue, 0.0)]
         trace = acquired.computation
@@ -80,6 +83,8 @@ def jit(
     transforms: Sequence[Transform] = (),
     executors: Sequence[str | Executor] = ("torch",),
     cache: CacheMode = "constant values",
+    sharp_edges: SharpEdges = "allow",
+    functional: bool = False,
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
 
@@ -89,6 +94,10 @@ def jit(
     take), `"same input"` (the first program serves every call, and an input that it does not take is refused) or `"no caching"`
     (trace at each call).
 
+    `sharp_edges` says what becomes of what can be neither guarded nor replayed (the time, random numbers outside torch,
+    input and output, opaque C state): `"allow"` bakes it into the trace, `"warn"` says so, `"error"` refuses it with
+    the list. A `functional` program reads nothing but its arguments: see `thunder_core.functional.jit`.
+
     Raises `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called, and
     `RecipeConflict` for transforms that exclude each other.
     """
@@ -96,8 +105,13 @@ def jit(
         raise WrongInputs(f"jit takes a function or a module, not a {type(subject).__name__}", fix="pass a callable")
     if cache not in CACHE_MODES:
         raise BadOption(f"cache={cache!r} is not a caching mode", fix=f"use one of: {', '.join(CACHE_MODES)}")
+    if sharp_edges not in POLICIES:
+        raise BadOption(f"sharp_edges={sharp_edges!r} is not a policy", fix=f"use one of: {', '.join(POLICIES)}")
     compiler = Compiler(
-        order_transforms((*transforms, *ALWAYS)), tuple(find_executor(executor) for executor in executors)
+        transforms=order_transforms((*transforms, *ALWAYS)),
+        executors=tuple(find_executor(executor) for executor in executors),
+        sharp_edges=sharp_edges,
+        functional=functional,
     )
     limit = 0 if cache == "no caching" else 64
 
@@ -108,7 +122,7 @@ def jit(
         return compiled_module(
             specializations(subject),
             specializations(subject.forward),
-            lambda module: jit(module, transforms=transforms, executors=executors, cache=cache),
+            lambda module: jit(module, transforms=transforms, executors=executors, cache=cache, sharp_edges=sharp_edges),
         )
     return compiled_function(specializations(subject))
 

@@ -219,7 +219,7 @@ class WrongInputs(UsageError):
     code = "TH0213"
 
 
-class SharpEdge(UsageError):
+class SharpEdgeError(UsageError):
     """The program reads or does something that cannot be guarded or replayed, and `sharp_edges="error"` was asked for."""
 
     code = "TH0214"

@@ -22,7 +22,7 @@ from thunder_core.pipeline import STAGES, Request, plan
 from thunder_core.pipeline.destination import choose_destination, plain
 from thunder_core.pipeline.executors import candidates
 from thunder_core.pipeline.recipes import find_recipe
-from thunder_core.recipe import Package, Recipe
+from thunder_core.recipe import Lookaside, Package, Recipe
 from thunder_core.transform import Transform
 from thunder_recipes.hf_llama import HFLlama
 
@@ -126,6 +126,21 @@ class TestRecipes:
     def test_an_instance_takes_no_more_options(self):
         with pytest.raises(BadOption, match="instance"):
             find_recipe(HFLlama(), {"speed": 1})
+
+    def test_what_cannot_be_done_is_not_left_out(self):
+        def silu(x):
+            return x
+
+        class Looking(HFLlama):
+            def setup_lookasides(self):
+                return (Lookaside(silu, silu),)
+
+        class Otherwise(HFLlama):
+            compiler = "thunderfx"
+
+        for recipe, words in ((Looking, "lookasides"), (Otherwise, "thunderfx")):
+            with pytest.raises(BadOption, match=words):
+                find_recipe(recipe, {})
 
     def test_the_nearest_name_is_suggested(self):
         with pytest.raises(UnknownName) as caught:

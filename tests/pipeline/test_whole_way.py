@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.pipeline.conftest import Watcher, quick
-from thunder_core.artifact.load import load
+from thunder_core.artifact.loading import load
 from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, OutOfTolerance, OutputExists
 from thunder_core.models.load import rebuild_model
 from thunder_core.pipeline import STAGES, optimize, whole_way

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.console import print_json, stdout
+from thunder_cli.console import plain, print_json, stdout
 from thunder_cli.options import FLAG, Debug, Json
 from thunder_core.errors import EnvironmentLacks
 
@@ -32,7 +32,7 @@ def doctor(
     if json:
         from thunder_core.report import describe_environment
 
-        environment = describe_environment().model_dump(mode="json")
+        environment = plain(describe_environment())
         print_json(
             "doctor/1",
             {"healthy": not missing, "checks": [check.as_data() for check in checks], "environment": environment},

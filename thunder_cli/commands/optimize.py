@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thunder_cli import options
-from thunder_cli.console import print_json, stderr, stdout
+from thunder_cli.console import plain, print_json, stderr, stdout
 from thunder_cli.hush import hushed
 
 if TYPE_CHECKING:
@@ -108,14 +108,15 @@ def show_plan(plan: Plan, *, json: bool) -> None:
 
 def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:
     """Print the result: tables, JSON, or where the artifact is."""
-    from thunder_cli.views.outcome import outcome_view
+    from thunder_cli.views.outcome import outcome_view, places_view
 
     if json:
-        report = outcome.report.model_dump(mode="json")
-        print_json("optimize/1", {"artifact": str(outcome.artifact), "report": report})
+        print_json("optimize/1", {"artifact": str(outcome.artifact), "report": plain(outcome.report)})
     elif quiet:
         print(outcome.artifact)
     else:
         stderr().print()
         console = stdout()
-        console.print(outcome_view(outcome.report, outcome.artifact, width=console.width))
+        console.print(outcome_view(outcome.report, width=console.width))
+        console.print()
+        console.print(places_view(outcome.artifact), soft_wrap=True)

@@ -22,14 +22,13 @@ LONGEST_NAME = 30
 GOOD, BAD, DIM, HEAD = "green", "bold red", "dim", "bold"
 
 
-def outcome_view(report: Report, artifact: Path, *, width: int = WIDE) -> RenderableType:
+def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
     """Everything that the report says in short, for a console of this width."""
     parts = [
         *_validation(report, width),
         *_benchmark(report),
         *_operations(report),
         *_degraded(report),
-        _places(artifact),
     ]
     return Group(*_spaced(parts))
 
@@ -157,8 +156,6 @@ def listed(title: str, lines: Iterable[Text], style: str) -> RenderableType:
     return Group(Text(title, style), *(Padding(line, (0, 0, 0, 2)) for line in lines))
 
 
-def _places(artifact: Path) -> RenderableType:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_row(Text("artifact", HEAD), Text(str(artifact), overflow="fold"))
-    grid.add_row(Text("report", HEAD), Text(str(artifact / "report.html"), overflow="fold"))
-    return grid
+def places_view(artifact: Path) -> Text:
+    """Where the results lie; to be printed without wrapping, so that paths can be copied."""
+    return Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")

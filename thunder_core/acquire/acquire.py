@@ -13,22 +13,15 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.epilogue import Epilogue
+from thunder_core.acquire.guards import Guard
 from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import Prologue, path_name
-from thunder_core.errors import SourceLine
+from thunder_core.acquire.sharp import SharpEdge, SharpEdges, Surprises, settle
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.trace import Trace
-
-
-@dataclass(frozen=True)
-class SharpEdge:
-    """Something that cannot be guarded or replayed: what it is, and the user's line."""
-
-    what: str
-    where: SourceLine | None
 
 
 @dataclass(frozen=True)
@@ -83,6 +76,11 @@ class Run(Acquisition):
         for index, alias in enumerate(positional_names(subject)[: len(args)]):
             self.roots[1].item(index, args[index]).alias = alias
 
+    def edges(self) -> tuple[SharpEdge, ...]:
+        """The sharp edges that were met."""
+        surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
+        return (*surprises, *(SharpEdge(what, where) for what, where in self.sharp_edges.items()))
+
     def name_input(self, tensor: torch.Tensor) -> str:
         """An input's name is made from its path; a tensor without one is a constant of the trace."""
         path = self.outside.path_of(tensor)
@@ -118,21 +116,34 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def acquire(subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Acquired:
+def acquire(
+    subject: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    sharp_edges: SharpEdges = "allow",
+    functional: bool = False,
+) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
+    A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not guarded.
     No object of the user's is changed when this returns or raises. Raises what the program raises, and
-    `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold what the program does.
+    `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold what the program does, and
+    `SharpEdgeError` if it has sharp edges and they are errors.
     """
     run = Run(subject, args, kwargs)
+    if functional:
+        run.outside.surprises = Surprises(lambda: run.place().source)
     state = process_state()
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             output = interpret(subject, observer=run)(*args, **kwargs)
         if run.recorder.failure is not None:
             raise run.recorder.failure
+        edges = run.edges()
+        settle(sharp_edges, edges)
         with collection_paused():
-            return _traces(run, state, output)
+            return _traces(run, state, output, edges)
     except Exception:
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
@@ -141,7 +152,7 @@ def acquire(subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         run.outside.effects.undo()
 
 
-def _traces(run: Run, state: Mapping[str, object], output: Any) -> Acquired:
+def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
     inputs = [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
     results = _results(run)
     epilogue = Epilogue(run.outside.path_of, results, None)
@@ -151,7 +162,7 @@ def _traces(run: Run, state: Mapping[str, object], output: Any) -> Acquired:
     given = [(proxy, path) for _, proxy, path in inputs if path is not None]
     prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given})
     wanted = [path for _, path in given]
-    prologue_trace = prologue.trace(list(run.outside.guards.values()), (wanted, list(epilogue.wanted)), roots)
+    prologue_trace = prologue.trace(list(_lasting(run)), (wanted, list(epilogue.wanted)), roots)
     computation = Trace(
         name="computation",
         inputs=tuple(proxy for proxy, _ in given),
@@ -160,8 +171,14 @@ def _traces(run: Run, state: Mapping[str, object], output: Any) -> Acquired:
         origins={proxy.name: str(path) for proxy, path in given},
         constants={proxy.name: tensor for tensor, proxy, path in inputs if path is None},
     )
-    edges = tuple(SharpEdge(what, where) for what, where in run.sharp_edges.items())
     return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges)
+
+
+def _lasting(run: Run) -> Iterator[Guard]:
+    """The guards that are checked at each call: a functional program's only look at its arguments."""
+    for guard in run.outside.guards.values():
+        if run.outside.surprises is None or next(guard.path.lineage()) in run.roots[1:]:
+            yield guard
 
 
 def _results(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:

@@ -25,10 +25,10 @@ MUTATORS: Mapping[type, frozenset[str]] = {
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """One write: `kind` is `set`, `delete` (attributes) or `call` (a method of a container)."""
+    """One write: `kind` is `set`, `delete` (attributes), `call` (a method of a container) or `print`."""
 
     kind: str
-    owner: Path
+    owner: Path | None
     name: str
     arguments: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
@@ -116,6 +116,10 @@ class EffectLog:
             self._containers.add(id(owner.value))
             self._undo.append(snapshot(owner.value))
         self.effects.append(Effect("call", owner, name, arguments, dict(keywords)))
+
+    def printed(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+        """The program printed something."""
+        self.effects.append(Effect("print", None, "print", arguments, dict(keywords)))
 
     def undo(self) -> None:
         """Put everything back, the last write first."""

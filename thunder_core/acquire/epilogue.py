@@ -196,25 +196,29 @@ class Epilogue:
 
     def set_attribute(self, effect: Effect) -> None:
         """`owner.name = value`."""
+        assert effect.owner is not None
         owner = self.outside(effect.owner)
         self.lines.append(line(f"{owner}.{effect.name} = {self.value(effect.arguments[0], f'{effect.owner}.{effect.name}')}"))
 
     def delete_attribute(self, effect: Effect) -> None:
         """`del owner.name`."""
+        assert effect.owner is not None
         self.lines.append(line(f"del {self.outside(effect.owner)}.{effect.name}"))
 
     def call_method(self, effect: Effect) -> None:
-        """`owner.method(arguments)`."""
-        owner, where = self.outside(effect.owner), str(effect.owner)
+        """`owner.method(arguments)`, or a function without owner."""
+        owner = "" if effect.owner is None else f"{self.outside(effect.owner)}."
+        where = str(effect.owner or effect.name)
         words = [self.value(argument, where) for argument in effect.arguments]
         words += [f"{key}={self.value(argument, where)}" for key, argument in effect.keywords.items()]
-        self.lines.append(line(f"{owner}.{effect.name}({', '.join(words)})"))
+        self.lines.append(line(f"{owner}{effect.name}({', '.join(words)})"))
 
 
 EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {
     "set": Epilogue.set_attribute,
     "delete": Epilogue.delete_attribute,
     "call": Epilogue.call_method,
+    "print": Epilogue.call_method,
 }
 
 

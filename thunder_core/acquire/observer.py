@@ -12,6 +12,7 @@ import torch
 from thunder_core.acquire.effects import MUTATORS, container_base
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_natively
 from thunder_core.acquire.outside import Outside
+from thunder_core.acquire.sharp import edge_of
 from thunder_core.capture.recorder import Place, Recorder
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import SourceLine
@@ -139,14 +140,25 @@ class Acquisition(Observer):
         if inner is not None:
             owner = () if plain is function else (function.__self__,)
             return functools.partial(self.machine.call, inner.subject, *owner)
-        if plain in self._operations or runs_natively(plain.__module__):
+        if plain in self._operations or runs_natively(plain.__module__) or self._check_edge(plain):
             for arg in args:
                 self.outside.expand(arg)
             return function
         self.outside.defaults(plain)
         return None
 
+    def note_edge(self, what: str) -> None:
+        """Note a sharp edge at the program's present line."""
+        self.sharp_edges.setdefault(what, self.place().source)
+
+    def _check_edge(self, function: Any) -> bool:
+        edge = edge_of(function)
+        if edge is not None:
+            self.note_edge(edge)
+        return edge is not None
+
     def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._check_edge(function)
         owner = getattr(function, "__self__", None)
         if owner is not None and self.outside.path_of(owner) is not None:
             self.outside.expand(owner)

@@ -14,6 +14,7 @@ from thunder_core.acquire.attributes import locate
 from thunder_core.acquire.effects import EffectLog, container_base
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant
 from thunder_core.acquire.paths import Path
+from thunder_core.acquire.sharp import Surprises
 
 
 class Outside:
@@ -27,6 +28,7 @@ class Outside:
         self.paths: dict[int, Path] = {}
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.effects = EffectLog()
+        self.surprises: Surprises | None = None
         self._roots: dict[int, Path] = {}
         self._expanded: set[int] = set()
         self._seen: set[tuple[int, str]] = set()
@@ -61,6 +63,8 @@ class Outside:
 
     def read(self, path: Path, value: Any) -> None:
         """The program got this value by this path: guard it, or remember the way to it."""
+        if self.surprises is not None and not isinstance(value, BY_IDENTITY):
+            self.surprises.note(path)
         if is_constant(value):
             self.guards.setdefault(("constant", path), constant_guard(path, value))
             return

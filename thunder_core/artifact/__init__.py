@@ -1,7 +1,7 @@
 """Artifacts: compiled programs as a folder on disk, written whole or not at all; no byte of one is trusted unread.
 
 The names below are loaded when they are first used: reading an artifact's text (`manifest`, `read`, `place`) needs
-neither PyTorch nor transformers; what writes and runs programs (`write`, `save`, `load`, `replay`) needs both.
+neither PyTorch nor transformers; what writes and runs programs (`write`, `saving`, `loading`, `replay`) needs both.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from thunder_core import plugins
 
 if TYPE_CHECKING:
-    from thunder_core.artifact.load import load
+    from thunder_core.artifact.loading import load
     from thunder_core.artifact.read import Artifact, open_artifact
-    from thunder_core.artifact.save import save
+    from thunder_core.artifact.saving import save
     from thunder_core.artifact.write import write_artifact
 
-HOMES = {"load": "load", "save": "save", "write_artifact": "write", "Artifact": "read", "open_artifact": "read"}
+HOMES = {"load": "loading", "save": "saving", "write_artifact": "write", "Artifact": "read", "open_artifact": "read"}
 
 __all__ = ["Artifact", "load", "open_artifact", "save", "write_artifact"]
 

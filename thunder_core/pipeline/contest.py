@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core import __version__
-from thunder_core.artifact.load import load
+from thunder_core.artifact.loading import load
 from thunder_core.artifact.read import open_artifact
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure
 from thunder_core.errors import BadOption

@@ -23,8 +23,20 @@ def find_recipe(recipe: str | type[Recipe] | Recipe, options: Mapping[str, objec
                 f"the recipe {recipe.name} is an instance, whose options are chosen: {', '.join(options)}",
                 fix="give the options to the recipe's class, or name it",
             )
-        return recipe
-    return (recipe_class(recipe) if isinstance(recipe, str) else recipe)(**options)
+        return require_supported(recipe)
+    return require_supported((recipe_class(recipe) if isinstance(recipe, str) else recipe)(**options))
+
+
+def require_supported(recipe: Recipe) -> Recipe:
+    """The recipe; raises BadOption for one that asks for what the pipeline cannot do, which must not be left out."""
+    asked = {"lookasides": bool(recipe.setup_lookasides()), recipe.compiler: recipe.compiler != "jit"}
+    for what, wanted in asked.items():
+        if wanted:
+            raise BadOption(
+                f"the recipe {recipe.name} asks for {what}, which this version of Thunder cannot give it",
+                fix="use a recipe without it",
+            )
+    return recipe
 
 
 def recipe_class(name: str) -> type[Recipe]:

@@ -1,0 +1,111 @@
+"""Sharp edges: what a program does that can be neither guarded nor replayed, and what is done about it."""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import io
+import os
+import random
+import secrets
+import time
+import types
+import uuid
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from thunder_core.acquire.paths import Path
+from thunder_core.errors import SharpEdgeError, SourceLine
+
+SharpEdges = Literal["allow", "warn", "error"]
+POLICIES: tuple[SharpEdges, ...] = ("allow", "warn", "error")
+
+
+class SharpEdgeWarning(UserWarning):
+    """A program was traced that reads or does something which later calls will not do again."""
+
+
+@dataclass(frozen=True)
+class SharpEdge:
+    """Something that cannot be guarded or replayed: what it is, and the user's line."""
+
+    what: str
+    where: SourceLine | None
+
+    def __str__(self) -> str:
+        return self.what if self.where is None else f"{self.what} ({self.where})"
+
+
+def _of(kind: str, module: types.ModuleType, *names: str) -> dict[Any, str]:
+    return {getattr(module, name): f"{kind}: {module.__name__}.{name}" for name in names if hasattr(module, name)}
+
+
+CLOCKS = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "localtime")
+FILES = ("open", "read", "write", "listdir", "remove", "rename", "mkdir", "stat", "getcwd", "system", "urandom", "getpid")
+KNOWN: dict[Any, str] = {
+    **_of("the time", time, *CLOCKS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
+    **_of("the outside world", time, "sleep"),
+    **_of("the outside world", os, *FILES),
+    **_of("input and output", builtins, "open", "input"),
+    **_of("randomness outside torch", uuid, "uuid1", "uuid4"),
+    **_of("randomness outside torch", secrets, "token_bytes", "token_hex", "randbelow"),
+}
+OWNERS: dict[type, str] = {
+    random.Random: "randomness outside torch",
+    io.IOBase: "input and output",
+    types.GeneratorType: "an iterator from outside, which the trace used up",
+}
+MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
+DATES = {(datetime.datetime, "now"), (datetime.datetime, "utcnow"), (datetime.datetime, "today"), (datetime.date, "today")}
+
+
+def edge_of(function: Any) -> str | None:
+    """What is sharp about calling a function; None for most."""
+    try:
+        known = KNOWN.get(function)
+    except TypeError:  # unhashable
+        return None
+    if known is not None:
+        return known
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    if isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES):
+        return f"the time: {owner.__name__}.{name}"
+    for kind, what in OWNERS.items():
+        if kind is not types.GeneratorType and isinstance(owner, kind):
+            return f"{what}: {type(owner).__name__}.{name}"
+    module = str(getattr(function, "__module__", None) or getattr(type(owner), "__module__", ""))
+    for prefix, what in MODULES.items():
+        if module.startswith(prefix):
+            return f"{what}: {module}.{name}"
+    return None
+
+
+def settle(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
+    """Do as the policy says: nothing, a warning for each edge at the user's line, or one error that lists them all."""
+    found = list(edges)
+    if policy == "warn":
+        for edge in found:
+            file, lineno = (edge.where.filename, edge.where.lineno) if edge.where else ("<thunder>", 1)
+            warnings.warn_explicit(f"sharp edge: {edge.what}", SharpEdgeWarning, file, lineno)
+    elif policy == "error" and found:
+        raise SharpEdgeError(
+            "the program has sharp edges: " + "; ".join(map(str, found)),
+            fix='pass these values in as arguments, or allow them with sharp_edges="allow"',
+            where=found[0].where,
+        )
+
+
+class Surprises:
+    """For `functional.jit`: the data that a program reads from elsewhere than its arguments."""
+
+    def __init__(self, place: Callable[[], SourceLine | None]) -> None:
+        self.edges: dict[str, SharpEdge] = {}
+        self._place = place
+
+    def note(self, path: Path) -> None:
+        """The program read a value by this path."""
+        root = next(path.lineage())
+        if (root.step, root.key) not in (("root", "args"), ("root", "kwargs")):
+            self.edges.setdefault(str(path), SharpEdge(f"reads {path} from outside", self._place()))

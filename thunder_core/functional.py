@@ -1,0 +1,45 @@
+"""`functional.jit`: functions of their arguments alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core import compiler
+from thunder_core.acquire.sharp import SharpEdges
+from thunder_core.errors import WrongInputs
+from thunder_core.lower.executor import Executor
+from thunder_core.transform import Transform
+
+
+def jit(
+    function: Callable[..., Any],
+    *,
+    transforms: Sequence[Transform] = (),
+    executors: Sequence[str | Executor] = ("torch",),
+    cache: compiler.CacheMode = "constant values",
+    sharp_edges: SharpEdges = "error",
+) -> Any:
+    """Compile a function that reads no data but its arguments.
+
+    What it reads from globals, closures or other objects is a sharp edge: an error by default, which lists each read
+    with its path and line. With `sharp_edges="allow"` such values are constants, bound when the function is compiled
+    and not guarded afterwards. Functions, classes and modules that it names are code, not data.
+
+    Raises `WrongInputs` for a module, whose parameters are data from outside, and what `jit` raises.
+
+    >>> import torch
+    >>> scale = 3.0
+    >>> jit(lambda x: x * scale, sharp_edges="allow")(torch.ones(2))
+    tensor([3., 3.])
+    """
+    if isinstance(function, torch.nn.Module):
+        raise WrongInputs(
+            f"functional.jit takes functions, and {type(function).__name__} is a module, which reads its own parameters",
+            fix="use thunder_core.jit, or a function that takes the parameters (torch.func.functional_call)",
+        )
+    return compiler.jit(
+        function, transforms=transforms, executors=executors, cache=cache, sharp_edges=sharp_edges, functional=True
+    )
