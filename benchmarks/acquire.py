@@ -18,7 +18,7 @@ from pathlib import Path
 WIDTHS = {8: 512, 32: 256}
 
 
-def model_and_input(layers: int):  # noqa: ANN201 (types of packages that the parent does not import)
+def model_and_input(layers: int):
     """A Llama with random weights, and token ids of shape [1, 128]."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM

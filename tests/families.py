@@ -22,7 +22,9 @@ def sample(name: str, dtype: str = "float32") -> LoadedModel:
     return load_model(ModelRequest(sample=SAMPLES[name], dtype=dtype))
 
 
-def inputs_for(loaded: LoadedModel, *, seed: int = 1, batch: int = 2, seq: int = 12, labels: bool = False) -> dict[str, Any]:
+def inputs_for(
+    loaded: LoadedModel, *, seed: int = 1, batch: int = 2, seq: int = 12, labels: bool = False
+) -> dict[str, Any]:
     """Seeded keyword arguments for the model."""
     return dict(example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=labels))
 

@@ -73,7 +73,7 @@ def find_executor(name: str | Executor) -> Executor:
         return name
     if name in registered_names():
         return registered(name)
-    executor: Executor = plugins.load("executors", name).EXECUTOR  # type: ignore[attr-defined]
+    executor: Executor = plugins.load("executors", name).EXECUTOR
     return executor
 
 
@@ -91,8 +91,8 @@ def jit(
     A module gives a module of the same class that shares all its state; a function gives a function. `transforms`
     are applied in the order of their traits, before dead code is dropped; `executors` claim lines in the order given,
     and eager PyTorch runs the rest. `cache` is `"constant values"` (a program serves all inputs that its guards
-    take), `"same input"` (the first program serves every call, and an input that it does not take is refused) or `"no caching"`
-    (trace at each call).
+    take), `"same input"` (the first program serves every call, and an input that it does not take is refused) or
+    `"no caching"` (trace at each call).
 
     `sharp_edges` says what becomes of what can be neither guarded nor replayed (the time, random numbers outside torch,
     input and output, opaque C state): `"allow"` bakes it into the trace, `"warn"` says so, `"error"` refuses it with
@@ -122,7 +122,9 @@ def jit(
         return compiled_module(
             specializations(subject),
             specializations(subject.forward),
-            lambda module: jit(module, transforms=transforms, executors=executors, cache=cache, sharp_edges=sharp_edges),
+            lambda module: jit(
+                module, transforms=transforms, executors=executors, cache=cache, sharp_edges=sharp_edges
+            ),
         )
     return compiled_function(specializations(subject))
 

@@ -220,7 +220,7 @@ class WrongInputs(UsageError):
 
 
 class SharpEdgeError(UsageError):
-    """The program reads or does something that cannot be guarded or replayed, and `sharp_edges="error"` was asked for."""
+    """The program does something that can be neither guarded nor replayed, and `sharp_edges="error"` was asked for."""
 
     code = "TH0214"
 

@@ -37,7 +37,7 @@ def jit(
     """
     if isinstance(function, torch.nn.Module):
         raise WrongInputs(
-            f"functional.jit takes functions, and {type(function).__name__} is a module, which reads its own parameters",
+            f"functional.jit takes functions; {type(function).__name__} is a module, which reads its own parameters",
             fix="use thunder_core.jit, or a function that takes the parameters (torch.func.functional_call)",
         )
     return compiler.jit(

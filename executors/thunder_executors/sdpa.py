@@ -31,12 +31,14 @@ def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
         return scaled_dot_product_attention(*args, **kwargs)
 
 
+OURS = Symbol("thunder_executors.sdpa.attention", attention)
+
+
 @dataclass(frozen=True)
 class ScaledDotProductAttention(Executor):
     """Claims attention on CUDA tensors."""
 
     name: str = "sdpa"
-    symbol: Symbol = Symbol("thunder_executors.sdpa.attention", attention)
 
     @property
     def claims(self) -> str:
@@ -52,7 +54,7 @@ class ScaledDotProductAttention(Executor):
         on_cuda = all(p.device.type == "cuda" for p in bsym.inputs if isinstance(p, TensorProxy))
         if bsym.symbol.name != ATTENTION or not on_cuda:
             return None
-        return replace(bsym, symbol=self.symbol, executor=self.name)
+        return replace(bsym, symbol=OURS, executor=self.name)
 
 
 EXECUTOR = ScaledDotProductAttention()

@@ -177,7 +177,7 @@ def test_partials_are_compiled() -> None:
 
 def test_a_loop_that_makes_closures() -> None:
     def program(a: Tensor) -> list[Tensor]:
-        late = [lambda: a * n for n in range(3)]
+        late = [lambda: a * n for n in range(3)]  # noqa: B023 (late binding is what is tested)
         early = [lambda n=n: a * n for n in range(3)]
         return [f() for f in (*late, *early)]
 

@@ -146,7 +146,7 @@ def test_globals_are_written_at_each_call() -> None:
     compiled = thunder.jit(program)
     start = COUNT
     assert [compiled(torch.zeros(1)).item() for _ in range(3)] == [start + 1, start + 2, start + 3]
-    assert COUNT == start + 3
+    assert start + 3 == COUNT
 
 
 class Counter(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import random
 import time
 import uuid
@@ -33,10 +33,10 @@ def reads_a_file(x: Tensor) -> Tensor:
 
 EDGES: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "clock": (lambda x: x * time.time(), "the time: time.time"),
-    "date": (lambda x: x * datetime.datetime.now().year, "the time: datetime.now"),  # noqa: DTZ005
-    "random": (lambda x: x * random.random(), "randomness outside torch"),  # noqa: S311
-    "random method": (lambda x: x * random.randint(1, 5), "randomness outside torch"),  # noqa: S311
-    "numpy random": (lambda x: x * float(np.random.rand()), "randomness outside torch"),  # noqa: NPY002
+    "date": (lambda x: x * dt.datetime.now().year, "the time: datetime.now"),  # noqa: DTZ005
+    "random": (lambda x: x * random.random(), "randomness outside torch"),
+    "random method": (lambda x: x * random.randint(1, 5), "randomness outside torch"),
+    "numpy random": (lambda x: x * float(np.random.rand()), "randomness outside torch"),
     "uuid": (lambda x: (x, uuid.uuid4().hex), "randomness outside torch"),
     "file": (reads_a_file, "input and output"),
 }

@@ -131,7 +131,7 @@ def test_asking_for_a_value_is_refused(program: Callable[..., Any]) -> None:
 
 
 def test_sparse_tensors_are_refused() -> None:
-    with pytest.raises(OperationFailed, match="layout torch.sparse_coo"):
+    with pytest.raises(OperationFailed, match=r"layout torch\.sparse_coo"):
         recorded(lambda x: x + 1, torch.ones(3).to_sparse())
 
 

@@ -216,7 +216,7 @@ def test_errors_of_the_program_are_its_own() -> None:
 def test_wrong_uses_are_refused() -> None:
     with pytest.raises(WrongInputs):
         thunder.jit(3)  # type: ignore[arg-type]
-    with pytest.raises(UnknownName, match="no.*torhc"):
+    with pytest.raises(UnknownName, match=r"no.*torhc"):
         thunder.jit(Net(), executors=["torhc"])
     with pytest.raises(BadOption):
         thunder.jit(Net(), cache="sometimes")  # type: ignore[arg-type]

@@ -119,4 +119,4 @@ def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:
         console = stdout()
         console.print(outcome_view(outcome.report, width=console.width))
         console.print()
-        console.print(places_view(outcome.artifact), soft_wrap=True)
+        console.print(places_view(outcome.report, outcome.artifact), soft_wrap=True)

@@ -28,7 +28,7 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
         *_validation(report, width),
         *_benchmark(report),
         *_operations(report),
-        *_degraded(report),
+        *_remarks(report),
     ]
     return Group(*_spaced(parts))
 
@@ -141,10 +141,7 @@ def _operations(report: Report) -> Iterator[RenderableType]:
     yield titled("Operations", f"{traced} as traced, {total} as run", table)
 
 
-def _degraded(report: Report) -> Iterator[RenderableType]:
-    if report.degraded:
-        parts = [Text.assemble((d.part, HEAD), f": {d.reason}", (f" ({d.fix})", DIM)) for d in report.degraded]
-        yield listed("Degraded: this machine lacks a part of the recipe", parts, "bold yellow")
+def _remarks(report: Report) -> Iterator[RenderableType]:
     if report.sharp_edges:
         yield listed("Sharp edges: what no guard watches", map(Text, report.sharp_edges), "bold yellow")
     if report.model.notes:
@@ -156,6 +153,10 @@ def listed(title: str, lines: Iterable[Text], style: str) -> RenderableType:
     return Group(Text(title, style), *(Padding(line, (0, 0, 0, 2)) for line in lines))
 
 
-def places_view(artifact: Path) -> Text:
-    """Where the results lie; to be printed without wrapping, so that paths can be copied."""
-    return Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")
+def places_view(report: Report, artifact: Path) -> Text:
+    """Where the results lie, to be printed without wrapping so that paths can be copied; and whether they are whole."""
+    text = Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")
+    if report.degraded:
+        parts = ", ".join(dict.fromkeys(part.part for part in report.degraded))
+        text.append("\ndegraded", "bold yellow").append(f"  {parts}; the plan and the report say why")
+    return text

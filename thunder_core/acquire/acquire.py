@@ -85,10 +85,7 @@ class Run(Acquisition):
         """An input's name is made from its path; a tensor without one is a constant of the trace."""
         path = self.outside.path_of(tensor)
         if path is None:
-            self.sharp_edges.setdefault(
-                f"a tensor of shape {list(tensor.shape)} that no argument, global or attribute leads to became a constant",
-                self.place().source,
-            )
+            self.note_edge(f"a tensor of shape {list(tensor.shape)} that no path leads to became a constant")
         name = unique_name("constant" if path is None else path_name(path), self._taken)
         self._taken.add(name)
         return name
@@ -106,7 +103,7 @@ def positional_names(subject: Callable[..., Any]) -> list[str]:
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No garbage collection while this lasts: what a trace allocates stays, and looking through it again costs a fifth."""
+    """No garbage collection while this lasts: what a trace allocates stays, and looking through it costs a fifth."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -30,7 +30,7 @@ def locate(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
             for table in MODULE_TABLES:
                 if name in namespace[table]:
                     return path.entry(table, namespace[table]).item(name, value)
-    if isinstance(owner, torch.Tensor) or isinstance(value, C_METHODS) and value.__self__ is owner:
+    if isinstance(owner, torch.Tensor) or (isinstance(value, C_METHODS) and value.__self__ is owner):
         return None
     return _of_class(outside, path, name, value)
 

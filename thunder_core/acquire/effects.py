@@ -15,12 +15,13 @@ from thunder_core.acquire.paths import MODULE_TABLES, Path
 MISSING = object()
 
 # Methods of builtin containers that change them; all others only read.
-MUTATORS: Mapping[type, frozenset[str]] = {
-    list: frozenset({"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "__setitem__", "__delitem__", "__iadd__", "__imul__"}),
-    dict: frozenset({"__setitem__", "__delitem__", "pop", "popitem", "clear", "update", "setdefault", "move_to_end", "__ior__"}),
-    set: frozenset({"add", "discard", "remove", "pop", "clear", "update", "__ior__", "__iand__", "__isub__", "__ixor__", "difference_update", "intersection_update", "symmetric_difference_update"}),
-    collections.deque: frozenset({"append", "appendleft", "extend", "extendleft", "pop", "popleft", "remove", "clear", "rotate", "insert", "reverse", "__setitem__", "__delitem__"}),
-}  # fmt: skip
+IN_PLACE = ("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__", "__iand__", "__isub__", "__ixor__")
+GROW = ("append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault")
+SHRINK = ("pop", "popleft", "popitem", "remove", "discard", "clear")
+REARRANGE = ("reverse", "sort", "rotate", "move_to_end")
+UPDATES = ("difference_update", "intersection_update", "symmetric_difference_update")
+MUTATORS = frozenset((*IN_PLACE, *GROW, *SHRINK, *REARRANGE, *UPDATES))
+CONTAINERS = (list, dict, set, collections.deque)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class Effect:
 
 def container_base(value: Any) -> type | None:
     """Which builtin mutable container a value is, if any."""
-    return next((base for base in MUTATORS if isinstance(value, base)), None)
+    return next((base for base in CONTAINERS if isinstance(value, base)), None)
 
 
 def snapshot(value: Any) -> Callable[[], None]:

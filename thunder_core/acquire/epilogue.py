@@ -14,14 +14,14 @@ from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import line, path_name
 from thunder_core.errors import CannotReplay, SourceLine
-from thunder_core.ir.objects import HEAP_TYPE
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
+from thunder_core.ir.objects import HEAP_TYPE
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
 OBJECTS = "thunder_core.ir.objects"
-DISPLAYS = {list: "[{}]", set: "{{{}}}", dict: ""}
+DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
 ITEMS = (list, tuple, set, frozenset, deque)
 REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
 
@@ -99,7 +99,7 @@ class Epilogue:
         return self._rebuild(value, where)
 
     def _count(self, value: Any) -> None:
-        """Count how often each object that has to be made is mentioned: a container that is met once is written in place."""
+        """Count how often each object that has to be made is mentioned: one that is met once is written in place."""
         if isinstance(value, torch.Tensor) or is_constant(value) or self._path_of(value) is not None:
             return
         self._mentions[id(value)] = self._mentions.get(id(value), 0) + 1
@@ -109,7 +109,9 @@ class Epilogue:
 
     def _display(self, value: Any, where: str) -> str:
         if isinstance(value, dict):
-            pairs = (f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in value.items())
+            pairs = (
+                f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in value.items()
+            )
             return "{" + ", ".join(pairs) + "}"
         inner = ", ".join(self.value(item, f"{where}[{index}]") for index, item in enumerate(value))
         return DISPLAYS[type(value)].format(inner) if inner else f"{type(value).__name__}()"
@@ -135,7 +137,7 @@ class Epilogue:
         if not is_rebuildable(kind) or getattr(value, "maxlen", None) is not None:
             raise CannotReplay(
                 f"{where} is, or holds, a {kind.__name__}, which cannot be made anew for the next call",
-                fix="return tensors, numbers, containers or plain Python objects, and keep the rest out of the compiled part",
+                fix="return tensors, numbers, containers or plain Python objects, and leave the rest uncompiled",
                 where=self._where,
             )
         name = self._name(kind.__name__.lower())
@@ -198,7 +200,9 @@ class Epilogue:
         """`owner.name = value`."""
         assert effect.owner is not None
         owner = self.outside(effect.owner)
-        self.lines.append(line(f"{owner}.{effect.name} = {self.value(effect.arguments[0], f'{effect.owner}.{effect.name}')}"))
+        self.lines.append(
+            line(f"{owner}.{effect.name} = {self.value(effect.arguments[0], f'{effect.owner}.{effect.name}')}")
+        )
 
     def delete_attribute(self, effect: Effect) -> None:
         """`del owner.name`."""
@@ -233,7 +237,13 @@ def parts_of(value: Any) -> list[Any]:
         return [value.__self__]
     if isinstance(value, BY_IDENTITY):
         return []
-    items = [*dict.keys(value), *dict.values(value)] if isinstance(value, dict) else value if isinstance(value, ITEMS) else ()
+    items = (
+        [*dict.keys(value), *dict.values(value)]
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, ITEMS)
+        else ()
+    )
     return [*items, *attributes_of(value).values()]
 
 

@@ -36,7 +36,7 @@ class Guard:
 
 def bound(value: Any, scope: Scope) -> str:
     """A function, class or module as a constant: its dotted name would find whatever replaced it."""
-    if not isinstance(value, BY_IDENTITY) or isinstance(value, type) and value.__module__ == "builtins":
+    if not isinstance(value, BY_IDENTITY) or (isinstance(value, type) and value.__module__ == "builtins"):
         return literal(value, scope)
     return scope.constant(value, getattr(value, "__name__", "constant"))
 

@@ -1,5 +1,7 @@
 """The observer of an acquisition: the interpreter's events, as reads and writes of the outside world."""
 
+# ruff: noqa: ARG002 (each event has the arguments of the protocol)
+
 from __future__ import annotations
 
 import functools
@@ -109,8 +111,7 @@ class Acquisition(Observer):
         self.outside.delete_attribute(cell, "cell_contents")
 
     def _mutate(self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        base = container_base(container)
-        if base is not None and name in MUTATORS[base]:
+        if name in MUTATORS and container_base(container) is not None:
             self.outside.call_mutator(container, name, args, kwargs)
 
     # ---- calls ----------------------------------------------------------------------------------------------
@@ -135,15 +136,18 @@ class Acquisition(Observer):
             self._native(function, args, kwargs)
         return None
 
-    def _python_function(self, function: Any, plain: types.FunctionType, args: tuple[Any, ...]) -> Callable[..., Any] | None:
-        inner = plain.__dict__.get("_thunder")
+    def _python_function(
+        self, function: Any, plain: types.FunctionType, args: tuple[Any, ...]
+    ) -> Callable[..., Any] | None:
+        inner: Any = plain.__dict__.get("_thunder")
         if inner is not None:
             owner = () if plain is function else (function.__self__,)
             return functools.partial(self.machine.call, inner.subject, *owner)
         if plain in self._operations or runs_natively(plain.__module__) or self._check_edge(plain):
             for arg in args:
                 self.outside.expand(arg)
-            return function
+            native: Callable[..., Any] = function
+            return native
         self.outside.defaults(plain)
         return None
 

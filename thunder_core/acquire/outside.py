@@ -69,10 +69,9 @@ class Outside:
             self.guards.setdefault(("constant", path), constant_guard(path, value))
             return
         known = self.paths.get(id(value))
-        if known is not None and known is not path:
-            if known.parent is not None or known.step == "root":
-                self.guard("same as", path, known)
-                return
+        if known not in (None, path) and (known.parent is not None or known.step == "root"):
+            self.guard("same as", path, known)
+            return
         if known is path:
             return
         self.paths[id(value)] = path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
@@ -70,10 +70,12 @@ def _item(path: Path) -> str:
     return f"{parent}[{path.key!r}]"
 
 
-STEPS = {
+STEPS: dict[str, Callable[[Path], str]] = {
     "stored item": _item,
     "entry": _entry,
     "attribute": lambda path: str(path.parent) if path.key == "cell_contents" else f"{path.parent}.{path.key}",
     "item": _item,
-    "closure": lambda path: f"closure {path.key[1]} of {getattr(path.parent.value, '__name__', path.parent)}",
+    "closure": lambda path: (
+        f"closure {path.key[1]} of {path.parent and getattr(path.parent.value, '__name__', path.parent)}"
+    ),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from thunder_core.acquire.guards import Guard, bound
 from thunder_core.acquire.paths import MODULE_TABLES, Path
@@ -91,7 +90,9 @@ class Prologue:
         """A root other than the arguments: a class, or the globals of a module."""
         if path.step == "globals":
             name = path.value.get("__name__")
-            return self.scope.importing(f"{name}.__dict__", name) if path.key != "?" else self.scope.constant(path.value)
+            return (
+                self.scope.importing(f"{name}.__dict__", name) if path.key != "?" else self.scope.constant(path.value)
+            )
         return bound(path.value, self.scope)
 
     def _variable(self, path: Path) -> str:
@@ -128,6 +129,8 @@ def path_name(path: Path) -> str:
     for step in path.lineage():
         if step.alias:
             parts = [step.alias]
-        elif step.parent is not None and (step is path or step.key not in MODULE_TABLES) and step.key != "cell_contents":
+        elif (
+            step.parent is not None and (step is path or step.key not in MODULE_TABLES) and step.key != "cell_contents"
+        ):
             parts.append(str(step.key[1] if step.step == "closure" else step.key))
     return "_".join(parts) or str(path.key)

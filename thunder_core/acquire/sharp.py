@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import datetime
+import datetime as dt
 import io
 import os
 import random
@@ -42,8 +42,30 @@ def _of(kind: str, module: types.ModuleType, *names: str) -> dict[Any, str]:
     return {getattr(module, name): f"{kind}: {module.__name__}.{name}" for name in names if hasattr(module, name)}
 
 
-CLOCKS = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time", "localtime")
-FILES = ("open", "read", "write", "listdir", "remove", "rename", "mkdir", "stat", "getcwd", "system", "urandom", "getpid")
+CLOCKS = (
+    "time",
+    "time_ns",
+    "perf_counter",
+    "perf_counter_ns",
+    "monotonic",
+    "monotonic_ns",
+    "process_time",
+    "localtime",
+)
+FILES = (
+    "open",
+    "read",
+    "write",
+    "listdir",
+    "remove",
+    "rename",
+    "mkdir",
+    "stat",
+    "getcwd",
+    "system",
+    "urandom",
+    "getpid",
+)
 KNOWN: dict[Any, str] = {
     **_of("the time", time, *CLOCKS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
     **_of("the outside world", time, "sleep"),
@@ -58,7 +80,12 @@ OWNERS: dict[type, str] = {
     types.GeneratorType: "an iterator from outside, which the trace used up",
 }
 MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
-DATES = {(datetime.datetime, "now"), (datetime.datetime, "utcnow"), (datetime.datetime, "today"), (datetime.date, "today")}
+DATES = {
+    (dt.datetime, "now"),
+    (dt.datetime, "utcnow"),
+    (dt.datetime, "today"),
+    (dt.date, "today"),
+}
 
 
 def edge_of(function: Any) -> str | None:

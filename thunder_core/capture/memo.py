@@ -89,7 +89,9 @@ def _append(
     return False
 
 
-def remember(bsym: BoundSymbol | None, read: list[tuple[torch.Tensor, TensorProxy]], output: Any, proxy_of: Any) -> Memory | None:
+def remember(
+    bsym: BoundSymbol | None, read: list[tuple[torch.Tensor, TensorProxy]], output: Any, proxy_of: Any
+) -> Memory | None:
     """The memory of a call that drew no random numbers and wrote to nothing; None for results of unusual kinds."""
     if not all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) for leaf in leaves(output)) or not _plain(output):
         return None
@@ -100,7 +102,8 @@ def remember(bsym: BoundSymbol | None, read: list[tuple[torch.Tensor, TensorProx
     if any(tensor.requires_grad or tensor.constant is not None for tensor in tensors):  # type: ignore[attr-defined]
         return None
     made = tuple(
-        Made(proxy_of(tensor), storages.get(tensor.untyped_storage()._cdata), int(tensor.storage_offset())) for tensor in tensors
+        Made(proxy_of(tensor), storages.get(tensor.untyped_storage()._cdata), int(tensor.storage_offset()))
+        for tensor in tensors
     )
     if len({tensor.untyped_storage()._cdata for tensor in tensors}) < sum(1 for m in made if m.view_of is None):
         return None  # results that share memory with each other
@@ -125,7 +128,7 @@ def fresh_fake(made: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> to
         else:
             storage = read[made.view_of].untyped_storage()
             meta = torch.empty(0, dtype=proxy.dtype, device="meta")
-            meta.set_(storage, made.offset, proxy.shape, proxy.stride)  # type: ignore[call-overload]
+            meta.set_(storage, made.offset, proxy.shape, proxy.stride)
         return FakeTensor(mode, meta, proxy.device)
 
 

@@ -64,7 +64,7 @@ class Call:
 
 def memory_of(fake: torch.Tensor) -> int:
     """What a tensor has in common with its views: the identity of their storage."""
-    return fake.untyped_storage()._cdata
+    return int(fake.untyped_storage()._cdata)
 
 
 class Recorder:
@@ -157,7 +157,7 @@ class Recorder:
         mutates = [self.tensors.proxy(t).name for t in read if call.written and memory_of(t) in call.written]
         known = self._defined | {self.tensors.proxy(tensor).name for tensor in read}
         fresh = any(isinstance(leaf, Proxy) and leaf.name not in known for leaf in leaves(returned))
-        ordered = call.random or is_ordered(symbol) and not call.idle
+        ordered = call.random or (is_ordered(symbol) and not call.idle)
         if not (fresh or mutates or ordered):
             return None
         return BoundSymbol(
@@ -198,7 +198,7 @@ class Recorder:
         if error is None or isinstance(error, NEEDS_VALUE):
             self.failure = DataDependent(
                 f"`{name}` asks for the value of a tensor, which a trace does not have",
-                fix="use torch.where, pass the decision in as a Python value, or keep the branch out of the compiled part",
+                fix="use torch.where, pass the decision in as a Python value, or keep the branch uncompiled",
                 where=source,
             )
         else:
@@ -257,7 +257,7 @@ class _Function(TorchFunctionMode):
         return self.recorder.function(func, args, kwargs or {})
 
 
-class _Dispatch(TorchDispatchMode):
+class _Dispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Hands each aten operation beneath to the recorder."""
 
     @classmethod
@@ -266,7 +266,7 @@ class _Dispatch(TorchDispatchMode):
         return False
 
     def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recorder = recorder
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

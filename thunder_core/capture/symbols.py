@@ -47,7 +47,9 @@ def is_ordered(symbol: Symbol) -> bool:
 def _randomness(operator: torch._ops.OpOverload) -> tuple[bool, int | None]:
     """Whether the operator may draw random numbers, and the position of its dropout probability if it has one."""
     names = [argument.name for argument in operator._schema.arguments]
-    return torch.Tag.nondeterministic_seeded in operator.tags, names.index("dropout_p") if "dropout_p" in names else None
+    return torch.Tag.nondeterministic_seeded in operator.tags, names.index(
+        "dropout_p"
+    ) if "dropout_p" in names else None
 
 
 def is_random(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 
 
-class Refused(Exception):  # noqa: N818 (not an error: the next specialization is asked)
+class Refused(Exception):
     """The inputs differ from those that a program was made for; `number` is that of the guard, `found` what it met."""
 
     def __init__(self, number: int, found: Any = None) -> None:
@@ -29,7 +28,7 @@ def new(kind: type) -> Any:
 
 
 def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) -> None:
-    """Give an instance its items (of a dict, list, set or deque) and its attributes, past all that its class overrides."""
+    """Give an instance its items (of a dict, list, set or deque) and its attributes, past what its class overrides."""
     base: Any = _native_base(type(made))
     if isinstance(made, dict):
         for key, value in items.items():
@@ -40,6 +39,6 @@ def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) 
         object.__setattr__(made, name, value)
 
 
-def _native_base(kind: type) -> type:
+def _native_base(kind: type) -> Any:
     """The class in C that lays out a kind's instances."""
     return next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)

@@ -17,7 +17,8 @@ class Trace:
     """A function: its name, its inputs, its lines, what it returns, and by which step it was made.
 
     `origins` says for an input where its value comes from (`module.lm_head.weight`); `constants` are the objects
-    that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain Python need.
+    that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
+    Python need.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,8 +40,8 @@ class Plan:
             ("inputs", f"batch {request.batch}, sequence {self.seq}, seed {prepared.model.seed}"),
             ("transforms", ", ".join(named(t) for t in prepared.transforms) or "none of its own"),
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
-            *(("skipped", f"{one.name}: {one.reason}") for one in prepared.executors if one.reason),
             *(("degraded", f"{part.part}: {part.reason} ({part.fix})") for part in prepared.degraded),
+            *(("skipped", text) for text in skipped(prepared)),
             ("stages", " > ".join(self.stages)),
             *([] if request.validate else [("validation", "off: the report will say `not validated`")]),
             ("artifact", str(self.destination)),
@@ -68,6 +69,14 @@ class Plan:
         }
 
 
+def skipped(prepared: Prepared) -> Iterator[str]:
+    """Executors that this machine lacks; a reason that a degraded part has is not told twice."""
+    told = {part.reason for part in prepared.degraded}
+    for one in prepared.executors:
+        if one.reason:
+            yield f"{one.name}: {'for the same reason' if one.reason in told else one.reason}"
+
+
 def plan(request: Request) -> Plan:
     """What would be done for a request; nothing heavy is done, and nothing is written.
 
@@ -78,14 +87,14 @@ def plan(request: Request) -> Plan:
         if value is not None and value < least:
             raise BadOption(f"{option} is {value}", fix=f"give {option} a number of {least} or more")
     prepared = prepare(request)
-    skipped = {
+    left_out = {
         name for name, wanted in (("validate", request.validate), ("benchmark", request.benchmark)) if not wanted
     }
     return Plan(
         request=request,
         prepared=prepared,
         seq=sequence_length(prepared.loading.config, request.seq),
-        stages=tuple(stage for stage in STAGES if stage not in skipped),
+        stages=tuple(stage for stage in STAGES if stage not in left_out),
         destination=choose_destination(
             request.out, force=request.force, model=prepared.model_name, recipe=prepared.recipe.name
         ),

@@ -34,11 +34,12 @@ class Specializations:
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the first program that takes the arguments, or trace anew."""
         refusals: list[str] = []
         for index, program in enumerate(self.programs):
             try:
                 inputs, outside = program.prepare(self.subject, args, kwargs)
-            except Exception as error:  # noqa: BLE001 (a path may run the user's code: whatever it raises, it leads nowhere)
+            except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
                 refusals.append(reason(program, error))
                 continue
             if index:

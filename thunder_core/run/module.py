@@ -55,7 +55,8 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
         "__doc__": kind.__doc__,
         "_thunder": call,
     }
-    compiled = torch.nn.Module.__new__(type(kind)(kind.__name__, (kind,), members))
+    metaclass: Any = type(kind)
+    compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
     object.__setattr__(compiled, "__dict__", module.__dict__)
     return compiled
 

@@ -11,11 +11,18 @@ from torch.nn import Module
 from thunder_core.acquire.guards import HOOKS
 from thunder_core.acquire.lookasides.table import lookaside
 
-GLOBAL_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_pre_hooks", "_global_forward_hooks")
+GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+)
 
 
 @lookaside(Module.__call__, Module._wrapped_call_impl)
-def call_module(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+def call_module(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
     """Note which module is running and, where no hook wants to know, interpret `forward` alone."""
     module = args[0]
 
@@ -54,13 +61,17 @@ def note_absence_of_hooks(acquisition: Any, module: Module) -> None:
 
 
 @lookaside(Module.__getattr__)
-def get_attribute(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+def get_attribute(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
     """Parameters, buffers and submodules are read from their tables; the read itself is announced by its reader."""
     return function
 
 
 @lookaside(Module.__setattr__)
-def set_attribute(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+def set_attribute(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
     """A write to a module is logged as a whole, whichever of its tables it ends in."""
     if acquisition.outside.path_of(args[0]) is None:
         return None
@@ -69,7 +80,9 @@ def set_attribute(acquisition: Any, function: Callable[..., Any], args: tuple[An
 
 
 @lookaside(Module.__delattr__)
-def delete_attribute(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+def delete_attribute(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
     """So is a deletion."""
     if acquisition.outside.path_of(args[0]) is None:
         return None

@@ -12,7 +12,9 @@ from thunder_core.acquire.lookasides.table import lookaside
 
 
 @lookaside(print)
-def print_later(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+def print_later(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
     """Log the call as an effect, where its arguments are tensors and constants; otherwise it runs now and is sharp.
 
     Tensors are copied at this point of the program, since it may write to them later.

@@ -13,7 +13,9 @@ from thunder_core.ir.symbol import BoundSymbol
 
 
 @lookaside(torch.compiler.is_compiling)
-def is_compiling(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+def is_compiling(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
     """Libraries ask this to leave out branches on the values of tensors, which is what a trace needs."""
     return lambda: True
 
@@ -29,7 +31,9 @@ AUTOCAST_STATE = (
 
 
 @lookaside(*AUTOCAST_STATE)
-def set_autocast(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+def set_autocast(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
     """A change of autocast's state is a line of the trace, as the operations after it depend on it."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -41,7 +45,9 @@ def set_autocast(acquisition: Any, function: Callable[..., Any], args: tuple[Any
 
 
 @lookaside(torch.manual_seed)
-def manual_seed(acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any]:
+def manual_seed(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
     """Seeding is a line of the trace; tracing itself leaves the generators as they are."""
 
     def run(*args: Any, **kwargs: Any) -> torch.Generator:
