@@ -44,7 +44,8 @@ HOMES = {
     "thunder_core.lower.executor": ("Executor", "OperatorExecutor", "register_executor"),
     "thunder_core.pipeline": ("compile",),
     "thunder_core.recipe": ("Lookaside", "Plugin", "Recipe", "Transform"),
-    "thunder_core.artifact": ("load", "save"),
+    "thunder_core.artifact.loading": ("load",),
+    "thunder_core.artifact.saving": ("save",),
 }
 _HOME = {name: home for home, names in HOMES.items() for name in names}
 
