@@ -89,6 +89,20 @@ def nested(value: int) -> Callable[..., Any]:
     return inner
 
 
+def caught(table: dict[str, int]) -> int:
+    try:
+        return table["b"]
+    except KeyError:
+        return -1
+
+
+def caught_index(items: list[int]) -> int:
+    try:
+        return items[1]
+    except IndexError:
+        return -1
+
+
 CASES: dict[str, Case] = {
     "int": Case(
         lambda x, c: x * c.size, lambda: (X, Config()), lambda x, c: setattr(c, "size", 5), "size: was 2, is 5"
@@ -157,7 +171,21 @@ CASES: dict[str, Case] = {
     "dict value": Case(
         lambda x, d: x * d["a"], lambda: (X, {"a": 2}), lambda x, d: d.update(a=3), "['a']: was 2, is 3"
     ),
-    "dict get": Case(lambda x, d: x * d.get("b", 1), lambda: (X, {"a": 2}), lambda x, d: d.update(b=3), "had the keys"),
+    "dict membership": Case(
+        lambda x, d: x if "b" in d else -x,
+        lambda: (X, {"a": 2}),
+        lambda x, d: d.update(b=3),
+        "had none of the keys 'b'",
+    ),
+    "missing key": Case(
+        lambda x, d: x * caught(d), lambda: (X, {"a": 2}), lambda x, d: d.update(b=3), "had none of the keys 'b'"
+    ),
+    "missing index": Case(
+        lambda x, items: x * caught_index(items), lambda: (X, [1]), lambda x, items: items.append(7), "had 1 items"
+    ),
+    "dict get": Case(
+        lambda x, d: x * d.get("b", 1), lambda: (X, {"a": 2}), lambda x, d: d.update(b=3), "had none of the keys 'b'"
+    ),
     "dict order": Case(
         lambda x, d: [x * v for v in d.values()],
         lambda: (X, {"a": 2, "b": 3}),
@@ -368,3 +396,26 @@ def test_the_same_input_is_served_by_the_first_program_alone() -> None:
     with pytest.raises(thunder.ThunderError, match="was 2, is 3"):
         compiled(X, 3)
     assert thunder.cache_misses(compiled) == 1
+
+
+def test_keys_that_nobody_asked_for_do_not_matter() -> None:
+    compiled = thunder.jit(lambda x, d: x * d["a"] * d.get("b", 1) if "c" not in d else x)
+    table = {"a": 2}
+    assert torch.equal(compiled(X, table), X * 2)
+    table["z"] = 5
+    assert torch.equal(compiled(X, table), X * 2)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_imports_inside_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: Tensor) -> Tensor:
+        import math
+
+        return x * math.tau
+
+    import math
+
+    compiled = thunder.jit(program)
+    assert torch.equal(compiled(X), X * math.tau)
+    monkeypatch.setattr(math, "tau", 2.0)
+    assert torch.equal(compiled(X), X * 2.0)

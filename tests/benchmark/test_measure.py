@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import statistics as plain
-import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -54,10 +53,16 @@ def test_the_figures_are_those_of_the_times() -> None:
     assert BenchmarkReport.model_validate_json(report.model_dump_json()) == report
 
 
-def test_what_sleeps_half_as_long_is_about_twice_as_fast() -> None:
-    candidates = {"slow": lambda: time.sleep(0.01), "fast": lambda: time.sleep(0.005)}
+def test_what_takes_half_as_long_is_twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+
+    def takes(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr("thunder_core.benchmark.timing.time.perf_counter", lambda: clock[0])
+    candidates = {"slow": lambda: takes(0.5), "fast": lambda: takes(0.25)}
     fast = measure(candidates, runs=5, warmup=1, device=CPU).candidates[1]
-    assert 1.4 < fast.speedup.low <= fast.speedup.value <= fast.speedup.high < 2.6
+    assert fast.speedup.low == fast.speedup.value == fast.speedup.high == 2.0
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -75,9 +75,9 @@ def _keys(subject: str, expected: tuple[type, tuple[Any, ...]], scope: Scope) ->
     return f"tuple({bound(base, scope)}.keys({subject})) == {literal(keys, scope)}"
 
 
-def _absent(subject: str, expected: tuple[str, ...], scope: Scope) -> str:
+def _absent(subject: str, expected: tuple[Any, ...], scope: Scope) -> str:
     if len(expected) == 1:
-        return f"{expected[0]!r} not in {subject}"
+        return f"{literal(expected[0], scope)} not in {subject}"
     return f"{subject}.keys().isdisjoint({literal(expected, scope)})"
 
 
@@ -137,7 +137,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "values": lambda expected: f"was {expected!r}",
     "length": lambda expected: f"had {expected} items",
     "keys": lambda expected: f"had the keys {list(expected[1])!r}",
-    "absent": lambda expected: f"had none of the names {', '.join(expected)}",
+    "absent": lambda expected: f"had none of the keys {', '.join(map(repr, expected))}",
     "members": lambda expected: f"was {set(expected)!r}",
     "lacks": lambda expected: f"had no attribute {expected!r}",
     "truth": lambda expected: f"was {'true' if expected else 'false'}",

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,6 +22,8 @@ from thunder_core.errors import SourceLine
 from thunder_core.interpreter import Observer
 from thunder_core.ir.objects import HEAP_TYPE
 
+KEYED = (operator.contains, operator.getitem)
+LOOKUPS = ("get", "__getitem__", "__contains__")
 TORCH_FOLDER = torch.__path__[0]
 
 
@@ -67,6 +70,11 @@ class Acquisition(Observer):
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Operators see all of a container; in-place ones change their first operand."""
+        if function in KEYED and is_plain_mapping(operands[0]):
+            self.outside.lookup(operands[0], operands[1])
+            return
+        if function is operator.getitem and is_index_into(*operands):
+            return  # `on_subscript` will tell
         for operand in operands:
             self.outside.expand(operand)
         if function.__name__ in ("iadd", "ior", "iand", "isub", "ixor", "imul"):
@@ -164,9 +172,12 @@ class Acquisition(Observer):
     def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._check_edge(function)
         owner = getattr(function, "__self__", None)
-        if owner is not None and self.outside.path_of(owner) is not None:
+        name = getattr(function, "__name__", "")
+        if name in LOOKUPS and args and not kwargs and is_plain_mapping(owner):
+            self.outside.lookup(owner, args[0])
+        elif owner is not None and self.outside.path_of(owner) is not None:
             self.outside.expand(owner)
-            self._mutate(owner, getattr(function, "__name__", ""), args, kwargs)
+            self._mutate(owner, name, args, kwargs)
         for arg in (*args, *kwargs.values()):
             self.outside.expand(arg)
 
@@ -196,3 +207,13 @@ class Acquisition(Observer):
 def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> Callable[..., Any]:
     """A replacement for a function, to be called with a bound method's arguments."""
     return lambda *args, **kwargs: replacement(method.__self__, *args, **kwargs)
+
+
+def is_plain_mapping(value: Any) -> bool:
+    """Whether asking the value for a key runs dict's own code."""
+    return isinstance(value, dict) and type(value).__contains__ is dict.__contains__
+
+
+def is_index_into(container: Any, key: Any) -> bool:
+    """Whether the key is an index that the sequence has."""
+    return isinstance(container, list | tuple) and type(key) is int and -len(container) <= key < len(container)

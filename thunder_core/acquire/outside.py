@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import sys
 import types
 from collections import OrderedDict, deque
@@ -15,6 +16,13 @@ from thunder_core.acquire.effects import EffectLog, container_base
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.sharp import Surprises
+
+
+# What calling an object of these classes calls, and with what.
+WRAPPERS: dict[type, tuple[str, ...]] = {
+    types.MethodType: ("__func__", "__self__"),
+    functools.partial: ("func", "args", "keywords"),
+}
 
 
 class Outside:
@@ -32,7 +40,7 @@ class Outside:
         self._roots: dict[int, Path] = {}
         self._expanded: set[int] = set()
         self._seen: set[tuple[int, str]] = set()
-        self._absent: dict[Path, dict[str, None]] = {}
+        self._absent: dict[Path, dict[Any, None]] = {}
 
     # ---- finding --------------------------------------------------------------------------------------------
 
@@ -78,8 +86,12 @@ class Outside:
         if isinstance(value, BY_IDENTITY):
             self.guard("is", path, value)
             self.register_cells(path, value)
-        elif not isinstance(value, torch.Tensor | types.MethodType):
+        elif not isinstance(value, torch.Tensor):
             self.guard("type", path, type(value))
+            for name in WRAPPERS.get(type(value), ()):
+                part = getattr(value, name)
+                self.read(path.attribute(name, part), part)
+                self.expand(part)
 
     def register_cells(self, path: Path, function: Any) -> None:
         """Remember the way to the closure's cells of an outside function."""
@@ -118,7 +130,7 @@ class Outside:
             self.absent(self.globals_root(namespace), name)
             self.read(self.globals_root(vars(builtins)).item(name, value), value)
 
-    def absent(self, path: Path, name: str) -> None:
+    def absent(self, path: Path, name: Any) -> None:
         """The program relied on a namespace not having a name; all such names of one namespace are one guard."""
         names = self._absent.setdefault(path, {})
         names[name] = None
@@ -137,6 +149,18 @@ class Outside:
             self.read(item_path(path, key % len(container), value), value)
         else:
             self.expand(container)
+
+    def lookup(self, container: dict[Any, Any], key: Any) -> None:
+        """The program asked whether a mapping has a key, or for its value if it does: only that key matters."""
+        path = self.paths.get(id(container))
+        if path is None or id(container) in self._expanded:
+            return
+        if not is_constant(key):
+            self.expand(container)
+        elif dict.__contains__(container, key):
+            self.item(container, key, dict.__getitem__(container, key))
+        else:
+            self.absent(path, key)
 
     def expand(self, container: Any) -> None:
         """C code is about to see all of an outside container: guard its shape and read each of its items."""

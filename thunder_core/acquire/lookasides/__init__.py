@@ -6,7 +6,7 @@ callable to run natively instead, or with None to let the call go its way. Each 
 
 from __future__ import annotations
 
-from thunder_core.acquire.lookasides import modules, output, state
+from thunder_core.acquire.lookasides import imports, modules, output, state
 from thunder_core.acquire.lookasides.table import LOOKASIDES, Lookaside, lookaside, runs_natively
 
-__all__ = ["LOOKASIDES", "Lookaside", "lookaside", "modules", "output", "runs_natively", "state"]
+__all__ = ["LOOKASIDES", "Lookaside", "imports", "lookaside", "modules", "output", "runs_natively", "state"]
