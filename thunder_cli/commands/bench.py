@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from thunder_core.pipeline import Progress
     from thunder_core.pipeline.contest import Contest
 
-PLOTS = (".svg", ".png", ".pdf")
+PLOTS = (".svg", ".png", ".pdf", ".html")
 
 
 def complete_contender(incomplete: str) -> list[str]:
@@ -54,7 +54,7 @@ def bench(
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the result here, as JSON.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result: .svg, .png or .pdf.")
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result: .svg, .png, .pdf or .html.")
     ] = None,
     baseline: Annotated[
         Path | None, typer.Option("--baseline", metavar="FILE", help="An earlier result to compare with.")

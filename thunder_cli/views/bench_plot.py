@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from thunder_cli.views.bench import size_of
 from thunder_core.benchmark import BenchmarkSuite, Candidate
+from thunder_core.report import render_benchmark
 
 COLOURS = ("#8d99ae", "#e07a2f", "#3a6ea5", "#6a994e")
 BAR = 0.8  # share of the room between two sizes that bars take
@@ -16,7 +17,10 @@ MILLI = 1e3
 
 
 def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
-    """Draw the suite into a file, in the format of its suffix; text stays text in SVG."""
+    """Draw the suite into a file, in the format of its suffix: a page for .html; text stays text in SVG."""
+    if file.suffix.lower() == ".html":
+        file.write_text(render_benchmark(suite), encoding="utf-8")
+        return
     names = [candidate.name for candidate in suite.reports[0].candidates]
     figure = Figure(figsize=(max(6.0, 1.6 * len(suite.reports) + 2), 3.8), layout="constrained")
     axes = figure.subplots()

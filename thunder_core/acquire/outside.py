@@ -17,7 +17,6 @@ from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_c
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.sharp import Surprises
 
-
 # What calling an object of these classes calls, and with what.
 WRAPPERS: dict[type, tuple[str, ...]] = {
     types.MethodType: ("__func__", "__self__"),
