@@ -39,6 +39,7 @@ FLOOR_OF = {room: number for number, floor in enumerate(FLOORS) for room in floo
 FACE = "thunder_core"  # `thunder_core/__init__.py`: names that are loaded when they are first used
 IMPORTS_BY_NAME = {
     "thunder_core/plugins.py": "this is what it is for",
+    "thunder_core/acquire/lookasides/imports.py": "stands in for the program's own import statements",
     "thunder_core/__init__.py": "the lazy face of the package",
     "thunder_core/interpreter/imports.py": "runs the program's own import statements",
     "thunder_core/interpreter/builtin/__init__.py": "the folder is imported whole",

@@ -173,7 +173,7 @@ class Acquisition(Observer):
         self._check_edge(function)
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__name__", "")
-        if name in LOOKUPS and args and not kwargs and is_plain_mapping(owner):
+        if owner is not None and name in LOOKUPS and args and not kwargs and is_plain_mapping(owner):
             self.outside.lookup(owner, args[0])
         elif owner is not None and self.outside.path_of(owner) is not None:
             self.outside.expand(owner)

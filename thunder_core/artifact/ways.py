@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import operator
 import textwrap
@@ -19,7 +20,7 @@ Way = tuple[Step, ...]
 
 MOST = 200_000  # objects that are looked at before the search is given up
 ATOMS = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, torch.dtype, torch.device, types.ModuleType)
-OPENED = ("__func__", "fget", "fset", "__wrapped__", "__self__")
+OPENED = ("__func__", "fget", "fset", "__wrapped__", "__self__", "func", "args", "keywords")
 
 FOLLOW: dict[str, Callable[[Any, Any], Any]] = {
     "type": lambda value, _: type(value),
@@ -96,7 +97,7 @@ def _items(value: Any, kind: type) -> Iterator[tuple[Step, Any]]:
         yield from ((("item", index), item) for index, item in enumerate(value))
 
 
-OPENABLE = (property, staticmethod, classmethod, types.MethodType)
+OPENABLE = (property, staticmethod, classmethod, types.MethodType, functools.partial)
 
 
 def _full(cell: types.CellType) -> bool:

@@ -1,0 +1,249 @@
+"""What every generated program may use: small classes, one for each protocol, and the drivers of coroutines."""
+
+import operator
+
+
+def small(value):
+    """The value, or something smaller in its place, so that no loop can make it grow without end."""
+    if type(value) in (int, bool):
+        return value if -100_000 < value < 100_000 else value % 9973
+    return value if _weight(value, 4) < 40 else 7
+
+
+def _weight(value, depth):
+    if type(value) is str:
+        return len(value)
+    if type(value) not in (list, tuple, dict, set) or not depth:
+        return 1
+    total = 1
+    for item in list(value.items()) if type(value) is dict else value:
+        total += _weight(item, depth - 1)
+        if total > 60:
+            break
+    return total
+
+
+class Oops(Exception):
+    """An error of the programs' own."""
+
+
+class Worse(Oops):
+    """One that derives from it and keeps a value."""
+
+    def __init__(self, value=0):
+        super().__init__("worse", value)
+        self.value = value
+
+
+class Manager:
+    """A context manager that says what it does and may swallow or replace errors."""
+
+    def __init__(self, say, mode):
+        self.say = say
+        self.mode = mode
+
+    def __enter__(self):
+        self.say("enter", self.mode)
+        if self.mode == 3:
+            raise Oops("enter")
+        return self.mode
+
+    def __exit__(self, kind, error, traceback):
+        self.say("exit", self.mode, kind and kind.__name__)
+        if self.mode == 2:
+            raise Worse(2)
+        return self.mode == 1
+
+    async def __aenter__(self):
+        await Pause(self.mode)
+        return self.__enter__()
+
+    async def __aexit__(self, *error):
+        await Pause(self.mode)
+        return self.__exit__(*error)
+
+
+class Pause:
+    """Something to await: it yields its number and gives what is sent."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __await__(self):
+        got = yield self.number
+        return got if got is not None else self.number
+
+
+class Point:
+    """A class for patterns."""
+
+    __match_args__ = ("x", "y")
+
+    def __init__(self, x=0, y=0):
+        self.x = x
+        self.y = y
+
+    def __repr__(self):
+        return f"Point({self.x!r}, {self.y!r})"
+
+
+class Number:
+    """A number whose operators are Python's; it refuses odd partners."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __repr__(self):
+        return f"Number({self.value})"
+
+    def _of(name, swapped=False):
+        function = getattr(operator, name)
+
+        def apply(self, other):
+            if type(other) is Number:
+                other = other.value
+            if type(other) not in (int, bool) or other % 5 == 3:
+                return NotImplemented
+            return Number(small(function(other, self.value) if swapped else function(self.value, other)))
+
+        return apply
+
+    __add__, __radd__ = _of("add"), _of("add", True)
+    __sub__, __rsub__ = _of("sub"), _of("sub", True)
+    __mul__, __rmul__ = _of("mul"), _of("mul", True)
+    __iadd__ = _of("add")
+    __mod__ = _of("mod")
+    __floordiv__ = _of("floordiv")
+    del _of
+
+    def __eq__(self, other):
+        return self.value == other.value if type(other) is Number else NotImplemented
+
+    def __lt__(self, other):
+        return self.value < (other.value if type(other) is Number else other)
+
+    def __hash__(self):
+        return hash(self.value)
+
+    def __neg__(self):
+        return Number(-self.value)
+
+    def __bool__(self):
+        return self.value % 2 == 1
+
+    def __index__(self):
+        return self.value
+
+    def __len__(self):
+        return self.value % 4
+
+    def __getitem__(self, key):
+        if key > 3:
+            raise IndexError(key)
+        return small(self.value + key)
+
+    def __call__(self, *arguments, **keywords):
+        return small(self.value + len(arguments) + len(keywords))
+
+    def __format__(self, specification):
+        return f"<{self.value}:{specification}>"
+
+
+class Listed(list):
+    """A list whose operators sometimes leave the work to C's."""
+
+    def __add__(self, other):
+        return Listed(list.__add__(self, other)) if type(other) is Listed else NotImplemented
+
+    def __radd__(self, other):
+        return Listed([*other, *self]) if type(other) is list else NotImplemented
+
+    def __eq__(self, other):
+        return NotImplemented if len(self) % 2 else list.__eq__(self, other)
+
+    __hash__ = None
+
+
+class Countdown:
+    """An iterator whose `__next__` is Python's; it may be sent to and thrown into."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.number <= 0:
+            raise StopIteration(self.number)
+        self.number -= 1
+        return self.number
+
+    def send(self, value):
+        return next(self)
+
+    def throw(self, error):
+        if isinstance(error, Oops):
+            return self.number
+        raise error
+
+
+class Described:
+    """A data descriptor that keeps the name under which it stands."""
+
+    def __set_name__(self, owner, name):
+        self.key = f"_{name}"
+
+    def __get__(self, owner, kind):
+        return self if owner is None else getattr(owner, self.key, -1)
+
+    def __set__(self, owner, value):
+        setattr(owner, self.key, small(value))
+
+
+class Registered:
+    """A base that hears of its subclasses, and answers for attributes that are not there."""
+
+    def __init_subclass__(cls, rank=0):
+        cls.rank = rank
+
+    def __getattr__(self, name):
+        if name.startswith("lazy"):
+            return len(name)
+        raise AttributeError(name)
+
+
+def twice(function):
+    """A decorator."""
+
+    def decorated(*arguments, **keywords):
+        function(*arguments, **keywords)
+        return function(*arguments, **keywords)
+
+    return decorated
+
+
+def drive(coroutine, errors=()):
+    """Run a coroutine to its end: send each number back, and throw where `errors` says so."""
+    try:
+        got = coroutine.send(None)
+        for step in range(40):
+            got = coroutine.throw(Oops("thrown", step)) if step in errors else coroutine.send(got)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    return -1
+
+
+def exhaust(generator, plan):
+    """Drive a generator by a plan: send the numbers, throw where the plan has None."""
+    got = []
+    try:
+        got.append(next(generator))
+        for step in plan:
+            got.append(generator.throw(Oops("thrown")) if step is None else generator.send(step))
+    except StopIteration as end:
+        got.append(("end", end.value))
+    finally:
+        generator.close()
+    return small(got)

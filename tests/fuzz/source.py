@@ -1,0 +1,95 @@
+"""The text of a program while it is written: lines, scopes, and what may still be added."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+
+Draw = Any
+Value = TypeVar("Value")
+_NUMBERS = {(low, high): st.integers(low, high) for low in range(-3, 3) for high in range(low, 100)}
+
+
+@dataclass(frozen=True)
+class Callable:
+    """A function that a program may call: its name, parameters and what a call gives."""
+
+    name: str
+    positional: int
+    optional: int = 0
+    keywords: tuple[str, ...] = ()
+    starred: bool = False
+    kind: str = "function"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which names code at a place may read and bind, and which statements may stand there."""
+
+    kind: str = "module"
+    readable: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
+    enclosing: tuple[str, ...] = ()
+    callables: tuple[Callable, ...] = ()
+    classes: tuple[str, ...] = ()
+    loop: bool = False
+    returns: bool = False
+    walrus: bool = True
+    depth: int = 0
+
+    def having(self, **changes: Any) -> "Scope":
+        """The same with some fields changed."""
+        return replace(self, **changes)
+
+    def deeper(self, **changes: Any) -> "Scope":
+        """The scope of a block inside this one."""
+        return replace(self, depth=self.depth + 1, **changes)
+
+
+@dataclass
+class Source:
+    """The lines written so far."""
+
+    draw: Draw
+    budget: int = 40
+    indent: int = 0
+    lines: list[str] = field(default_factory=list)
+    fresh: int = 0
+
+    def number(self, low: int, high: int) -> int:
+        """A number that hypothesis chooses."""
+        return int(self.draw(_NUMBERS[low, high]))
+
+    def pick(self, values: Sequence[Value]) -> Value:
+        """One of the values."""
+        return values[self.number(0, len(values) - 1)] if len(values) > 1 else values[0]
+
+    def one_in(self, count: int) -> bool:
+        """True once in so many times; shrinks to False."""
+        return self.number(0, count - 1) == count - 1
+
+    def name(self, stem: str) -> str:
+        """A name that nothing has yet."""
+        self.fresh += 1
+        return f"{stem}{self.fresh}"
+
+    def write(self, line: str) -> None:
+        """Add a line at the present depth."""
+        self.lines.append("    " * self.indent + line)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Write a compound statement's head; what follows is its body."""
+        self.write(head)
+        self.indent += 1
+        try:
+            yield
+        finally:
+            self.indent -= 1
+
+    def text(self) -> str:
+        """The program."""
+        return "\n".join(self.lines) + "\n"
