@@ -182,3 +182,27 @@ def test_batch_norm_updates_its_statistics() -> None:
         torch.testing.assert_close(compiled(x), eager(x))
     for name, value in eager.state_dict().items():
         torch.testing.assert_close(ours.state_dict()[name], value)
+
+
+def test_a_list_that_grows_and_is_not_read_does_not_lead_to_another_trace() -> None:
+    box = Box()
+    compiled = thunder.jit(append)
+    for step in range(3):
+        compiled(box, torch.ones(2) * step)
+    assert described(box.items) == [[0.0, 0.0], [2.0, 2.0], [4.0, 4.0]]
+    assert thunder.cache_misses(compiled) == 1
+
+
+def reads_after_writing(box: Box, x: Tensor) -> Tensor:
+    box.items.append(x)
+    return x * len(box.items) + box.items[0]
+
+
+def test_reading_what_was_written_to_is_guarded_as_it_was_before() -> None:
+    ours, eager = Box(), Box()
+    compiled = thunder.jit(reads_after_writing)
+    for step in range(3):
+        x = torch.ones(2) * step
+        assert torch.equal(compiled(ours, x), reads_after_writing(eager, x))
+    assert described(ours) == described(eager)
+    assert thunder.cache_misses(compiled) == 3

@@ -25,7 +25,7 @@ def listing(source: Source, scope: Scope, depth: int = 2) -> str:
 
 def anything(source: Source, scope: Scope, depth: int = 2) -> str:
     """A number, a list, or an object."""
-    return source.pick((number, number, listing, thing))(source, scope, depth)
+    return source.pick((number, number, number, listing, listing, thing))(source, scope, depth)
 
 
 def thing(source: Source, scope: Scope, depth: int = 1) -> str:
@@ -51,10 +51,17 @@ def _binary(source: Source, scope: Scope, depth: int) -> str:
 
 
 def _mixed(source: Source, scope: Scope, depth: int) -> str:
-    left, right = thing(source, scope, depth), anything(source, scope, depth)
-    if source.one_in(2):
-        left, right = right, left
-    return f"small(({left}) {source.pick(('+', '-', '*', '==', '<', 'in', '%', '|'))} ({right}))"
+    """Operators of objects: those that know each other, and now and then any two."""
+    one, two = number(source, scope, depth), number(source, scope, depth)
+    if source.one_in(4):
+        left, right = thing(source, scope, depth), anything(source, scope, depth)
+        return f"small(({left}) {source.pick(('+', '-', '*', '==', '<', 'in', '%', '|'))} ({right}))"
+    return source.pick((
+        "small(Number({0}) + {1}).value", "small({1} - Number({0}))", "len(Listed([{0}]) + Listed([{1}]))",
+        "len([{0}] + Listed([{1}]))", "len(Listed([{0}]) + [{1}])", "(Listed([{0}]) == [{1}])", "({0} in Number({1}))",
+        "sum(Listed([{0}]) * 2)", "(Number({0}) < Number({1}))", "max(Number({0}), Number({1}))", "[*Number({0})][{1} % 4]",
+        "(Number({0}) == {1})", "(Point({0}, {1}).y)", "xs[Number({0} % 3)]", "len(f'{{Number({0}):>3}}')",
+    )).format(one, two)  # fmt: skip
 
 
 def _compare(source: Source, scope: Scope, depth: int) -> str:
@@ -99,7 +106,7 @@ def _text(source: Source, scope: Scope, depth: int) -> str:
 
 
 def _lambda(source: Source, scope: Scope, depth: int) -> str:
-    inner = scope.having(readable=(*scope.readable, "p", "q"), walrus=False)
+    inner = scope.having(readable=(*scope.readable, "p", "q"), walrus=False, kind="lambda")
     body, value = number(source, inner, depth), number(source, scope, depth)
     return source.pick(
         ("(lambda p, q=2: {0})({1})", "(lambda p, *, q: {0})({1}, q=3)", "(lambda *p, **q: len(p))(*[{1}])")
@@ -108,7 +115,7 @@ def _lambda(source: Source, scope: Scope, depth: int) -> str:
 
 def call(source: Source, scope: Scope, depth: int) -> str:
     """A call of a function of the program, most likely with arguments that fit."""
-    known = [one for one in scope.callables if one.kind != "class"]
+    known = scope.callables
     if not known:
         return number(source, scope, depth)
     return called(source, scope, source.pick(known), depth)
@@ -149,11 +156,18 @@ def _of_coroutine(source: Source, scope: Scope, text: str) -> str:
     return f"drive({text}{source.pick(('', ', (1,)', ', (0, 2)'))})"
 
 
+def _of_async_generator(source: Source, scope: Scope, text: str) -> str:
+    plan = source.pick(("[1, 2]", "[None, 1]", "[3, None, None]", "[]"))
+    return source.pick(("drive(total({0}))", "drive(total({0}), (1,))", "drive(asked({0}, {1}))", "len([{0}])")).format(
+        text, plan
+    )
+
+
 GIVEN: dict[str, Function[[Source, Scope, str], str]] = {
     "function": lambda source, scope, text: text,
     "generator": _of_generator,
     "coroutine": _of_coroutine,
-    "asyncgen": lambda source, scope, text: f"(aiter({text}) is None)",
+    "asyncgen": _of_async_generator,
 }
 
 
@@ -179,7 +193,8 @@ def comprehension(source: Source, scope: Scope, depth: int) -> str:
     """A comprehension of any kind, as a list."""
     variable = source.pick(("i", "j", "k"))
     over = listing(source, scope.having(walrus=False), depth)
-    inner = scope.having(readable=(*scope.readable, variable), walrus=scope.walrus and scope.kind != "class")
+    walrus = scope.walrus and scope.kind != "class"
+    inner = scope.having(readable=(*scope.readable, variable), walrus=walrus, kind="lambda")
     value = number(source, inner, depth)
     tail = f"for {variable} in {over}"
     if source.one_in(3):
@@ -189,12 +204,12 @@ def comprehension(source: Source, scope: Scope, depth: int) -> str:
         tail += f" if {number(source, inner, depth)}"
     return source.pick((
         "[{0} {1}]", "list({0} {1})", "sorted({{{0} {1}}})", "list({{{2}: {0} {1}}}.values())",
-        "[lambda: {0} {1}]", "[one() for one in [lambda: {2} {1}]]", "[*({0} {1})]",
+        "[lambda: {0} {1}]", "list(map(lambda one: one(), [lambda: {2} {1}]))", "[*({0} {1})]",
     )).format(value, tail, variable)  # fmt: skip
 
 
 def _mapped(source: Source, scope: Scope, depth: int) -> str:
-    inner = scope.having(readable=(*scope.readable, "p"), walrus=False)
+    inner = scope.having(readable=(*scope.readable, "p"), walrus=False, kind="lambda")
     body, over = number(source, inner, depth), listing(source, scope, depth)
     return source.pick((
         "list(map(lambda p: {0}, {1}))", "sorted({1}, key=lambda p: {0})", "list(filter(lambda p: {0}, {1}))",

@@ -247,3 +247,41 @@ def exhaust(generator, plan):
     finally:
         generator.close()
     return small(got)
+
+
+def told(error):
+    """What an error is, where it went, and what led to it."""
+    lines = []
+    entry = error.__traceback__
+    while entry is not None:
+        lines.append((entry.tb_frame.f_code.co_name, entry.tb_lineno))
+        entry = entry.tb_next
+    chain = []
+    other = error
+    while other is not None and len(chain) < 6:
+        chain.append(type(other).__name__)
+        other = other.__cause__ or other.__context__
+    return type(error).__name__, error.args, lines, chain, error.__suppress_context__
+
+
+async def total(generator):
+    """The sum of what an asynchronous generator yields."""
+    found = 0
+    async for value in generator:
+        found += value
+    return found
+
+
+async def asked(generator, plan):
+    """Drive an asynchronous generator by a plan, as `exhaust` does."""
+    count = 0
+    try:
+        await anext(generator)
+        for step in plan:
+            await (generator.athrow(Oops("thrown")) if step is None else generator.asend(step))
+            count += 1
+    except StopAsyncIteration:
+        count += 10
+    finally:
+        await generator.aclose()
+    return count

@@ -1,5 +1,6 @@
 """The text of a program while it is written: lines, scopes, and what may still be added."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 Draw = Any
 Value = TypeVar("Value")
-_NUMBERS = {(low, high): st.integers(low, high) for low in range(-3, 3) for high in range(low, 100)}
+_numbers = functools.cache(st.integers)
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Source:
 
     def number(self, low: int, high: int) -> int:
         """A number that hypothesis chooses."""
-        return int(self.draw(_NUMBERS[low, high]))
+        return int(self.draw(_numbers(low, high)))
 
     def pick(self, values: Sequence[Value]) -> Value:
         """One of the values."""

@@ -21,6 +21,10 @@ SHRINK = ("pop", "popleft", "popitem", "remove", "discard", "clear")
 REARRANGE = ("reverse", "sort", "rotate", "move_to_end")
 UPDATES = ("difference_update", "intersection_update", "symmetric_difference_update")
 MUTATORS = frozenset((*IN_PLACE, *GROW, *SHRINK, *REARRANGE, *UPDATES))
+# Those of them that do the same whatever the container holds; `__setitem__` does so for mappings.
+BLIND = frozenset(
+    {"append", "appendleft", "extend", "extendleft", "add", "update", "discard", "clear", "__iadd__", "__ior__"}
+)
 CONTAINERS = (list, dict, set, collections.deque)
 
 
@@ -58,6 +62,15 @@ def snapshot(value: Any) -> Callable[[], None]:
         return restore
     members = list(value)
     return lambda: (set.clear(value), set.update(value, members), None)[-1]
+
+
+def plain_copy(value: Any) -> Any:
+    """A container's items in a builtin container of the same kind, past all that its own class overrides."""
+    if isinstance(value, dict):
+        ordered = isinstance(value, collections.OrderedDict)
+        return collections.OrderedDict(value.items()) if ordered else dict(dict.items(value))
+    base: Any = container_base(value)
+    return base(base.__iter__(value))
 
 
 def attribute_snapshot(owner: Any, name: str) -> Callable[[], None]:
@@ -102,7 +115,7 @@ class EffectLog:
         self.effects: list[Effect] = []
         self.touched: set[tuple[int, str]] = set()
         self._undo: list[Callable[[], None]] = []
-        self._containers: set[int] = set()
+        self.originals: dict[int, Any] = {}
 
     def attribute(self, kind: str, owner: Path, name: str, *value: Any) -> None:
         """An attribute of an outside object is about to be set or deleted."""
@@ -113,8 +126,8 @@ class EffectLog:
 
     def call(self, owner: Path, name: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         """A method that changes an outside container is about to be called."""
-        if id(owner.value) not in self._containers:
-            self._containers.add(id(owner.value))
+        if id(owner.value) not in self.originals:
+            self.originals[id(owner.value)] = plain_copy(owner.value)
             self._undo.append(snapshot(owner.value))
         self.effects.append(Effect("call", owner, name, arguments, dict(keywords)))
 

@@ -176,7 +176,8 @@ class Acquisition(Observer):
         if owner is not None and name in LOOKUPS and args and not kwargs and is_plain_mapping(owner):
             self.outside.lookup(owner, args[0])
         elif owner is not None and self.outside.path_of(owner) is not None:
-            self.outside.expand(owner)
+            if name not in MUTATORS:
+                self.outside.expand(owner)
             self._mutate(owner, name, args, kwargs)
         for arg in (*args, *kwargs.values()):
             self.outside.expand(arg)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.attributes import locate
-from thunder_core.acquire.effects import EffectLog, container_base
+from thunder_core.acquire.effects import BLIND, EffectLog, container_base
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.sharp import Surprises
@@ -140,7 +140,9 @@ class Outside:
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded or isinstance(container, torch.Tensor):
             return
-        if isinstance(container, dict) and is_constant(key):
+        if id(container) in self.effects.originals:
+            self.expand(container)
+        elif isinstance(container, dict) and is_constant(key):
             self.read(item_path(path, key, value), value)
         elif isinstance(container, list | tuple) and type(key) is int:
             if key < 0:
@@ -154,7 +156,7 @@ class Outside:
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
             return
-        if not is_constant(key):
+        if not is_constant(key) or id(container) in self.effects.originals:
             self.expand(container)
         elif dict.__contains__(container, key):
             self.item(container, key, dict.__getitem__(container, key))
@@ -166,19 +168,20 @@ class Outside:
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
             return
+        number, container = id(container), self.effects.originals.get(id(container), container)
         if isinstance(container, dict):
-            self._expanded.add(id(container))
+            self._expanded.add(number)
             base = mapping_base(container)
             self.guard("keys", path, (base, tuple(base.keys(container))))
             for key, item in list(base.items(container)):
                 self.read(item_path(path, key, item), item)
         elif isinstance(container, list | tuple | deque):
-            self._expanded.add(id(container))
+            self._expanded.add(number)
             self.guard("length", path, len(container))
             for index, item in enumerate(container):
                 self.read(item_path(path, index, item), item)
         elif isinstance(container, set | frozenset) and all(is_constant(item) for item in container):
-            self._expanded.add(id(container))
+            self._expanded.add(number)
             self.guard("members", path, frozenset(container))
 
     def defaults(self, function: types.FunctionType) -> None:
@@ -212,9 +215,11 @@ class Outside:
     def call_mutator(self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The program is about to call a method that changes an outside container."""
         path = self.paths.get(id(container))
-        if path is not None and container_base(container) is not None:
+        if path is None or container_base(container) is None:
+            return
+        if name not in BLIND and not (name == "__setitem__" and isinstance(container, dict)):
             self.expand(container)
-            self.effects.call(path, name, args, kwargs)
+        self.effects.call(path, name, args, kwargs)
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """The program is about to set a global variable."""

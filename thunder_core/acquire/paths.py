@@ -66,7 +66,7 @@ def _item(path: Path) -> str:
     if parent is not None and parent.step == "entry" and parent.key in MODULE_TABLES:
         return f"{parent}[{path.key}]" if str(path.key).isdigit() else f"{parent}.{path.key}"
     if parent is not None and parent.step == "globals":
-        return f"{parent}.{path.key}"
+        return f"global {path.key}" if parent.key == "?" else f"{parent}.{path.key}"
     return f"{parent}[{path.key!r}]"
 
 

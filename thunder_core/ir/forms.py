@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.ir.literal import Scope, literal
+from thunder_core.ir.literal import Scope, importable, literal
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 
@@ -73,11 +73,10 @@ def _set_item(bsym: BoundSymbol, scope: Scope) -> str:
 
 
 def _call(bsym: BoundSymbol, scope: Scope) -> str:
-    root = bsym.symbol.name.partition(".")[0]
-    if "." not in bsym.symbol.name or not bsym.symbol.name.replace(".", "").isidentifier():
-        name = scope.constant(bsym.symbol.target, bsym.symbol.short_name)
+    if bsym.symbol.name.startswith("torch."):
+        name = scope.importing(bsym.symbol.name, "torch")
     else:
-        name = scope.importing(bsym.symbol.name, root if root == "torch" else bsym.symbol.name.rpartition(".")[0])
+        name = importable(bsym.symbol.target, scope)
     return f"{name}({arguments(bsym.args, bsym.kwargs, scope)})"
 
 

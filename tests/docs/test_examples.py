@@ -1,0 +1,28 @@
+"""Every example on the pages and in the docstrings of the public names is run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+from tests.readme import ROOT
+
+PAGES = ("docs/python.md", "docs/sharp_edges.md")
+MODULES = ("thunder_core.compiler", "thunder_core.functional", "thunder_core.lower.executor")
+FLAGS = doctest.ELLIPSIS
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_a_page(page):
+    result = doctest.testfile(str(ROOT / page), module_relative=False, optionflags=FLAGS)
+    assert result.attempted > 10
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_a_module(module):
+    result = doctest.testmod(importlib.import_module(module), optionflags=FLAGS)
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -1,0 +1,138 @@
+"""Runs the text of a program natively and inside, and describes all that it leaves."""
+
+import contextlib
+import functools
+import gc
+import io
+import re
+import sys
+import types
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+from tests.fuzz import prelude
+from tests.interpreter.oracle import described as described_error
+from thunder_core.interpreter import Observer, interpret
+
+FUEL = 400
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program leaves: its exception with its lines, its output, and its globals."""
+
+    error: tuple[Any, ...]
+    output: str
+    state: tuple[tuple[str, Any], ...]
+
+
+def execute(code: types.CodeType, names: dict[str, Any]) -> None:
+    """What is run natively or interpreted."""
+    exec(code, names)
+
+
+def outcome(code: types.CodeType, execute: Any) -> Outcome:
+    """Run a program once."""
+    output = io.StringIO()
+    names = {name: value for name, value in vars(prelude).items() if not name.startswith("_")}
+    given = {
+        **names, "__name__": "program", "contextlib": contextlib, "functools": functools,
+        "say": functools.partial(print, file=output), "fuel": iter(range(1, FUEL)),
+    }  # fmt: skip
+    names = dict(given)
+    error: tuple[Any, ...] = ()
+    with warnings.catch_warnings(), _quiet():
+        warnings.simplefilter("ignore")
+        try:
+            execute(code, names)
+        except BaseException as raised:
+            error = described_error(raised)
+        state = tuple(
+            (name, described(value))
+            for name, value in sorted(names.items())
+            if given.get(name) is not value and name != "__builtins__"
+        )
+        given.clear()
+        names.clear()
+    return Outcome(_plain(error), _ADDRESS.sub("0x", output.getvalue()), state)
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    """Hear nothing of what destructors raise, and let no collection run in between."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        sys.unraisablehook = hook
+
+
+def _plain(value: Any) -> Any:
+    """A description without addresses and without the harness's own frames."""
+    if isinstance(value, tuple):
+        if len(value) == 2 and value[0] == "execute" and isinstance(value[1], int):
+            return ("execute", 0)
+        return tuple(_plain(one) for one in value)
+    return _ADDRESS.sub("0x", value) if isinstance(value, str) else value
+
+
+def described(value: Any, depth: int = 4) -> Any:
+    """A value as plain data, whatever it is."""
+    kind = type(value)
+    if depth == 0 or kind in (int, str, bool, type(None), float):
+        return repr(value) if kind in (int, str, bool, type(None), float) else kind.__name__
+    if isinstance(value, BaseException):
+        return _plain(described_error(value))
+    if kind in (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
+        return kind.__name__, value.__qualname__
+    if isinstance(value, (list, tuple, set, dict)):
+        items = sorted(value, key=repr) if kind is set else value.items() if isinstance(value, dict) else list(value)
+        return kind.__name__, tuple(described(one, depth - 1) for one in items), _attributes(value, depth)
+    if kind is types.FunctionType:
+        cells = tuple(_cell(cell, depth) for cell in value.__closure__ or ())
+        return (
+            "function",
+            value.__qualname__,
+            described(value.__defaults__, depth - 1),
+            cells,
+            _attributes(value, depth),
+        )
+    if isinstance(value, type):
+        return "class", value.__qualname__, [base.__name__ for base in value.__mro__], _attributes(value, depth)
+    return kind.__name__, _attributes(value, depth)
+
+
+def _cell(cell: Any, depth: int) -> Any:
+    try:
+        return described(cell.cell_contents, depth - 1)
+    except ValueError:
+        return "empty"
+
+
+def _attributes(value: Any, depth: int) -> Any:
+    """What stands in an object's own dictionary."""
+    try:
+        names = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return ()
+    hidden = ("__weakref__", "__dict__", "__doc__", "__wrapped__", "__static_attributes__", "__firstlineno__")
+    return tuple((name, described(one, depth - 1)) for name, one in names.items() if name not in hidden)
+
+
+def difference(text: str) -> str | None:
+    """What a program does otherwise inside than natively, if anything; SyntaxError if it is no program."""
+    code = compile(text, "program.py", "exec")
+    native = outcome(code, execute)
+    for observer in (None, Observer()):
+        inside = outcome(code, interpret(execute, observer))
+        if inside != native:
+            return "\n".join(
+                f"{name}:\n  native {getattr(native, name)!r}\n  inside {getattr(inside, name)!r}"
+                for name in ("error", "output", "state")
+                if getattr(native, name) != getattr(inside, name)
+            )
+    return None
