@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
+from thunder_core.acquire.guards import CONDITIONS
 
 X = torch.tensor([1.0, -2.0, 3.0])
 NUMBER = 2
@@ -419,3 +420,55 @@ def test_imports_inside_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(compiled(X), X * math.tau)
     monkeypatch.setattr(math, "tau", 2.0)
     assert torch.equal(compiled(X), X * 2.0)
+
+
+@pytest.mark.parametrize("kind", ["same as", "no hooks", "truth", "values"])
+def test_kinds_that_need_a_scene_of_their_own(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the guard nothing goes unnoticed; without it, something does."""
+    for broken in (False, True):
+        if broken:
+            monkeypatch.setitem(CONDITIONS, kind, lambda subject, expected, scope: "True")
+        assert SCENES[kind]() is not broken
+
+
+def aliases_parted() -> bool:
+    compiled = thunder.jit(lambda x, a, b: x if a is b else -x)
+    one = Config()
+    return torch.equal(compiled(X, one, one), X) and torch.equal(compiled(X, one, Config()), -X)
+
+
+def hook_added() -> bool:
+    net = nn.Linear(3, 3)
+    compiled = thunder.jit(net)
+    compiled(X)
+    net.register_forward_hook(lambda module, args, output: output * 2)
+    return torch.equal(compiled(X), net(X))
+
+
+def global_hook_added() -> bool:
+    net = nn.Linear(3, 3)
+    compiled = thunder.jit(net)
+    compiled(X)
+    handle = nn.modules.module.register_module_forward_hook(lambda module, args, output: output * 2)
+    try:
+        return torch.equal(compiled(X), net(X))
+    finally:
+        handle.remove()
+
+
+def default_changed() -> bool:
+    def scaled(x: Tensor, n: int = 2) -> Tensor:
+        return x * n
+
+    compiled = thunder.jit(lambda x: scaled(x))
+    compiled(X)
+    scaled.__defaults__ = (3,)
+    return torch.equal(compiled(X), X * 3)
+
+
+SCENES = {
+    "same as": aliases_parted,
+    "no hooks": hook_added,
+    "truth": global_hook_added,
+    "values": default_changed,
+}

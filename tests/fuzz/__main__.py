@@ -19,7 +19,7 @@ def generated(count: int, seed: int, save: Path | None) -> int:
 
     from tests.fuzz.programs import programs
 
-    tried = 0
+    tried, failed = 0, False
     kinds: Counter[str] = Counter()
     start = time.perf_counter()
     while tried < count:
@@ -31,16 +31,17 @@ def generated(count: int, seed: int, save: Path | None) -> int:
         )  # fmt: skip
         @given(programs())
         def batch(text: str) -> None:
-            nonlocal tried
+            nonlocal tried, failed
             try:
                 found = difference(text)
             except SyntaxError as error:
                 kinds[f"no program: {error.msg}"] += 1
                 return
             if found is not None:
+                failed = True
                 raise AssertionError(f"{text}\n{found}")
-            tried += 1
-            if save is not None:
+            tried += not failed
+            if save is not None and not failed:
                 with save.open("a") as lines:
                     lines.write(json.dumps(text) + "\n")
 

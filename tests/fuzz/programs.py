@@ -29,6 +29,7 @@ def programs(draw: Draw) -> str:
         with source.block("try:"):
             body(source, scope.deeper(), 1, 3)
         source.write("except Exception as error: say(told(error))")
+        source.write("else: say(a, b, xs)")
     return source.text()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from thunder_core.acquire.guards import Guard, bound
+from thunder_core.acquire.guards import CONDITIONS, Guard, bound
 from thunder_core.acquire.paths import MODULE_TABLES, Path
 from thunder_core.ir.literal import Code, Scope, literal, unique_name
 from thunder_core.ir.proxy import Proxy
@@ -57,7 +57,7 @@ class Prologue:
     def _guard(self, guard: Guard, uses: dict[Path, int]) -> None:
         subject = self._variable(guard.path) if uses[guard.path] > 1 else self._expression(guard.path)
         if guard.kind == "same as":
-            condition = f"{subject} is {self._variable(guard.expected)}"
+            condition = CONDITIONS["same as"](subject, self._variable(guard.expected), self.scope)
         else:
             condition = guard.condition(subject, self.scope)
         self._check(condition, str(guard), subject)

@@ -68,9 +68,7 @@ def split_group(machine: "Machine", error: BaseException, wanted: Any) -> tuple[
         if isinstance(error, BaseExceptionGroup):
             return error, None
         group = BaseExceptionGroup if not isinstance(error, Exception) else ExceptionGroup
-        taken = group("", (error,))  # type: ignore[type-var]
-        taken.__traceback__ = error.__traceback__
-        return taken, None
+        return group("", (error,)), None  # type: ignore[type-var]
     if isinstance(error, BaseExceptionGroup):
         halves = machine.invoke(machine.load_attr(error, "split"), (wanted,), {})
         if not isinstance(halves, tuple):
