@@ -169,6 +169,12 @@ CASES: dict[str, Case] = {
         lambda x, items: x if 3 in items else -x, lambda: (X, [2]), lambda x, items: items.append(3), "had 1 items"
     ),
     "set": Case(lambda x, items: x if 3 in items else -x, lambda: (X, {2}), lambda x, items: items.add(3), "was {2}"),
+    "set of objects": Case(
+        lambda x, items: x if Config in items else -x,
+        lambda: (X, {Slotted}),
+        lambda x, items: items.add(Config),
+        "was {",
+    ),
     "dict value": Case(
         lambda x, d: x * d["a"], lambda: (X, {"a": 2}), lambda x, d: d.update(a=3), "['a']: was 2, is 3"
     ),

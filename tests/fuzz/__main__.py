@@ -1,86 +1,52 @@
-"""`python -m tests.fuzz [--programs N] [--seed N] [--save FILE | --replay FILE]`: many programs, new ones each time."""
+"""`python -m tests.fuzz [--programs N] [--seed N]`: many programs, other ones each time; needs no package."""
 
 import argparse
-import json
+import random
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 from tests.fuzz.oracle import difference
+from tests.fuzz.programs import written
+from tests.fuzz.reduce import reduced
 
-BATCH = 500
 
-
-def generated(count: int, seed: int, save: Path | None) -> int:
-    """Generate programs and compare; the number of programs without a difference."""
-    from hypothesis import HealthCheck, Phase, given, settings
-    from hypothesis import seed as seeded
-
-    from tests.fuzz.programs import programs
-
-    tried, failed = 0, False
-    kinds: Counter[str] = Counter()
+def fuzz(count: int, seed: int) -> int:
+    """Compare so many programs; stop at the first that differs, and print it cut down."""
     start = time.perf_counter()
-    while tried < count:
-
-        @seeded(seed)
-        @settings(
-            max_examples=min(BATCH, count - tried), deadline=None, database=None, derandomize=False,
-            phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck), print_blob=False,
-        )  # fmt: skip
-        @given(programs())
-        def batch(text: str) -> None:
-            nonlocal tried, failed
-            try:
-                found = difference(text)
-            except SyntaxError as error:
-                kinds[f"no program: {error.msg}"] += 1
-                return
-            if found is not None:
-                failed = True
-                raise AssertionError(f"{text}\n{found}")
-            tried += not failed
-            if save is not None and not failed:
-                with save.open("a") as lines:
-                    lines.write(json.dumps(text) + "\n")
-
+    tried: set[int] = set()
+    refused: Counter[str] = Counter()
+    number = 0
+    while len(tried) < count:
+        number += 1
+        text = written(random.Random(f"{seed}:{number}").randint)
         try:
-            batch()
-        except AssertionError as error:
-            print(f"seed {seed}, after {tried} programs:\n{error}")
+            found = difference(text)
+        except SyntaxError as error:
+            refused[error.msg] += 1
+            continue
+        if found is not None:
+            print(f"seed {seed}, program {number}, after {len(tried)}:\n{text}\n{found}\n\ncut down:", flush=True)
+            text = reduced(text)
+            print(f"{text}\n{difference(text)}")
             return 1
-        seed += 1
-        print(f"{tried} programs, {time.perf_counter() - start:.0f} s", *kinds.items(), file=sys.stderr, flush=True)
-    print(f"{tried} programs without a difference in {time.perf_counter() - start:.0f} s")
+        tried.add(hash(text))
+        if len(tried) % 1000 == 0 and len(tried) < count:
+            print(f"{len(tried)} programs, {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    print(f"{version}: {count} programs without a difference in {time.perf_counter() - start:.0f} s, seed {seed}")
+    for why, times in refused.items():
+        print(f"not counted, no program of {version}: {times} times {why}")
     return 0
 
 
-def replayed(path: Path) -> int:
-    """Compare programs that were saved; needs no hypothesis."""
-    different = 0
-    with path.open() as lines:
-        for number, line in enumerate(lines, 1):
-            text = json.loads(line)
-            found = difference(text)
-            if found is not None:
-                different += 1
-                print(f"program {number}:\n{text}\n{found}")
-    print(f"{number} programs, {different} of them different")
-    return 1 if different else 0
-
-
 def main() -> int:
-    """Fuzz, or replay."""
+    """Fuzz with the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--programs", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--save", type=Path, help="a file to add the programs to, one JSON string a line")
-    parser.add_argument("--replay", type=Path, help="run the programs of such a file instead")
     options = parser.parse_args()
-    if options.replay is not None:
-        return replayed(options.replay)
-    return generated(options.programs, options.seed, options.save)
+    return fuzz(options.programs, options.seed)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,11 @@
 """What every generated program may use: small classes, one for each protocol, and the drivers of coroutines."""
 
+import inspect
 import operator
+import sys
+
+LOSES_ENTRIES = sys.version_info < (3, 12)
+SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def small(value):
@@ -249,13 +254,20 @@ def exhaust(generator, plan):
     return small(got)
 
 
+def entries_of(entry):
+    """The entries of a traceback; on 3.11 none below a generator, whose `throw` loses them while it handles an error."""
+    entries = []
+    while entry is not None:
+        entries.append(entry)
+        if LOSES_ENTRIES and entry.tb_frame.f_code.co_flags & SUSPENDS:
+            break
+        entry = entry.tb_next
+    return entries
+
+
 def told(error):
     """What an error is, where it went, and what led to it."""
-    lines = []
-    entry = error.__traceback__
-    while entry is not None:
-        lines.append((entry.tb_frame.f_code.co_name, entry.tb_lineno))
-        entry = entry.tb_next
+    lines = [(entry.tb_frame.f_code.co_name, entry.tb_lineno) for entry in entries_of(error.__traceback__)]
     chain = []
     other = error
     while other is not None and len(chain) < 6:

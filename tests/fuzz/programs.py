@@ -1,9 +1,7 @@
 """Whole programs: definitions of functions and classes, then statements that use them."""
 
-from hypothesis import strategies as st
-
 from tests.fuzz.expressions import number
-from tests.fuzz.source import Callable, Draw, Scope, Source
+from tests.fuzz.source import Callable, Choose, Scope, Source
 from tests.fuzz.statements import body
 
 _NAMES = ("a", "b", "c", "d")
@@ -12,10 +10,9 @@ _INSIDE = {"function": "function", "generator": "generator", "coroutine": "async
 _DECORATORS = ("twice", "functools.lru_cache", "functools.wraps(small)", "functools.cache")
 
 
-@st.composite
-def programs(draw: Draw) -> str:
-    """The text of a program that ends, and most likely gets far."""
-    source = Source(draw, budget=draw(st.integers(8, 45)))
+def written(choose: Choose) -> str:
+    """The text of a program that ends, and most likely gets far, from numbers that `choose(low, high)` gives."""
+    source = Source(choose, budget=choose(8, 45))
     scope = Scope(readable=("a", "b"), own=("a", "b"), lists=("xs",))
     source.write("a, b, xs = 1, 2, [3, 1, 2]")
     for _ in range(source.number(1, 4)):

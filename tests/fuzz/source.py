@@ -1,16 +1,13 @@
 """The text of a program while it is written: lines, scopes, and what may still be added."""
 
-import functools
+from collections.abc import Callable as Function
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from hypothesis import strategies as st
-
-Draw = Any
+Choose = Function[[int, int], int]
 Value = TypeVar("Value")
-_numbers = functools.cache(st.integers)
 
 
 @dataclass(frozen=True)
@@ -54,15 +51,15 @@ class Scope:
 class Source:
     """The lines written so far."""
 
-    draw: Draw
+    choose: Choose
     budget: int = 40
     indent: int = 0
     lines: list[str] = field(default_factory=list)
     fresh: int = 0
 
     def number(self, low: int, high: int) -> int:
-        """A number that hypothesis chooses."""
-        return int(self.draw(_numbers(low, high)))
+        """A number from `low` to `high`, both included."""
+        return self.choose(low, high)
 
     def pick(self, values: Sequence[Value]) -> Value:
         """One of the values."""

@@ -228,7 +228,7 @@ def _async_for(source: Source, scope: Scope) -> None:
     if scope.kind not in ("async", "asyncgen") or not known:
         return _yield(source, scope)
     one = source.pick(known)
-    made = f"{one.name}({arguments(source, scope, one, 1)})"
+    made = f"{one.name}({arguments(source, scope.having(walrus=False), one, 1)})"
     if source.one_in(3) and scope.lists:
         source.write(f"{scope.lists[0]}[:] = [small(e) async for e in {made} if e != 3]")
         return None

@@ -5,6 +5,7 @@ import io
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from thunder_core.interpreter import Observer, interpret
@@ -19,34 +20,38 @@ class Run:
     error: tuple[Any, ...]
 
 
-def described(error: BaseException | None, depth: int = 0) -> tuple[Any, ...]:
+Entries = Callable[[TracebackType | None], list[TracebackType]]
+
+
+def entries_of(entry: TracebackType | None) -> list[TracebackType]:
+    """The entries of a traceback, outermost first."""
+    entries = []
+    while entry is not None:
+        entries.append(entry)
+        entry = entry.tb_next
+    return entries
+
+
+def described(error: BaseException | None, depth: int = 0, entries: Entries = entries_of) -> tuple[Any, ...]:
     """An exception with its arguments, lines, notes, cause and context."""
     if error is None or depth > 6:
         return ()
     lines = [
         (entry.tb_frame.f_code.co_name, entry.tb_lineno)
-        for entry in _entries(error.__traceback__)
+        for entry in entries(error.__traceback__)
         if entry.tb_frame.f_code.co_filename != __file__
     ]
-    parts = tuple(described(one, depth + 1) for one in getattr(error, "exceptions", ()))
+    parts = tuple(described(one, depth + 1, entries) for one in getattr(error, "exceptions", ()))
     return (
         type(error).__name__,
         repr(error.args),
         tuple(lines),
         tuple(getattr(error, "__notes__", ())),
         error.__suppress_context__,
-        described(error.__cause__, depth + 1),
-        described(error.__context__, depth + 1),
+        described(error.__cause__, depth + 1, entries),
+        described(error.__context__, depth + 1, entries),
         parts,
     )
-
-
-def _entries(entry: Any) -> list[Any]:
-    entries = []
-    while entry is not None:
-        entries.append(entry)
-        entry = entry.tb_next
-    return entries
 
 
 def run(program: Callable[..., Any], *arguments: Any) -> Run:

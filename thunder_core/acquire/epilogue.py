@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -140,7 +141,7 @@ class Epilogue:
                 fix="return tensors, numbers, containers or plain Python objects, and leave the rest uncompiled",
                 where=self._where,
             )
-        name = self._name(kind.__name__.lower())
+        name = self._name(snake_case(kind.__name__))
         self._made[id(value)] = (value, name)
         if kind in (dict, list, set):
             self.lines.append(line(f"{kind.__name__}()", Proxy(name)))
@@ -263,3 +264,8 @@ def attributes_of(value: Any) -> Mapping[str, Any]:
 def _slots(base: type) -> tuple[str, ...]:
     slots = base.__dict__.get("__slots__", ())
     return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def snake_case(name: str) -> str:
+    """`CausalLMOutputWithPast` as `causal_lm_output_with_past`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

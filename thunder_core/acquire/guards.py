@@ -148,6 +148,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
 
 SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, type(...), type(NotImplemented))
 VALUES = (int, float, str, bytes, complex, torch.device, torch.Size, slice, range)
+CONSTANT_TYPES = frozenset({*SINGLETONS, *VALUES})
 BY_IDENTITY = (
     type,
     types.FunctionType,
@@ -161,7 +162,8 @@ BY_IDENTITY = (
 
 def is_constant(value: Any) -> bool:
     """Whether a value is immutable and known by its equality or identity alone."""
-    return isinstance(value, enum.Enum) or type(value) in SINGLETONS or type(value) in VALUES
+    kind = type(value)  # not isinstance, which asks the value's own `__class__`, and a config runs Python code for it
+    return kind in CONSTANT_TYPES or issubclass(kind, enum.Enum)
 
 
 def constant_guard(path: Path, value: Any) -> Guard:

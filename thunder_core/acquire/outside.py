@@ -165,24 +165,24 @@ class Outside:
 
     def expand(self, container: Any) -> None:
         """C code is about to see all of an outside container: guard its shape and read each of its items."""
-        path = self.paths.get(id(container))
-        if path is None or id(container) in self._expanded:
+        number = id(container)
+        path = self.paths.get(number)
+        if path is None or number in self._expanded:
             return
-        number, container = id(container), self.effects.originals.get(id(container), container)
-        if isinstance(container, dict):
-            self._expanded.add(number)
-            base = mapping_base(container)
-            self.guard("keys", path, (base, tuple(base.keys(container))))
-            for key, item in list(base.items(container)):
+        self._expanded.add(number)
+        kind = type(container)  # not isinstance, which asks the container's own `__class__`
+        held = self.effects.originals.get(number, container)
+        if issubclass(kind, dict):
+            base = mapping_base(held)
+            self.guard("keys", path, (base, tuple(base.keys(held))))
+            for key, item in list(base.items(held)):
                 self.read(item_path(path, key, item), item)
-        elif isinstance(container, list | tuple | deque):
-            self._expanded.add(number)
-            self.guard("length", path, len(container))
-            for index, item in enumerate(container):
+        elif issubclass(kind, list | tuple | deque):
+            self.guard("length", path, len(held))
+            for index, item in enumerate(held):
                 self.read(item_path(path, index, item), item)
-        elif isinstance(container, set | frozenset) and all(is_constant(item) for item in container):
-            self._expanded.add(number)
-            self.guard("members", path, frozenset(container))
+        elif issubclass(kind, set | frozenset):
+            self.guard("members", path, frozenset(held))
 
     def defaults(self, function: types.FunctionType) -> None:
         """The program called an outside function: its default arguments are reads."""

@@ -14,7 +14,10 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
+
+import torch
 
 from thunder_core.acquire.paths import Path
 from thunder_core.errors import SharpEdgeError, SourceLine
@@ -77,8 +80,9 @@ KNOWN: dict[Any, str] = {
 OWNERS: dict[type, str] = {
     random.Random: "randomness outside torch",
     io.IOBase: "input and output",
-    types.GeneratorType: "an iterator from outside, which the trace used up",
 }
+# Owners of bound C methods that only ever do what they are known for.
+HARMLESS = frozenset({dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter})
 MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
 DATES = {
     (dt.datetime, "now"),
@@ -90,23 +94,29 @@ DATES = {
 
 def edge_of(function: Any) -> str | None:
     """What is sharp about calling a function; None for most."""
+    owner = getattr(function, "__self__", None)
+    if type(owner) in HARMLESS:
+        return None
     try:
         known = KNOWN.get(function)
     except TypeError:  # unhashable
         return None
     if known is not None:
         return known
-    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    name = getattr(function, "__name__", "")
     if isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATES):
         return f"the time: {owner.__name__}.{name}"
     for kind, what in OWNERS.items():
-        if kind is not types.GeneratorType and isinstance(owner, kind):
+        if issubclass(type(owner), kind):
             return f"{what}: {type(owner).__name__}.{name}"
-    module = str(getattr(function, "__module__", None) or getattr(type(owner), "__module__", ""))
-    for prefix, what in MODULES.items():
-        if module.startswith(prefix):
-            return f"{what}: {module}.{name}"
-    return None
+    module = str(getattr(function, "__module__", None) or type(owner).__module__)
+    what = _of_module(module)
+    return f"{what}: {module}.{name}" if what else None
+
+
+@cache
+def _of_module(module: str) -> str | None:
+    return next((what for prefix, what in MODULES.items() if module.startswith(prefix)), None)
 
 
 def settle(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
