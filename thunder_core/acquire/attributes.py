@@ -23,6 +23,10 @@ def locate(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
     """
     owner = path.value
     namespace = getattr(owner, "__dict__", None)
+    if isinstance(value, C_METHODS) and value.__self__ is owner:
+        return None
+    if isinstance(type(owner).__getattribute__, types.FunctionType):
+        return path.attribute(name, value)  # only Python's own lookup says what it answers
     if isinstance(namespace, dict):
         if name in namespace and namespace[name] is value:
             return path.entry(name, value)

@@ -151,7 +151,7 @@ class Acquisition(Observer):
         if inner is not None:
             owner = () if plain is function else (function.__self__,)
             return functools.partial(self.machine.call, inner.subject, *owner)
-        if plain in self._operations or runs_natively(plain.__module__) or self._check_edge(plain):
+        if plain in self._operations or runs_natively(plain.__module__, plain.__name__) or self._check_edge(plain):
             for arg in args:
                 self.outside.expand(arg)
             native: Callable[..., Any] = function

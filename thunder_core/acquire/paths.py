@@ -15,7 +15,7 @@ class Path:
     `alias` is a name for it that reads better than the path.
     """
 
-    __slots__ = ("alias", "children", "key", "parent", "step", "value")
+    __slots__ = ("_text", "alias", "children", "key", "parent", "step", "value")
 
     def __init__(self, parent: Path | None, step: str, key: Any, value: Any) -> None:
         self.parent = parent
@@ -23,6 +23,7 @@ class Path:
         self.key = key
         self.value = value
         self.alias: str | None = None
+        self._text: str | None = None
         self.children: dict[tuple[str, Any], Path] = {}
 
     def child(self, step: str, key: Any, value: Any) -> Path:
@@ -52,9 +53,9 @@ class Path:
 
     def __str__(self) -> str:
         """As a user would write it: `module.model.layers[0].weight`."""
-        if self.parent is None:
-            return str(self.key)
-        return STEPS[self.step](self)
+        if self._text is None:
+            self._text = str(self.key) if self.parent is None else STEPS[self.step](self)
+        return self._text
 
 
 def _entry(path: Path) -> str:

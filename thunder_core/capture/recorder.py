@@ -111,12 +111,12 @@ class Recorder:
         """Write a line down that changes a state, at the program's present place: calls may mean something else now."""
         if self._memories:
             self._memories.clear()
-        self._append(bsym)
+        place = self._place()
+        self._append(replace(bsym, source=place.source, module=place.module))
 
     def _append(self, bsym: BoundSymbol) -> None:
-        place = self._place()
         self._defined.update(proxy.name for proxy in bsym.outputs)
-        self.bound_symbols.append(replace(bsym, source=place.source, module=place.module))
+        self.bound_symbols.append(bsym)
 
     # ---- level one: what the user wrote ---------------------------------------------------------------------
 
@@ -160,12 +160,15 @@ class Recorder:
         ordered = call.random or (is_ordered(symbol) and not call.idle)
         if not (fresh or mutates or ordered):
             return None
+        place = self._place()
         return BoundSymbol(
             symbol=symbol,
             args=self.tensors.to_proxies(args),
             kwargs=self.tensors.to_proxies(kwargs),
             output=returned,
             subsymbols=() if call.opaque else tuple(call.subsymbols),
+            source=place.source,
+            module=place.module,
             mutates=tuple(mutates),
             ordered=ordered,
         )
@@ -184,12 +187,13 @@ class Recorder:
             names[proxy.name] = self.tensors.proxy(tensor)
             fakes[id(old)] = tensor
         for inner in memory.inner:
-            names[inner.name] = replace(inner, name=self.tensors.next_name())
+            names[inner.name] = inner.named(self.tensors.next_name())
         for made, old in zip(memory.made, memory.fresh, strict=True):
             fake = fakes[id(old)] = fresh_fake(made, read, self.tensors.mode)
-            names[made.proxy.name] = self.tensors.adopt(fake, replace(made.proxy, name=self.tensors.next_name()))
+            names[made.proxy.name] = self.tensors.adopt(fake, made.proxy.named(self.tensors.next_name()))
         if memory.bsym is not None:
-            self._append(memory.bsym.renamed(names))
+            place = self._place()
+            self._append(memory.bsym.renamed(names, at=(place.source, place.module)))
         return self.tensors.to_real(rebuilt(memory.result, fakes))
 
     def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:

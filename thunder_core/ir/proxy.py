@@ -39,6 +39,10 @@ class TensorProxy(Proxy):
         device = "" if self.device.type == "cpu" else f" {self.device}"
         return f"{dtype_abbrs.get(self.dtype, str(self.dtype))}[{', '.join(map(str, self.shape))}]{device}"
 
+    def named(self, name: str) -> TensorProxy:
+        """The same metadata under another name."""
+        return TensorProxy(name, self.shape, self.stride, self.dtype, self.device, self.requires_grad)
+
     @property
     def bytes(self) -> int:
         """How many bytes a dense tensor of this shape takes."""

@@ -79,8 +79,9 @@ class BoundSymbol:
         """The tensors that come into being on this line."""
         return tuple(proxy for proxy in self.defines if isinstance(proxy, TensorProxy))
 
-    def renamed(self, names: Mapping[str, Proxy]) -> BoundSymbol:
-        """The same call with each proxy whose name is a key replaced, in the sub-symbols too."""
+    def renamed(self, names: Mapping[str, Proxy], at: tuple[SourceLine | None, str] | None = None) -> BoundSymbol:
+        """The same call with each proxy whose name is a key replaced, in the sub-symbols too; `at` another place."""
+        source, module = at or (self.source, self.module)
 
         def change(leaf: Any) -> Any:
             return names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
@@ -91,8 +92,8 @@ class BoundSymbol:
             kwargs=replace_leaves(dict(self.kwargs), change),
             output=replace_leaves(self.output, change),
             subsymbols=tuple(sub.renamed(names) for sub in self.subsymbols),
-            source=self.source,
-            module=self.module,
+            source=source,
+            module=module,
             mutates=tuple(names[name].name if name in names else name for name in self.mutates),
             ordered=self.ordered,
             executor=self.executor,

@@ -46,7 +46,13 @@ def lookaside(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside
     return register
 
 
+# Functions whose result is guarded by asking them again: the attributes of transformers' configs.
+ASKED_AGAIN = (("transformers", "__getattribute__"),)
+
+
 @cache
-def runs_natively(module: str | None) -> bool:
-    """Whether Python functions of this module are called, not interpreted."""
-    return any(module == name or str(module).startswith(f"{name}.") for name in NATIVE_MODULES)
+def runs_natively(module: str | None, name: str = "") -> bool:
+    """Whether Python functions of this module, or its functions of this name, are called, not interpreted."""
+    if any(str(module).startswith(f"{package}.") and name == asked for package, asked in ASKED_AGAIN):
+        return True
+    return any(module == native or str(module).startswith(f"{native}.") for native in NATIVE_MODULES)
