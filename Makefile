@@ -3,6 +3,7 @@
 PYTHON ?= python3
 OUT ?= llama3.thunder
 JOBS ?= 2
+PROGRAMS ?= 20000
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -62,11 +63,12 @@ docs: install ## write the generated pages and build the site into site/
 	$(BIN)/python -m docs.cli
 	$(BIN)/mkdocs build --strict --quiet
 
-conformance: install ## run the standard library's tests of the language inside the interpreter
-	$(BIN)/python -m tests.conformance
+conformance: install ## run the standard library's tests of the language inside the interpreter (MISSING="3.13")
+	$(BIN)/python -m tests.conformance.versions --jobs $(JOBS) $(if $(MISSING),--allow-missing $(MISSING))
 
 fuzz: install ## run the property tests on many more examples, new ones each time
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hypothesis --hypothesis-profile fuzz --timeout 0 tests
+	$(BIN)/python -m tests.fuzz --programs $(PROGRAMS)
 
 bench: install ## time the stages beside Dynamo and eager PyTorch
 	$(BIN)/python -m benchmarks.acquire

@@ -113,13 +113,14 @@ class Recipe:
     """What is done to a model. A recipe is a file that defines one subclass; its docstring is its description.
 
     `families` are the model types of transformers that it takes, empty for every module; `needs` is what the whole of
-    it wants of a machine; `executors` are in the order in which they may claim; `sample` names the small model that
-    stands in where no model is given.
+    it wants of a machine, and `parts` say in words what is lost without; `executors` are in the order in which they may
+    claim; `sample` names the small model that stands in where no model is given.
     """
 
     compiler: ClassVar[Literal["jit", "thunderfx"]] = "jit"
     families: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[tuple[Requirement, ...]] = ()
+    parts: ClassVar[tuple[str, ...]] = ()
     executors: ClassVar[tuple[str | Executor, ...]] = ("torch",)
     sample: ClassVar[str] = "llama3"
     Options: ClassVar[type[RecipeOptions]] = RecipeOptions
@@ -172,7 +173,8 @@ class Recipe:
 
     def setup_needs(self) -> tuple[tuple[str, Requirement], ...]:
         """What it needs of a machine, each with the part of it that does."""
-        own = [(hyphenated(type(self).__name__), need) for need in type(self).needs]
+        parts = type(self).parts or (hyphenated(type(self).__name__),)
+        own = [(part, need) for need in type(self).needs for part in parts]
         return (*own, *(need for part in self.added for need in part.setup_needs()))
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:

@@ -10,4 +10,5 @@ class HFLlama3Hopper(HFLlama3):
     """Llama 3 from Hugging Face on Hopper GPUs (H100, H200): cuDNN's attention kernels ahead of all others."""
 
     needs = (Cuda(capability=(9, 0)),)
+    parts = ("attention by cuDNN's kernels for Hopper", "validation and measurement on a Hopper GPU")
     executors = ("sdpa", "torch")

@@ -34,7 +34,9 @@ def main() -> int:
     """Run each version in turn, print its table, and say which were not found."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.versions")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--allow-missing", nargs="*", default=[], metavar="VERSION", help="versions that may be missing")
+    parser.add_argument(
+        "--allow-missing", nargs="*", default=[], metavar="VERSION", help="versions that may be missing"
+    )
     options = parser.parse_args()
     summary: list[str] = []
     good = True
@@ -43,7 +45,9 @@ def main() -> int:
         if path is None:
             allowed = version in options.allow_missing or not os.environ.get("CI")
             good &= allowed
-            summary.append(f"Python {version}: NOT FOUND{'' if allowed else ', and CI was not told that it may be missing'}")
+            summary.append(
+                f"Python {version}: NOT FOUND{'' if allowed else ', and CI was not told that it may be missing'}"
+            )
             continue
         command = [path, "-m", "tests.conformance", "--jobs", str(options.jobs)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

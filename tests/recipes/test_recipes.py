@@ -109,10 +109,11 @@ def test_each_family_of_a_recipe_compiles_to_what_eager_gives(name: str) -> None
 
 def test_hopper_degrades_where_there_is_no_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    (lack,) = recipe("hf-llama3-hopper").degraded()
-    assert lack.part == "hf-llama3-hopper"
-    assert "no CUDA GPU" in lack.reason
-    assert "9.0" in lack.fix
+    lacks = recipe("hf-llama3-hopper").degraded()
+    assert [lack.part for lack in lacks] == list(type(recipe("hf-llama3-hopper")).parts)
+    for lack in lacks:
+        assert "no CUDA GPU" in lack.reason
+        assert "9.0" in lack.fix
 
 
 def test_hopper_is_whole_on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:

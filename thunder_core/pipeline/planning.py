@@ -11,7 +11,7 @@ from transformers import PretrainedConfig
 from thunder_core.errors import BadOption
 from thunder_core.models.sequence import check_sequence_length, longest_sequence
 from thunder_core.pipeline.destination import choose_destination
-from thunder_core.pipeline.prepare import Prepared, prepare
+from thunder_core.pipeline.prepare import Prepared, prepare, told
 from thunder_core.pipeline.progress import STAGES
 from thunder_core.pipeline.request import Request
 
@@ -40,7 +40,7 @@ class Plan:
             ("inputs", f"batch {request.batch}, sequence {self.seq}, seed {prepared.model.seed}"),
             ("transforms", ", ".join(named(t) for t in prepared.transforms) or "none of its own"),
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
-            *(("degraded", f"{part.part}: {part.reason} ({part.fix})") for part in prepared.degraded),
+            *(("degraded", f"{text} ({fix})") for text, fix in told(prepared.degraded)),
             *(("skipped", text) for text in skipped(prepared)),
             ("stages", " > ".join(self.stages)),
             *([] if request.validate else [("validation", "off: the report will say `not validated`")]),

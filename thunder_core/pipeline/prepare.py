@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,10 +105,19 @@ class _Shell(torch.nn.Module):
         self.config: Any = config
 
 
+def told(degraded: Iterable[Degraded]) -> Iterator[tuple[str, str]]:
+    """The parts that are lost, those with one reason together, and what would help."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for one in degraded:
+        reasons.setdefault((one.reason, one.fix), []).append(one.part)
+    for (reason, fix), parts in reasons.items():
+        yield f"{', '.join(parts)}: {reason}", fix
+
+
 def require_whole(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None:
     """Raise EnvironmentLacks if this machine lacks a part of the recipe."""
     if degraded:
         raise EnvironmentLacks(
-            f"this machine lacks what {recipe.name} needs: {'; '.join(f'{d.part}: {d.reason}' for d in degraded)}",
-            fix="; ".join(dict.fromkeys(d.fix for d in degraded)) + "; or leave --strict out",
+            f"this machine lacks what {recipe.name} needs: {'; '.join(text for text, _ in told(degraded))}",
+            fix="; ".join(dict.fromkeys(fix for _, fix in told(degraded))) + "; or leave --strict out",
         )
