@@ -59,7 +59,8 @@ def _mixed(source: Source, scope: Scope, depth: int) -> str:
     return source.pick((
         "small(Number({0}) + {1}).value", "small({1} - Number({0}))", "len(Listed([{0}]) + Listed([{1}]))",
         "len([{0}] + Listed([{1}]))", "len(Listed([{0}]) + [{1}])", "(Listed([{0}]) == [{1}])", "({0} in Number({1}))",
-        "sum(Listed([{0}]) * 2)", "(Number({0}) < Number({1}))", "max(Number({0}), Number({1}))", "[*Number({0})][{1} % 4]",
+        "sum(Listed([{0}]) * 2)", "(Number({0}) < Number({1}))", "max(Number({0}), Number({1}))",
+        "[*Number({0})][{1} % 4]",
         "(Number({0}) == {1})", "(Point({0}, {1}).y)", "xs[Number({0} % 3)]", "len(f'{{Number({0}):>3}}')",
     )).format(one, two)  # fmt: skip
 

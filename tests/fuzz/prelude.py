@@ -246,7 +246,7 @@ def exhaust(generator, plan):
     try:
         got.append(next(generator))
         for step in plan:
-            got.append(generator.throw(Oops("thrown")) if step is None else generator.send(step))
+            got.append(generator.throw(Oops("thrown")) if step is None else generator.send(step))  # noqa: PERF401
     except StopIteration as end:
         got.append(("end", end.value))
     finally:
@@ -255,7 +255,7 @@ def exhaust(generator, plan):
 
 
 def entries_of(entry):
-    """The entries of a traceback; on 3.11 none below a generator, whose `throw` loses them while it handles an error."""
+    """The entries of a traceback; on 3.11 none below a generator, whose `throw` may lose them."""
     entries = []
     while entry is not None:
         entries.append(entry)

@@ -50,7 +50,8 @@ def _unpack(source: Source, scope: Scope) -> None:
         return _say(source, scope)
     first, second = scope.own[0], scope.own[-1]
     source.write(
-        source.pick(("{0}, {1} = {1}, {0}", "{0}, {1} = {2}, 3", "{0}, *{1} = {3}", "*{0}, {1} = {3}", "[{0}, ({1}, *_)] = {2}, {3}"))
+        source.pick(("{0}, {1} = {1}, {0}", "{0}, {1} = {2}, 3", "{0}, *{1} = {3}", "*{0}, {1} = {3}",
+                     "[{0}, ({1}, *_)] = {2}, {3}"))
         .format(first, second, number(source, scope), listing(source, scope))
     )  # fmt: skip
     return None
@@ -185,8 +186,10 @@ def _match(source: Source, scope: Scope) -> None:
     names = scope.own or ("u",)
     first, last = names[0], names[-1] if len(names) > 1 else "w"
     patterns = (
-        "{2}", "[{0}, *_]", "[{0}, {1}]", "Point(x={0}, y={2})", "Point({0}, {1})", "{{'k': {0}, **rest}}", "int() as {0}",
-        "1 | 2 | {2}", "[1, *{0}] | {{'k': {0}}}", "str({0})", "None", "(Number() | Worse()) as {0}", "-1", "Worse(value={0})",
+        "{2}", "[{0}, *_]", "[{0}, {1}]", "Point(x={0}, y={2})", "Point({0}, {1})", "{{'k': {0}, **rest}}",
+        "int() as {0}",
+        "1 | 2 | {2}", "[1, *{0}] | {{'k': {0}}}", "str({0})", "None", "(Number() | Worse()) as {0}",
+        "-1", "Worse(value={0})",
     )  # fmt: skip
     with source.block(f"match {anything(source, scope)}:"):
         for _ in range(source.number(1, 3)):
@@ -239,6 +242,7 @@ def _async_for(source: Source, scope: Scope) -> None:
 
 
 SIMPLE: tuple[Form, ...] = (
-    _assign, _assign, _assign, _assign_list, _unpack, _say, _call, _call, _delete, _raise, _leave, _leave, _yield, _yield,
+    _assign, _assign, _assign, _assign_list, _unpack, _say, _call, _call, _delete, _raise, _leave, _leave, _yield,
+    _yield,
 )  # fmt: skip
 NESTED: tuple[Form, ...] = (_if, _for, _for, _while, _try, _try, _try, _with, _match, _async_for)

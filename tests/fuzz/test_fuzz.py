@@ -39,7 +39,8 @@ def test_most_texts_are_programs_and_say_something():
 
 def test_a_difference_is_found_and_cut_down(monkeypatch):
     text = "a = 1\nb = 2\nfor c in range(3):\n    say(c)\n    say(hasattr(fuel, 'gi_frame'))\n"
-    monkeypatch.setattr("tests.fuzz.reduce.difference", lambda text: "differs" if "say(c)" in text else None)
+    wanted = {"for c in range(3):", "    say(c)"}
+    monkeypatch.setattr("tests.fuzz.reduce.difference", lambda text: wanted <= set(text.splitlines()) or None)
     assert reduced(text) == "for c in range(3):\n    say(c)\n"
 
 

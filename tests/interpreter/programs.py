@@ -1038,3 +1038,18 @@ def program_error_in_class_attribute():
         pass
 
     Abstract()
+
+
+def program_naked_error_in_except_star():
+    try:
+        1 // 0
+    except* ZeroDivisionError as group:
+        found = group.__traceback__ is None, group.message, [type(one).__name__ for one in group.exceptions]
+    return found
+
+
+def program_naked_error_in_except_star_as_context():
+    try:
+        [][1]
+    except* LookupError:
+        raise KeyError("after")

@@ -76,7 +76,7 @@ class Machine:
         if closure:
             fast[program.first_free :] = closure
         names: dict[str, Any] | None = None if program.flags & 1 else {}
-        frame = Frame(self, program, code, function, function.__globals__, function.__builtins__, fast, names)
+        frame = Frame(self, program, code, function, function.__globals__, function.__builtins__, fast, names)  # type: ignore[attr-defined]
         if program.resumable:
             return resumable(frame, function)
         return run(frame)

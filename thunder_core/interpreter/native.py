@@ -11,7 +11,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 # A program may replace builtins; what writes to memory keeps those of its own.
-__builtins__ = dict(vars(builtins))
+__builtins__ = dict(vars(builtins))  # type: ignore[assignment]
 
 _api = ctypes.pythonapi
 _POINTER = ctypes.sizeof(ctypes.c_void_p)

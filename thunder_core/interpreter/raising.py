@@ -68,7 +68,7 @@ def split_group(machine: "Machine", error: BaseException, wanted: Any) -> tuple[
         if isinstance(error, BaseExceptionGroup):
             return error, None
         group = BaseExceptionGroup if not isinstance(error, Exception) else ExceptionGroup
-        return group("", (error,)), None  # type: ignore[type-var]
+        return group("", (error,)), None
     if isinstance(error, BaseExceptionGroup):
         halves = machine.invoke(machine.load_attr(error, "split"), (wanted,), {})
         if not isinstance(halves, tuple):
