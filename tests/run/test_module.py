@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.errors import BadOption, DataDependent, UnknownName, WrongInputs
+from thunder_core.errors import BadOption, DataDependent, OperationFailed, UnknownName, WrongInputs
 
 
 class Net(nn.Module):
@@ -231,3 +231,14 @@ def test_no_caching_traces_at_each_call() -> None:
     for _ in range(3):
         compiled(X)
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (3, 0)
+
+
+def test_operations_that_hide_what_they_do_are_refused_with_the_line() -> None:
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    def scans(x: Tensor) -> Tensor:
+        return associative_scan(lambda a, b: a + b, x, dim=0, combine_mode="generic")
+
+    with pytest.raises((OperationFailed, DataDependent)) as caught:
+        thunder.jit(scans)(X)
+    assert caught.value.where is not None

@@ -18,6 +18,7 @@ from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import Prologue, path_name
 from thunder_core.acquire.sharp import SharpEdge, SharpEdges, Surprises, settle
+from thunder_core.errors import OperationFailed
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -150,6 +151,7 @@ def acquire(
 
 
 def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
+    require_defined(run)
     inputs = [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
     results = _results(run)
     epilogue = Epilogue(run.outside.path_of, results, None)
@@ -169,6 +171,23 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
         constants={proxy.name: tensor for tensor, proxy, path in inputs if path is None},
     )
     return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges)
+
+
+def require_defined(run: Run) -> None:
+    """Raise `OperationFailed` where a line reads a tensor that was made out of the recorder's sight.
+
+    Higher-order operators do that: they run the functions that they are given under modes of their own.
+    """
+    defined = {proxy.name for _, proxy in run.recorder.inputs.values()}
+    for bsym in run.recorder.bound_symbols:
+        if not all(proxy.name in defined for proxy in bsym.inputs):
+            raise OperationFailed(
+                "the program uses an operation that hides what it does (a higher-order operator, or code that was "
+                "compiled already)",
+                fix="leave that part uncompiled, or write it with ordinary operations",
+                where=bsym.source,
+            )
+        defined |= {proxy.name for proxy in bsym.outputs}
 
 
 def _lasting(run: Run) -> Iterator[Guard]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from thunder_core.acquire.guards import CONDITIONS, Guard, bound
 from thunder_core.acquire.paths import MODULE_TABLES, Path
-from thunder_core.ir.literal import Code, Scope, literal, unique_name
+from thunder_core.ir.literal import Code, Scope, followed, literal, unique_name
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
@@ -87,13 +87,12 @@ class Prologue:
         return f"{table}[{literal(path.key, self.scope)}]"
 
     def _root(self, path: Path) -> str:
-        """A root other than the arguments: a class, or the globals of a module."""
-        if path.step == "globals":
-            name = path.value.get("__name__")
-            return (
-                self.scope.importing(f"{name}.__dict__", name) if path.key != "?" else self.scope.constant(path.value)
-            )
-        return bound(path.value, self.scope)
+        """A root other than the arguments: a class, a module, or the globals of a module."""
+        if path.step != "globals":
+            return bound(path.value, self.scope)
+        if getattr(followed(path.key), "__dict__", None) is not path.value:
+            return self.scope.constant(path.value, "globals")
+        return self.scope.importing(f"{path.key}.__dict__", path.key)
 
     def _variable(self, path: Path) -> str:
         """A name that holds the value at the path, assigned on first use."""

@@ -110,8 +110,8 @@ def edge_of(function: Any) -> str | None:
         if issubclass(type(owner), kind):
             return f"{what}: {type(owner).__name__}.{name}"
     module = str(getattr(function, "__module__", None) or type(owner).__module__)
-    what = _of_module(module)
-    return f"{what}: {module}.{name}" if what else None
+    outside = _of_module(module)
+    return f"{outside}: {module}.{name}" if outside else None
 
 
 @cache

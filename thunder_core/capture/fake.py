@@ -15,8 +15,9 @@ def new_mode() -> FakeTensorMode:
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is dense and its class adds nothing to torch.Tensor's behaviour."""
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    """Whether the tensor is dense, and neither its class nor a transform of functorch changes what it does."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    return plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def fake_of(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
@@ -27,8 +28,8 @@ def fake_of(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
     """
     if not is_plain(tensor):
         raise OperationFailed(
-            f"a tensor of class {type(tensor).__name__} with layout {tensor.layout} cannot be traced",
-            fix="convert it to a dense torch.Tensor before the call",
+            f"a {type(tensor).__name__} with layout {tensor.layout} cannot be traced, nor any tensor inside vmap",
+            fix="convert it to a dense torch.Tensor before the call, and keep torch.func's transforms uncompiled",
         )
     with _disable_current_modes():
         meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

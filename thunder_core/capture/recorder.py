@@ -124,7 +124,7 @@ class Recorder:
         """Run one torch function on fakes, record it if it matters, and give the program its result."""
         if function in VALUE_READERS:
             raise self._fail(function)
-        args, kwargs = self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
+        args, kwargs = self._faked(args, kwargs)
         key = None if self._memories is None else signature(function, args, kwargs, self.tensors.describe)
         memory = self._memories.get(key) if self._memories and key is not None else None
         if memory is not None:
@@ -137,6 +137,15 @@ class Recorder:
         if bsym is not None:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
         return self.tensors.to_real(output)
+
+    def _faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with fakes for real tensors; a tensor that cannot have one fails at the program's line."""
+        try:
+            return self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
+        except OperationFailed as error:
+            error.where = self._place().source
+            self.failure = error
+            raise
 
     def _run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
         self._call = call
@@ -221,7 +230,7 @@ class Recorder:
         if operator in LIFTS and call is not None:
             call.opaque = True
             return operator(*args, **kwargs)
-        args, kwargs = self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
+        args, kwargs = self._faked(args, kwargs)
         if operator in QUERIES:
             return operator(*args, **kwargs)
         if call is None:

@@ -68,17 +68,23 @@ class Scope:
         return dotted
 
 
+def followed(dotted: str) -> Any:
+    """What a dotted name leads to from its first module on; None if nowhere. A package may hide a module of its own."""
+    root, *rest = dotted.split(".")
+    found: Any = sys.modules.get(root)
+    for part in rest:
+        found = getattr(found, part, None)
+    return found
+
+
 def dotted_name(value: Any) -> tuple[str, str] | None:
     """(`module.qualname`, module) where importing the module and following the names leads to this very object."""
     if isinstance(value, types.ModuleType):
-        return (value.__name__, value.__name__) if sys.modules.get(value.__name__) is value else None
+        return (value.__name__, value.__name__) if followed(value.__name__) is value else None
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(qualname, str) or module in ("__main__", "builtins"):
         return None
-    found: Any = sys.modules.get(module)
-    for part in qualname.split("."):
-        found = getattr(found, part, None)
-    return (f"{module}.{qualname}", module) if found is value else None
+    return (f"{module}.{qualname}", module) if followed(f"{module}.{qualname}") is value else None
 
 
 def importable(value: Any, scope: Scope) -> str:
