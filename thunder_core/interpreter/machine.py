@@ -23,6 +23,9 @@ Arguments = Sequence[Any]
 Keywords = dict[str, Any]
 
 
+builtins_of = operator.attrgetter("__builtins__")  # typeshed has it for some versions only
+
+
 class Machine:
     """Runs Python functions by their bytecode, on real objects; tells nobody (see ObservedMachine)."""
 
@@ -76,7 +79,7 @@ class Machine:
         if closure:
             fast[program.first_free :] = closure
         names: dict[str, Any] | None = None if program.flags & 1 else {}
-        frame = Frame(self, program, code, function, function.__globals__, function.__builtins__, fast, names)  # type: ignore[attr-defined]
+        frame = Frame(self, program, code, function, function.__globals__, builtins_of(function), fast, names)
         if program.resumable:
             return resumable(frame, function)
         return run(frame)
