@@ -21,7 +21,7 @@ from thunder_core.acquire.sharp import SharpEdge, SharpEdges, Surprises, settle
 from thunder_core.errors import OperationFailed
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 
 
@@ -219,4 +219,4 @@ def _guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path 
             run.outside.guard("type", path, type(path.value))
 
 
-__all__ = ["Acquired", "Proxy", "SharpEdge", "acquire", "process_state"]
+__all__ = ["Acquired", "SharpEdge", "acquire", "process_state"]
