@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
+from thunder_core.acquire.effects import EffectLog
+from thunder_core.acquire.paths import Path
 
 COUNT = 0
 
@@ -206,3 +208,13 @@ def test_reading_what_was_written_to_is_guarded_as_it_was_before() -> None:
         assert torch.equal(compiled(ours, x), reads_after_writing(eager, x))
     assert described(ours) == described(eager)
     assert thunder.cache_misses(compiled) == 3
+
+
+def test_undoing_a_global_leaves_the_rest_of_the_module_alone() -> None:
+    """What another thread does to the module while a program is traced stays."""
+    namespace = {"count": 1, "other": 2}
+    log = EffectLog()
+    log.variable(Path(None, "globals", "module", namespace), "__setitem__", "count", 5)
+    namespace.update(count=5, meanwhile=3)
+    log.undo()
+    assert namespace == {"count": 1, "other": 2, "meanwhile": 3}

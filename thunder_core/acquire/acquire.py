@@ -154,7 +154,7 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     require_defined(run)
     inputs = [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
     results = _results(run)
-    epilogue = Epilogue(run.outside.path_of, results, None)
+    epilogue = Epilogue(run.outside.path_of, results)
     epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
     _guard_tensors(run, inputs)
     roots = run.roots

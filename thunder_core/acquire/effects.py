@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,38 +40,36 @@ class Effect:
     keywords: Mapping[str, Any] = field(default_factory=dict)
 
 
-def container_base(value: Any) -> type | None:
+def container_base(value: Any) -> Any:
     """Which builtin mutable container a value is, if any."""
     return next((base for base in CONTAINERS if isinstance(value, base)), None)
 
 
-def snapshot(value: Any) -> Callable[[], None]:
-    """A function that puts a container's items back as they are now."""
-    base = container_base(value)
-    if base in (list, collections.deque):
-        items = list(value)
-        return lambda: (base.clear(value), base.extend(value, items), None)[-1]
-    if base is dict:
-        entries = list(dict.items(value))
-        ordered = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
-
-        def restore() -> None:
-            ordered.clear(value)
-            for key, item in entries:
-                ordered.__setitem__(value, key, item)
-
-        return restore
-    members = list(value)
-    return lambda: (set.clear(value), set.update(value, members), None)[-1]
+def mapping_base(container: dict[Any, Any]) -> Any:
+    """The class whose methods see a mapping's items as they are stored, whatever its own class overrides."""
+    return collections.OrderedDict if isinstance(container, collections.OrderedDict) else dict
 
 
 def plain_copy(value: Any) -> Any:
     """A container's items in a builtin container of the same kind, past all that its own class overrides."""
     if isinstance(value, dict):
-        ordered = isinstance(value, collections.OrderedDict)
-        return collections.OrderedDict(value.items()) if ordered else dict(dict.items(value))
-    base: Any = container_base(value)
+        base = mapping_base(value)
+        return base(base.items(value))
+    base = container_base(value)
     return base(base.__iter__(value))
+
+
+def put_back(value: Any, original: Any) -> None:
+    """Give a container the items that its plain copy has."""
+    base = type(original)
+    base.clear(value)
+    if base in (list, collections.deque):
+        base.extend(value, original)
+    elif base is set:
+        set.update(value, original)
+    else:
+        for key, item in original.items():
+            base.__setitem__(value, key, item)
 
 
 def attribute_snapshot(owner: Any, name: str) -> Callable[[], None]:
@@ -81,6 +80,11 @@ def attribute_snapshot(owner: Any, name: str) -> Callable[[], None]:
         tables = [owner.__dict__]
     else:
         return _slot_snapshot(owner, name)
+    return entry_snapshot(tables, name)
+
+
+def entry_snapshot(tables: list[dict[str, Any]], name: str) -> Callable[[], None]:
+    """A function that puts one name back as it is now in each of the tables."""
     before = [(table, table.get(name, MISSING)) for table in tables]
 
     def restore() -> None:
@@ -127,9 +131,15 @@ class EffectLog:
     def call(self, owner: Path, name: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         """A method that changes an outside container is about to be called."""
         if id(owner.value) not in self.originals:
-            self.originals[id(owner.value)] = plain_copy(owner.value)
-            self._undo.append(snapshot(owner.value))
+            original = self.originals[id(owner.value)] = plain_copy(owner.value)
+            self._undo.append(functools.partial(put_back, owner.value, original))
         self.effects.append(Effect("call", owner, name, arguments, dict(keywords)))
+
+    def variable(self, namespace: Path, method: str, name: str, *value: Any) -> None:
+        """A global variable is about to be set or deleted: of a module's namespace only that name is put back."""
+        self._undo.append(entry_snapshot([namespace.value], name))
+        self.touched.add((id(namespace.value), name))
+        self.effects.append(Effect("call", namespace, method, (name, *value)))
 
     def printed(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         """The program printed something."""

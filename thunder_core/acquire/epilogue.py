@@ -14,7 +14,7 @@ from thunder_core.acquire.effects import Effect
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import line, path_name
-from thunder_core.errors import CannotReplay, SourceLine
+from thunder_core.errors import CannotReplay
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
 from thunder_core.ir.objects import HEAP_TYPE
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -34,7 +34,6 @@ class Epilogue:
         self,
         path_of: Callable[[Any], Path | None],
         result_of: Callable[[torch.Tensor], TensorProxy | None],
-        where: SourceLine | None,
     ) -> None:
         self._taken: set[str] = set()
         self.scope = Scope(taken=self._taken)
@@ -43,7 +42,6 @@ class Epilogue:
         self.results: dict[str, TensorProxy] = {}
         self._path_of = path_of
         self._result_of = result_of
-        self._where = where
         self._made: dict[int, tuple[Any, str]] = {}
         self._mentions: dict[int, int] = {}
 
@@ -139,7 +137,6 @@ class Epilogue:
             raise CannotReplay(
                 f"{where} is, or holds, a {kind.__name__}, which cannot be made anew for the next call",
                 fix="return tensors, numbers, containers or plain Python objects, and leave the rest uncompiled",
-                where=self._where,
             )
         name = self._name(snake_case(kind.__name__))
         self._made[id(value)] = (value, name)

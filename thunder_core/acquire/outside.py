@@ -6,13 +6,13 @@ import builtins
 import functools
 import sys
 import types
-from collections import OrderedDict, deque
+from collections import deque
 from typing import Any
 
 import torch
 
 from thunder_core.acquire.attributes import locate
-from thunder_core.acquire.effects import BLIND, EffectLog, container_base
+from thunder_core.acquire.effects import BLIND, EffectLog, container_base, mapping_base
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.sharp import Surprises
@@ -223,24 +223,15 @@ class Outside:
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """The program is about to set a global variable."""
-        path = self.globals_root(namespace)
-        self.effects.touched.add((id(namespace), name))
-        self.effects.call(path, "__setitem__", (name, value), {})
+        self.effects.variable(self.globals_root(namespace), "__setitem__", name, value)
 
     def delete_global(self, namespace: dict[str, Any], name: str) -> None:
         """The program is about to delete a global variable."""
-        path = self.globals_root(namespace)
-        self.effects.touched.add((id(namespace), name))
-        self.effects.call(path, "__delitem__", (name,), {})
+        self.effects.variable(self.globals_root(namespace), "__delitem__", name)
 
 
 def _loaded_module(name: Any, namespace: dict[str, Any]) -> bool:
     return isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is namespace
-
-
-def mapping_base(container: dict[Any, Any]) -> Any:
-    """The class whose methods see a mapping's items as they are stored, whatever its own class overrides."""
-    return OrderedDict if isinstance(container, OrderedDict) else dict
 
 
 def item_path(path: Path, key: Any, value: Any) -> Path:
