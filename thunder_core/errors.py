@@ -249,6 +249,12 @@ class PackageMissing(MissingRequirement):
     code = "TH0303"
 
 
+class CompilerFailed(MissingRequirement):
+    """The C++ compiler that Inductor's kernels need is missing, or fails; the message holds its first error."""
+
+    code = "TH0304"
+
+
 # ---- 04: validation -------------------------------------------------------------------------------------------
 
 

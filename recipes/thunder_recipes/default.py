@@ -8,4 +8,4 @@ from thunder_core.recipe import Recipe
 class Default(Recipe):
     """Every torch.nn.Module: repeated and dead code dropped, memory freed early, eager kernels."""
 
-    executors = ("sdpa", "torch")
+    executors = ("sdpa", "inductor", "torch")

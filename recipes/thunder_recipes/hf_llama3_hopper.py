@@ -11,4 +11,4 @@ class HFLlama3Hopper(HFLlama3):
 
     needs = (Cuda(capability=(9, 0)),)
     parts = ("attention by cuDNN's kernels for Hopper", "validation and measurement on a Hopper GPU")
-    executors = ("sdpa", "torch")
+    executors = ("sdpa", "inductor", "torch")

@@ -11,7 +11,7 @@ from thunder_core.recipe import Recipe
 class HFTransformers(Recipe):
     """Every model of the transformers library, its outputs and caches included."""
 
-    executors = ("sdpa", "torch")
+    executors = ("sdpa", "inductor", "torch")
 
     def validate(self, model: torch.nn.Module) -> None:
         """Raise `RecipeMismatch` for a module that has no config of transformers."""

@@ -13,11 +13,12 @@ from torch.overrides import resolve_name
 
 from thunder_core import plugins
 from thunder_core.artifact.literals import read_literal, write_literal
-from thunder_core.artifact.manifest import ConstantFacts, ConstantKind
+from thunder_core.artifact.manifest import KERNELS, ConstantFacts, ConstantKind, digest_of
 from thunder_core.artifact.modules import find_in_modules, find_in_tables
 from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
 from thunder_core.errors import ArtifactForeign, CannotReplay
 from thunder_core.ir.literal import dotted_name
+from thunder_core.lower.machine_code import ENTRY, MachineCode, kept_by
 
 NAMELESS = ("__main__", "builtins")
 
@@ -28,6 +29,7 @@ class Keeper:
 
     subject: object
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
     _keys: dict[int, str] = field(default_factory=dict)
     _paths: dict[int, str] = field(default_factory=dict)
     _ways: dict[int, Way] = field(default_factory=dict)
@@ -58,11 +60,20 @@ class Keeper:
     def _plain(self, value: object) -> ConstantFacts | None:
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
+        if (code := kept_by(value)) is not None:
+            return self._region(getattr(value, "__name__", ENTRY), code)
         text = write_literal(value)
         if text is not None:
             return ConstantFacts(kind="literal", text=text)
         path = import_path(value) or self._paths.get(id(value))
         return None if path is None else ConstantFacts(kind="import", text=path)
+
+    def _region(self, name: str, code: MachineCode) -> ConstantFacts:
+        files = {f"{KERNELS}/{digest_of(code.text.encode())[:16]}.py": code.text.encode()}
+        if code.library:
+            files[f"{KERNELS}/{digest_of(code.library)[:16]}.so"] = code.library
+        self.files |= files
+        return ConstantFacts(kind="region", text=name, files=tuple(files), needs=code.needs)
 
     def _tensor(self, tensor: torch.Tensor) -> ConstantFacts | None:
         if tensor.layout is not torch.strided or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
@@ -111,10 +122,14 @@ def _colon(name: str) -> str:
 
 @dataclass
 class Finder:
-    """Gives constants back: `tensors` by their keys, the others from their text or from the subject."""
+    """Gives constants back: `tensors` by their keys, the others from their text or from the subject.
+
+    `content` reads a file of the artifact and verifies it.
+    """
 
     subject: object
     tensors: Mapping[str, torch.Tensor]
+    content: Callable[[str], bytes]
     _laid_out: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def value(self, name: str, facts: ConstantFacts) -> object:
@@ -148,6 +163,14 @@ class Finder:
             raise LookupError("its code has been changed since the artifact was made")
         return value
 
+    def from_kernels(self, facts: ConstantFacts) -> object:
+        """From its machine code; `LookupError` where the CPU cannot run it."""
+        text, *library = (self.content(name) for name in facts.files)
+        code = MachineCode(text.decode(), b"".join(library), facts.needs)
+        if code.lacking:
+            raise LookupError(f"this CPU lacks {', '.join(code.lacking)}")
+        return code.function(facts.text)
+
     def lost(self, facts: ConstantFacts) -> object:
         """Nowhere."""
         raise LookupError(f"{facts.text} could not be kept")
@@ -158,6 +181,7 @@ FINDERS: dict[ConstantKind, Callable[[Finder, ConstantFacts], object]] = {
     "import": Finder.from_import,
     "tensor": Finder.from_tensors,
     "way": Finder.from_subject,
+    "region": Finder.from_kernels,
     "lost": Finder.lost,
 }
 

@@ -12,10 +12,11 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
 SCHEMA_VERSION: Literal[1] = 1
 MANIFEST = "manifest.json"
 CONSTANTS = "weights/constants.safetensors"
+KERNELS = "kernels"
 EXAMPLE = "example.safetensors"
 TRACES = ("prologue", "computation", "backward", "epilogue")
 
-ConstantKind = Literal["literal", "import", "tensor", "way", "lost"]
+ConstantKind = Literal["literal", "import", "tensor", "way", "region", "lost"]
 Step = tuple[str, str | int | None]
 
 
@@ -37,7 +38,9 @@ class ConstantFacts(Facts):
 
     `literal`: from its text; `import`: `module:qualname`; `tensor`: from `weights/constants.safetensors` under this
     key, laid out with these strides; `way`: step by step from the subject, where `text` says what is found there and
-    `code` is the digest of its source; `lost`: it cannot be had again, which only traces that do not run may hold.
+    `code` is the digest of its source; `region`: machine code from these `files` (the Python, and the library that it
+    calls), which `needs` these instruction sets of the CPU; `lost`: it cannot be had again, which only traces that do
+    not run may hold.
     """
 
     kind: ConstantKind
@@ -48,6 +51,8 @@ class ConstantFacts(Facts):
     parameter: bool = False
     steps: tuple[Step, ...] = ()
     code: str = ""
+    files: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
 
 class StageFacts(Facts):

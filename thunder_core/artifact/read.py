@@ -26,12 +26,16 @@ class Artifact:
     folder: Path
     manifest: Manifest
 
+    def content(self, name: str) -> bytes:
+        """The bytes of a file of the artifact, verified once more as they are read."""
+        content = read_inside(self.folder, name)
+        if name not in self.manifest.files or digest_of(content) != self.manifest.files[name].digest:
+            raise damaged(self.folder, f"{name} has another digest than the manifest says")
+        return content
+
     def text(self, name: str) -> str:
         """The content of a text file of the artifact, verified once more as it is read."""
-        content = read_inside(self.folder, name)
-        if digest_of(content) != self.manifest.files[name].digest:
-            raise damaged(self.folder, f"{name} has another digest than the manifest says")
-        return content.decode()
+        return self.content(name).decode()
 
     def listing(self, stage: StageFacts) -> Listing:
         """The lines of a stage with their metadata."""

@@ -37,4 +37,4 @@ def constant_of(folder: str | Path, program: int, trace: str, number: int, name:
     artifact = open_artifact(Path(folder))
     stages = artifact.manifest.programs[program].stages
     stage = next(stage for stage in stages if (stage.trace, stage.number) == (trace, number))
-    return Finder(None, stored_tensors(artifact)).value(name, stage.constants[name])
+    return Finder(None, stored_tensors(artifact), artifact.content).value(name, stage.constants[name])

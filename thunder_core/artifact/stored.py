@@ -42,7 +42,7 @@ def stored_programs(artifact: Artifact, subject: object) -> list[Program]:
     """Every program of an artifact, bound to a subject. Raises `ArtifactForeign` where it is not the right one."""
     for facts in artifact.manifest.programs:
         require_devices(facts)
-    finder = Finder(subject, stored_tensors(artifact))
+    finder = Finder(subject, stored_tensors(artifact), artifact.content)
     return [stored_program(artifact, facts, finder) for facts in artifact.manifest.programs]
 
 

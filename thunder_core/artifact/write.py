@@ -104,6 +104,7 @@ def write_artifact(
             for stage, facts_of_stage in zip(stages, facts, strict=True):
                 write_stage(new, stage, facts_of_stage)
         write_tensors(new / CONSTANTS, keeper.tensors)
+        write_files(new, keeper.files)
         write_tensors(new / EXAMPLE, example or {})
         if report is not None:
             write_report(report, new)
@@ -199,6 +200,14 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     except SafetensorError as error:
         full = "os error 28" in str(error) or "No space left" in str(error)
         raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path)) from error
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write each file below the folder."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 def files_of(folder: Path) -> dict[str, FileFacts]:

@@ -43,6 +43,17 @@ def preamble(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
         yield ""
         yield f"{ARTIFACT} = {str(subject.folder)!r}"
     yield from (["", *(line for line in lines if line not in imports)] if len(lines) > len(imports) else [])
+    yield from regions(listing)
+
+
+def regions(listing: Listing) -> Iterator[str]:
+    """Functions for the regions that a trace calls: the lines of the program that their machine code stands for."""
+    first = {line.symbol: line for line in reversed(listing.lines) if line.parts and line.symbol in listing.constants}
+    for name, line in first.items():
+        results = ", ".join(value.name for value in line.makes)
+        yield from ("", "", f"def {name}({', '.join(line.reads)}):")
+        yield from (INDENT + part.text for part in line.parts)
+        yield f"{INDENT}return {results}"
 
 
 def is_used(name: str, listing: Listing) -> bool:
@@ -82,12 +93,23 @@ def _lost(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> li
     )
 
 
+def _region(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+    return []  # `regions` defines it, as lines that a person can read and change
+
+
 def _from_artifact(subject: Subject, stage: Stage, name: str) -> list[str]:
     place = f"{ARTIFACT}, {subject.program}, {stage.facts.trace!r}, {stage.facts.number}, {name!r}"
     return [f"from {REPLAY} import constant_of", f"{name} = constant_of({place})"]
 
 
-RESOLVED = {"literal": _literal, "import": _import, "tensor": _tensor, "way": _way, "lost": _lost}
+RESOLVED = {
+    "literal": _literal,
+    "import": _import,
+    "tensor": _tensor,
+    "way": _way,
+    "lost": _lost,
+    "region": _region,
+}
 
 
 # ---- running --------------------------------------------------------------------------------------------------

@@ -68,7 +68,9 @@ def signature(listing: Listing, comments: bool, column: int = TYPE_COLUMN) -> It
 
 def at_level(line: Line, level: str) -> tuple[Line, ...]:
     """The statements that a line consists of at a level."""
-    return line.parts if level == "aten" and line.parts else (line,)
+    if level != "aten" or not line.parts:
+        return (line,)
+    return tuple(inner for part in line.parts for inner in at_level(part, level))
 
 
 def beside(statement: str, comment: str, column: int) -> str:
@@ -96,6 +98,7 @@ def heading(line: Line) -> str:
 
 def _body(lines: Iterable[Line], level: str, comments: bool, column: int) -> Iterator[str]:
     owner = where = ""
+    shown: set[str] = set()
     for line in lines:
         if comments and heading(line) and heading(line) != owner:
             owner = heading(line)
@@ -106,5 +109,13 @@ def _body(lines: Iterable[Line], level: str, comments: bool, column: int) -> Ite
             yield f"# {where}"
         for part in at_level(line, level):
             yield beside(part.text, told(part), column) if comments else part.text
-        if comments and level == "torch" and is_claimed(line.executor):
+        if comments and level == "torch" and is_claimed(line.executor) and not _is_known(line, shown):
             yield from (f"#   {part.text}" for part in line.parts)
+
+
+def _is_known(line: Line, shown: set[str]) -> bool:
+    """Whether a line calls a region whose content stands further up; that it does is noted."""
+    if "." in line.symbol or line.symbol not in shown:
+        shown.add(line.symbol)
+        return False
+    return True

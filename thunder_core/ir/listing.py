@@ -16,7 +16,10 @@ class Value:
 
 @dataclass(frozen=True)
 class Line:
-    """One statement: its text, who it belongs to, and what it reads and makes; `parts` are its aten operations."""
+    """One statement: its text, who it belongs to, and what it reads and makes; `parts` are what it consists of.
+
+    The parts of a region are lines of the program; those of such a line are aten operations.
+    """
 
     text: str
     symbol: str

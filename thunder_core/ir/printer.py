@@ -90,8 +90,9 @@ def _line(bsym: BoundSymbol, scope: Scope) -> Line:
 
 
 def _with_parts(line: Line, bsym: BoundSymbol, scope: Scope, wanted: bool) -> Line:
-    """The line with its aten operations; those that no text but a comment will hold need no imports."""
+    """The line with what it consists of; what no text but a comment will hold needs no imports."""
     if not bsym.subsymbols or not (wanted or is_claimed(bsym.executor)):
         return line
     inner = scope if wanted else Scope()
-    return replace(line, parts=tuple(_line(sub, inner) for sub in bsym.subsymbols))
+    parts = (_with_parts(_line(part, inner), part, inner, wanted) for part in bsym.subsymbols)
+    return replace(line, parts=tuple(parts))

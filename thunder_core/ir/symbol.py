@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -78,6 +78,14 @@ class BoundSymbol:
     def tensors(self) -> tuple[TensorProxy, ...]:
         """The tensors that come into being on this line."""
         return tuple(proxy for proxy in self.defines if isinstance(proxy, TensorProxy))
+
+    def at_level(self, level: str) -> Iterator[BoundSymbol]:
+        """The call itself, or at level `aten` what it consists of."""
+        if level != "aten" or not self.subsymbols:
+            yield self
+            return
+        for part in self.subsymbols:
+            yield from part.at_level(level)
 
     def renamed(self, names: Mapping[str, Proxy], at: tuple[SourceLine | None, str] | None = None) -> BoundSymbol:
         """The same call with each proxy whose name is a key replaced, in the sub-symbols too; `at` another place."""

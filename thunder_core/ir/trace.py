@@ -49,4 +49,4 @@ class Trace:
     def at_level(self, level: str) -> Iterator[BoundSymbol]:
         """The lines at level `torch` (as the user wrote them) or `aten` (what PyTorch makes of them)."""
         for bsym in self.bound_symbols:
-            yield from bsym.subsymbols if level == "aten" and bsym.subsymbols else (bsym,)
+            yield from bsym.at_level(level)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.executor import Executor
+from thunder_core.lower.fusion import FusionExecutor, fuse
 
 EAGER = "torch"
 
@@ -16,17 +17,29 @@ EAGER = "torch"
 def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
     """The trace with an executor named on every line; what nobody claims runs in eager PyTorch as it is written."""
     names = ", ".join(executor.name for executor in executors) or EAGER
-    return trace.having((_claimed(bsym, executors) for bsym in trace.bound_symbols), made_by=f"claim by {names}")
-
-
-def _claimed(bsym: BoundSymbol, executors: Sequence[Executor]) -> BoundSymbol:
     for executor in executors:
-        claimed = executor.claim(bsym)
-        if claimed is not None:
-            return claimed
-    return replace(bsym, executor=EAGER)
+        trace = fuse(trace, executor) if isinstance(executor, FusionExecutor) else _claimed(trace, executor)
+    return trace.having(
+        (bsym if bsym.executor else replace(bsym, executor=EAGER) for bsym in trace.bound_symbols),
+        made_by=f"claim by {names}",
+    )
+
+
+def _claimed(trace: Trace, executor: Executor) -> Trace:
+    """The trace with what one executor takes, line by line, of what nobody has yet."""
+    lines = (bsym if bsym.executor else executor.claim(bsym) or bsym for bsym in trace.bound_symbols)
+    return trace.having(lines, made_by=f"claim by {executor.name}")
 
 
 def claims_by_executor(trace: Trace) -> dict[str, int]:
-    """How many lines each executor runs, the busiest first."""
-    return dict(Counter(bsym.executor for bsym in trace.bound_symbols if bsym.executor).most_common())
+    """How many lines of the program each executor runs, the busiest first."""
+    counts: Counter[str] = Counter()
+    for bsym in trace.bound_symbols:
+        if bsym.executor:
+            counts[bsym.executor] += program_lines(bsym)
+    return dict(counts.most_common())
+
+
+def program_lines(bsym: BoundSymbol) -> int:
+    """How many lines of the program a line stands for: those that a region or a pattern took, or itself."""
+    return sum(1 for part in bsym.subsymbols if part.source is not None) or 1

@@ -1,0 +1,80 @@
+"""From regions to what runs them: generate, compile together, and say of each what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from thunder_core.errors import CompilerFailed
+from thunder_core.lower.fusion import Fused, Refusal
+from thunder_core.lower.machine_code import MachineCode
+from thunder_core.lower.region import Region
+from thunder_executors.inductor import library
+from thunder_executors.inductor.generate import Generated, Kernel, Unsupported, generate
+from thunder_executors.inductor.outputs import check_outputs
+from thunder_executors.inductor.wrapper import printed
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A region as text, and its kernels, whose names no other region of this build has."""
+
+    text: str
+    kernels: Mapping[str, Kernel]
+    seconds: float
+
+
+def build(regions: Sequence[Region]) -> list[Fused | Refusal]:
+    """For each region its machine code, or why Inductor or the compiler did not take it."""
+    drafts = [draft(region, number) for number, region in enumerate(regions)]
+    libraries = _libraries([one for one in drafts if isinstance(one, Draft)])
+    return [one if isinstance(one, Refusal) else _fused(one, libraries[id(one)]) for one in drafts]
+
+
+def draft(region: Region, number: int) -> Draft | Refusal:
+    """What Inductor makes of a region; whatever it raises is a reason to leave the region to others."""
+    start = time.perf_counter()
+    try:
+        generated = generate(region)
+        check_outputs(region, generated)
+        text, kernels = _renamed(generated, number)
+        return Draft(printed(text, kernels), kernels, time.perf_counter() - start)
+    except Unsupported as error:
+        return Refusal(str(error))
+    except Exception as error:  # Inductor raises what its passes raise
+        return Refusal(f"Inductor: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
+
+
+def _renamed(generated: Generated, number: int) -> tuple[str, dict[str, Kernel]]:
+    """The wrapper and its kernels with names that tell regions apart."""
+    text, kernels = generated.wrapper, {}
+    for place, (name, kernel) in sorted(enumerate(generated.kernels.items()), reverse=True):
+        new = f"kernel_{number}_{place}"
+        text = text.replace(f"{name}(", f"{new}(")
+        kernels[new] = kernel
+    return text, kernels
+
+
+def _libraries(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
+    """The shared object of each draft: one for all, or one each where together they do not compile."""
+    kernels = {name: kernel for one in drafts for name, kernel in one.kernels.items()}
+    if not kernels:
+        return {id(one): b"" for one in drafts}
+    try:
+        together = library.compiled(kernels)
+        return {id(one): together for one in drafts}
+    except (CompilerFailed, Unsupported) as error:
+        if len(drafts) == 1:
+            return {id(drafts[0]): _refused(error)}
+    return {key: found for one in drafts for key, found in _libraries([one]).items()}
+
+
+def _refused(error: Exception) -> Refusal:
+    return Refusal(error.what if isinstance(error, CompilerFailed) else str(error))
+
+
+def _fused(one: Draft, found: bytes | Refusal) -> Fused | Refusal:
+    if isinstance(found, Refusal):
+        return found
+    return Fused(MachineCode(one.text, found, library.machine()[1]).function, one.seconds)

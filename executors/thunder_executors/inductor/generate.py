@@ -1,0 +1,94 @@
+"""What Inductor writes for a region: the Python that calls its kernels, and their C++."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._inductor import config
+
+# No pool of processes, as the compiler is run here; and what PyTorch finds deprecated in itself is not the user's.
+with config.patch(compile_threads=1), warnings.catch_warnings(action="ignore"):
+    from torch._inductor.async_compile import AsyncCompile
+    from torch._inductor.compile_fx import compile_fx_inner
+
+from thunder_core.lower.region import Region
+from thunder_executors.inductor.graph import graph_of
+
+SETTINGS: dict[str, Any] = {
+    "compile_threads": 1,
+    "fx_graph_cache": False,
+    "force_disable_caches": True,
+    "cpp_wrapper": False,
+    "freezing": False,
+    "max_autotune": False,
+    "graph_partition": False,
+    "cpp.vec_isa_ok": True,  # what the CPU has is read from it; compiling a probe for each takes seconds
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One C++ function `kernel(...)` and the types of its arguments."""
+
+    arguments: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The module that Inductor wrote, its kernels by the names that it calls them, and the strides of its results."""
+
+    wrapper: str
+    kernels: dict[str, Kernel]
+    strides: tuple[tuple[int, ...] | None, ...]
+
+
+class Unsupported(Exception):
+    """Inductor wrote something that cannot be kept; the message says what."""
+
+
+def generate(region: Region) -> Generated:
+    """Have Inductor write the region; raises `Unsupported`, or whatever Inductor raises."""
+    graph, fakes = graph_of(region)
+    sources: list[Kernel] = []
+
+    def note(self: object, argtypes: list[str], source_code: str) -> object:
+        sources.append(Kernel(tuple(argtypes), source_code))
+        return None
+
+    with _quiet(), config.patch(SETTINGS), mock.patch.object(AsyncCompile, "cpp_pybinding", note), torch.no_grad():
+        compiled: Any = compile_fx_inner(graph, fakes)
+    if getattr(compiled, "constants", None):
+        raise Unsupported("it holds constant tensors")
+    return Generated(
+        compiled.source_code, dict(zip(_names(compiled.source_code), sources, strict=True)), _strides(compiled)
+    )
+
+
+def _strides(compiled: Any) -> tuple[tuple[int, ...] | None, ...]:
+    found = compiled.output_strides or ()
+    return tuple(None if one is None else tuple(int(size) for size in one) for one in found)
+
+
+def _names(wrapper: str) -> list[str]:
+    """The names to which the module binds its kernels, in the order in which it compiles them."""
+    return [line.partition(" = ")[0] for line in wrapper.splitlines() if " = async_compile.cpp_pybinding(" in line]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """While this lasts, Inductor's files go into a folder that is then removed, and it warns of nothing."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder),
+        warnings.catch_warnings(action="ignore"),
+    ):
+        yield

@@ -1,0 +1,59 @@
+"""Regions as FX graphs of what Inductor takes: decomposed by its own table, on fake tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.tree import replace_leaves
+from thunder_core.lower.region import Region
+
+
+def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
+    """The region as a graph that returns a tuple, and fake tensors like its inputs."""
+    mode = FakeTensorMode()
+    with mode:
+        fakes: Any = [_empty(proxy) for proxy in region.inputs]
+
+    def run(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return evaluate(region, given)
+
+    with mode, torch.no_grad():
+        graph = make_fx(run, decomposition_table=select_decomp_table(), tracing_mode="real")(*fakes)
+    ends = next(iter(reversed(graph.graph.nodes)))
+    ends.meta["user_visible_output_idxs"] = list(range(len(region.outputs)))
+    ends.meta["original_output_strides"] = [proxy.stride for proxy in region.outputs]
+    return graph, fakes
+
+
+def evaluate(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Run the operations of a region one by one, as PyTorch has them."""
+    values: dict[str, Any] = dict(zip((proxy.name for proxy in region.inputs), given, strict=True))
+
+    def value(leaf: Any) -> Any:
+        return values[leaf.name] if isinstance(leaf, Proxy) else leaf
+
+    for operation in region.operations:
+        result = operation.symbol.target(
+            *replace_leaves(operation.args, value), **replace_leaves(dict(operation.kwargs), value)
+        )
+        _bind(operation.output, result, values)
+    return tuple(values[proxy.name] for proxy in region.outputs)
+
+
+def _bind(names: Any, result: Any, values: dict[str, Any]) -> None:
+    if isinstance(names, Proxy):
+        values[names.name] = result
+    elif isinstance(names, tuple | list):
+        for name, item in zip(names, result, strict=True):
+            _bind(name, item, values)
+
+
+def _empty(proxy: TensorProxy) -> torch.Tensor:
+    return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)

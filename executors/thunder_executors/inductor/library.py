@@ -1,0 +1,145 @@
+"""Kernels as a shared object: all of a build in one translation unit, as the headers take longer than the kernels."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch._inductor import config
+from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions, get_cpp_compiler
+from torch._inductor.cpu_vec_isa import VecISA, pick_vec_isa
+from torch._inductor.exc import InvalidCxxCompiler
+
+from thunder_core.errors import CompilerFailed
+from thunder_core.lower.machine_code import MODULE, instruction_sets
+from thunder_executors.inductor.generate import SETTINGS, Kernel, Unsupported
+
+# For each vector extension of Inductor's, the processors that have it, and what they must be able to do.
+MACHINES = {
+    "avx512": ("x86-64-v4", ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd", "avx2", "fma", "bmi2", "f16c")),
+    "avx2": ("x86-64-v3", ("avx2", "fma", "bmi2", "f16c")),
+}
+POINTER = re.compile(r"(const )?[a-zA-Z_:0-9<>]+ ?\*")
+
+HEAD = """
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdexcept>
+static void* (*data_of)(PyObject*);
+"""
+BINDING = """
+static PyObject* call_{name}(PyObject*, PyObject* const* args, Py_ssize_t count) {{
+    if (count != {count}) {{ PyErr_SetString(PyExc_TypeError, "{name} takes {count} tensors"); return nullptr; }}
+    try {{ {name}({arguments}); }}
+    catch (std::exception const& error) {{ PyErr_SetString(PyExc_RuntimeError, error.what()); return nullptr; }}
+    Py_RETURN_NONE;
+}}
+"""
+TAIL = """
+static PyMethodDef methods[] = {{ {methods} {{nullptr, nullptr, 0, nullptr}} }};
+static PyModuleDef definition = {{ PyModuleDef_HEAD_INIT, "{module}", nullptr, -1, methods }};
+PyMODINIT_FUNC PyInit_{module}() {{
+    PyObject* found = PyImport_ImportModule("torch._C");
+    for (const char* name : {{"_dynamo", "guards", "_torchinductor_pyobject_tensor_data_ptr"}}) {{
+        if (!found) return nullptr;
+        PyObject* next = PyObject_GetAttrString(found, name);
+        Py_DECREF(found);
+        found = next;
+    }}
+    if (!found) return nullptr;
+    data_of = reinterpret_cast<void* (*)(PyObject*)>(PyLong_AsVoidPtr(found));
+    Py_DECREF(found);
+    return PyErr_Occurred() ? nullptr : PyModule_Create(&definition);
+}}
+"""
+
+
+def translation_unit(kernels: Mapping[str, Kernel]) -> str:
+    """All kernels, and an extension module that calls each with the memory of tensors."""
+    parts = [HEAD]
+    for name, kernel in kernels.items():
+        source = kernel.source.replace("void  kernel(", f"void {name}(").replace("void kernel(", f"void {name}(")
+        if f"void {name}(" not in source:
+            raise Unsupported(f"{name} has no function `kernel`")
+        parts += [source, BINDING.format(name=name, count=len(kernel.arguments), arguments=_arguments(name, kernel))]
+    methods = " ".join(f'{{"{name}", (PyCFunction)(void*)call_{name}, METH_FASTCALL, nullptr}},' for name in kernels)
+    return "\n".join((*parts, TAIL.format(methods=methods, module=MODULE)))
+
+
+def _arguments(name: str, kernel: Kernel) -> str:
+    for argument in kernel.arguments:
+        if not POINTER.fullmatch(argument.strip()):
+            raise Unsupported(f"{name} takes a {argument}")
+    return ", ".join(f"({argument})data_of(args[{place}])" for place, argument in enumerate(kernel.arguments))
+
+
+def vector_extension() -> VecISA:
+    """The widest vectors of this CPU that Inductor writes code for, read from the CPU."""
+    with config.patch({"cpp.vec_isa_ok": SETTINGS["cpp.vec_isa_ok"]}):
+        return pick_vec_isa()
+
+
+def machine() -> tuple[str, tuple[str, ...]]:
+    """The processors to compile for, as the compiler names them, and the instruction sets that they must have."""
+    vectors = str(vector_extension()).split()
+    for name, (processors, needs) in MACHINES.items():
+        if name in vectors and set(needs) <= instruction_sets():
+            return processors, (*needs, *(word for word in vectors if word in instruction_sets() and word not in needs))
+    return "native", tuple(sorted(instruction_sets()))
+
+
+def compiler() -> str:
+    """The C++ compiler by its first line about itself, which tells one version from another."""
+    path = shutil.which(get_cpp_compiler()) or get_cpp_compiler()
+    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    return told.stdout.partition("\n")[0]
+
+
+def compiled(kernels: Mapping[str, Kernel]) -> bytes:
+    """The shared object of all kernels; raises `CompilerFailed` with what the compiler said."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
+        source.write_text(translation_unit(kernels))
+        command = _command(source, target)
+        told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)  # noqa: S603
+        if told.returncode:
+            raise CompilerFailed(
+                f"{command[0]} could not compile {len(kernels)} kernels: {first_error(told.stderr)}",
+                fix="check the compiler and the space in the temporary folder, or leave the executor inductor out",
+            )
+        return target.read_bytes()
+
+
+def _command(source: Path, target: Path) -> list[str]:
+    try:
+        return command_for(source, target)
+    except InvalidCxxCompiler as error:
+        raise CompilerFailed(str(error), fix="install g++, or name a C++ compiler that runs in CXX") from None
+
+
+def command_for(source: Path, target: Path) -> list[str]:
+    """Inductor's own command line, for one file and for processors rather than for this very machine."""
+    options = CppTorchOptions(vec_isa=vector_extension(), include_pytorch=False, shared=True, warning_all=False)
+    builder = CppBuilder(name="kernels", sources=str(source), BuildOption=options, output_dir=str(target.parent))
+    command = shlex.split(builder.get_command_line())
+    processors, _ = machine()
+    swapped = [f"-march={processors}" if word == "-march=native" else word for word in command]
+    kept = [word for word in swapped if word not in ("-g1", "-pedantic", "-Wall")]
+    return [*kept, "-w", "-o", str(target)]
+
+
+def first_error(told: str) -> str:
+    """The line of a compiler's output that names the error."""
+    lines = told.splitlines() or ["it said nothing"]
+    return next((line for line in lines if "error" in line.lower()), lines[-1])
+
+
+def torch_facts() -> dict[str, str]:
+    """What of PyTorch decides which code Inductor writes."""
+    return {"torch": torch.__version__, "threads": "one" if torch.get_num_threads() == 1 else "many"}

@@ -1,0 +1,67 @@
+"""Do the results of a region have the strides, and share the memory, that PyTorch's own have?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.lower.aliases import families
+from thunder_core.lower.region import Region
+from thunder_executors.inductor.generate import Generated, Unsupported
+
+VIEWS = "reinterpret_tensor"
+
+
+def check_outputs(region: Region, generated: Generated) -> None:
+    """Raise `Unsupported` where a program could tell Inductor's results from PyTorch's."""
+    for proxy, stride in zip(region.outputs, generated.strides, strict=True):
+        if stride is not None and not _same_layout(proxy, stride):
+            raise Unsupported(f"a result has the strides {stride} instead of {proxy.stride}")
+    if shared_in_wrapper(generated.wrapper) != shared_in_region(region):
+        raise Unsupported("its results do not share memory with each other as PyTorch's do")
+
+
+def _same_layout(proxy: TensorProxy, stride: tuple[int, ...]) -> bool:
+    """Whether strides address the same memory: those of sizes of one do not matter."""
+    return all(size < 2 or one == other for size, one, other in zip(proxy.shape, proxy.stride, stride, strict=True))
+
+
+def shared_in_region(region: Region) -> list[int]:
+    """For each input and output the first one that it shares memory with, as PyTorch has it."""
+    known = families(region.operations)
+    return _numbered([known.head(proxy.name) for proxy in (*region.inputs, *region.outputs)])
+
+
+def shared_in_wrapper(wrapper: str) -> list[int]:
+    """The same, as the statements of Inductor's wrapper have it."""
+    call = next(n for n in ast.walk(ast.parse(wrapper)) if isinstance(n, ast.FunctionDef) and n.name == "call")
+    bases: dict[str, str] = {}
+    inputs: list[str] = []
+    for statement in call.body:
+        if isinstance(statement, ast.Assign):
+            inputs += _unpacked(statement)
+            bases[ast.unparse(statement.targets[0])] = _base(statement.value, bases)
+        elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
+            results = [_base(value, bases) for value in statement.value.elts]
+            return _numbered([*inputs, *results])
+    raise Unsupported("its wrapper returns no tuple")
+
+
+def _unpacked(statement: ast.Assign) -> Iterator[str]:
+    if ast.unparse(statement.value) == "args":
+        names = statement.targets[0]
+        yield from (ast.unparse(name) for name in (names.elts if isinstance(names, ast.Tuple) else [names]))
+
+
+def _base(value: ast.expr, bases: dict[str, str]) -> str:
+    """The buffer behind an expression: a name, a view of one, or something new."""
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == VIEWS:
+        return _base(value.args[0], bases)
+    if isinstance(value, ast.Name):
+        return bases.get(value.id, value.id)
+    return f"new {id(value)}"
+
+
+def _numbered(names: list[str]) -> list[int]:
+    return [names.index(name) for name in names]

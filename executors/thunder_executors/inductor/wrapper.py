@@ -1,0 +1,120 @@
+"""Inductor's wrapper as Python of our own: one function of tensors that needs PyTorch and the kernels alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from torch._inductor.select_algorithm import extern_kernels
+from torch.overrides import resolve_name
+
+from thunder_core.lower.machine_code import ENTRY
+from thunder_executors.inductor.generate import Unsupported
+
+GUARDS = "torch._C._dynamo.guards"
+# Functions of PyTorch's own library that the wrapper calls by short names.
+LIBRARY = {
+    "empty_strided_cpu": f"{GUARDS}._empty_strided_cpu",
+    "reinterpret_tensor": f"{GUARDS}._reinterpret_tensor",
+    "assert_size_stride": f"{GUARDS}.assert_size_stride",
+}
+DROPPED = frozenset({"assert_alignment"})  # kernels for the CPU load unaligned memory
+BORROWED = "extern_kernels"
+OPERATORS = ("torch.ops.aten.", "torch.ops.mkldnn.", "torch.ops.prims.")
+NODES = (
+    ast.Assign, ast.Expr, ast.Delete, ast.Return, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Store, ast.Del,
+    ast.Tuple, ast.List, ast.Constant, ast.Attribute, ast.Subscript, ast.UnaryOp, ast.USub,
+)  # fmt: skip
+
+
+def printed(wrapper: str, kernels: Collection[str]) -> str:
+    """The text of a module that defines `region`; raises `Unsupported` for a wrapper that does more than expected."""
+    body = _Body(frozenset(kernels))
+    lines = [line for statement in _statements(wrapper) for line in body.lines(statement)]
+    used = "\n".join(lines)
+    head = [f"{name} = {path}" for name, path in LIBRARY.items() if f"{name}(" in used]
+    return (
+        "\n".join(["import torch", "", *head, "", "", *_signature(body.inputs), *(f"    {line}" for line in lines)])
+        + "\n"
+    )
+
+
+def _signature(inputs: list[str]) -> Iterator[str]:
+    yield f"def {ENTRY}({', '.join(inputs)}):"
+
+
+def _statements(wrapper: str) -> list[ast.stmt]:
+    functions = [node for node in ast.walk(ast.parse(wrapper)) if isinstance(node, ast.FunctionDef)]
+    found = [function for function in functions if function.name == "call"]
+    if len(found) != 1:
+        raise Unsupported(f"its wrapper has {len(found)} functions `call`")
+    return found[0].body
+
+
+@dataclass
+class _Body:
+    """The statements of the wrapper, one after the other, as they are printed; `inputs` are the region's."""
+
+    kernels: frozenset[str]
+    inputs: list[str] = field(default_factory=list)
+
+    def lines(self, statement: ast.stmt) -> Iterator[str]:
+        if self._is_unpacking(statement) or _is_call_of(statement, "args.clear"):
+            return
+        if any(_is_call_of(statement, name) for name in DROPPED) or self._checks_input(statement):
+            return
+        if isinstance(statement, ast.Delete):
+            statement.targets = [t for t in statement.targets if not (isinstance(t, ast.Name) and t.id in self.inputs)]
+            if not statement.targets:
+                return
+        if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
+            statement.value = statement.value if len(statement.value.elts) > 1 else statement.value.elts[0]
+        for node in ast.walk(statement):
+            self._allow(node)
+        yield ast.unparse(_Shortened().visit(statement))
+
+    def _is_unpacking(self, statement: ast.stmt) -> bool:
+        """`arg0_1, arg1_1 = args`, from which the inputs are learned."""
+        if not isinstance(statement, ast.Assign) or ast.unparse(statement.value) != "args":
+            return False
+        names = statement.targets[0]
+        self.inputs += [ast.unparse(name) for name in (names.elts if isinstance(names, ast.Tuple) else [names])]
+        return True
+
+    def _checks_input(self, statement: ast.stmt) -> bool:
+        """A check of an input, which the program's guards and the trace's metadata have made already."""
+        if not _is_call_of(statement, "assert_size_stride"):
+            return False
+        return ast.unparse(statement.value.args[0]) in self.inputs  # type: ignore[attr-defined]
+
+    def _allow(self, node: ast.AST) -> None:
+        if not isinstance(node, NODES):
+            raise Unsupported(f"its wrapper holds a {type(node).__name__}")
+        if isinstance(node, ast.Call):
+            self._allow_call(ast.unparse(node.func))
+
+    def _allow_call(self, name: str) -> None:
+        known = name in self.kernels or name in LIBRARY or name.startswith(OPERATORS)
+        if not known and not (name.startswith(f"{BORROWED}.") and _borrowed(name)):
+            raise Unsupported(f"its wrapper calls {name}")
+
+
+class _Shortened(ast.NodeTransformer):
+    """Functions that Inductor borrows from PyTorch by their own names."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        name = ast.unparse(node)
+        return ast.parse(_borrowed(name), mode="eval").body if name.startswith(f"{BORROWED}.") else node
+
+
+def _borrowed(name: str) -> str:
+    """The name in PyTorch of what Inductor calls `extern_kernels.mm`; empty for a function of Inductor's own."""
+    found = resolve_name(getattr(extern_kernels, name.partition(".")[2], None)) or ""
+    return found if found.startswith("torch.") and "_inductor" not in found else ""
+
+
+def _is_call_of(statement: ast.stmt, name: str) -> bool:
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+        return False
+    return ast.unparse(statement.value.func) == name

@@ -1,0 +1,222 @@
+"""Inductor's regions: each program's results, strides and shared memory are PyTorch's own; all in one build."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch._inductor import config
+from torch.nn import functional
+
+import thunder_core as thunder
+from thunder_core.lower import fusion
+from thunder_core.lower.fusion import Fused, Refusal
+from thunder_core.lower.machine_code import kept_by
+from thunder_executors.inductor import EXECUTOR
+from thunder_executors.inductor.build import build
+from thunder_executors.inductor.generate import Unsupported
+from thunder_executors.inductor.wrapper import printed
+
+pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason="needs a C++ compiler")
+
+
+def norm(x, weight):
+    x = x.float()
+    return (weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))).to(torch.bfloat16), x.sum(0)
+
+
+def rotary(x):
+    cos, sin = x.cos(), x.sin()
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), -1)
+    return x * cos + turned * sin
+
+
+def views(x):
+    y = x.exp() + 1
+    return y, y.t(), y.flatten(), (x * 2)[:, ::2]
+
+
+def passed_on(x):
+    return x.t(), x.exp() + x
+
+
+def integers(x):
+    index = x.argmax(-1)
+    return index, torch.div(index, 3, rounding_mode="floor") + index % 4, x > 0, (x > 0).sum()
+
+
+def attention(x):
+    q, k = x.unsqueeze(0).unsqueeze(0) * 2, x.unsqueeze(0).unsqueeze(0) + 1
+    return functional.scaled_dot_product_attention(q, k, k, is_causal=True).exp() * 2
+
+
+def lost(x):
+    y = x * 2 + 1
+    return functional.softmax(y, -1), functional.gelu(y, approximate="tanh"), functional.layer_norm(y, (y.shape[-1],))
+
+
+def embedded(x, table):
+    rows = (x.abs() * 3).long() % table.shape[0]
+    return functional.embedding(rows, table) * 2, table[rows[0]] + 1, rows.cumsum(0) + 1
+
+
+def masked(x):
+    mask = torch.ones(x.shape[0], x.shape[0], dtype=torch.bool).tril()
+    return torch.where(mask, 0.0, float("-inf")) + 0.0, x.masked_fill(x < 0, 0.5).clamp(max=1.0)
+
+
+def nothing(x):
+    return (x[:0].exp() + 1).sum(0), x[:0] * 2 + 1
+
+
+def scalar(x):
+    return (x.mean() + 1).sqrt(), x.std() * 2 + 1
+
+
+X = torch.randn(8, 16, generator=torch.Generator().manual_seed(1))
+PROGRAMS = {
+    "norm": (norm, X.bfloat16(), torch.rand(16)),
+    "rotary": (rotary, X),
+    "rotary of half": (rotary, X.half()),
+    "views": (views, X),
+    "passed on": (passed_on, X),
+    "integers": (integers, X),
+    "attention": (attention, X),
+    "losses": (lost, X),
+    "losses of float64": (lost, X.double()),
+    "embedded": (embedded, X, torch.randn(7, 5)),
+    "masked": (masked, X),
+    "nothing": (nothing, X),
+    "scalar": (scalar, X),
+    "strided": (rotary, torch.randn(16, 32)[::2, ::2]),
+    "expanded": (rotary, torch.randn(1, 16).expand(8, 16)),
+}
+
+
+def regions_of(function, *args):
+    """The regions of a program as the executor would get them, each with the tensors that it is called with."""
+    compiled = thunder.jit(function, executors=("torch",))
+    with torch.no_grad():
+        compiled(*args)
+        computation = next(t for t in thunder.last_traces(compiled) if t.made_by.startswith("drop"))
+        return fusion._stretches(computation, EXECUTOR)
+
+
+@pytest.fixture(scope="module")
+def built():
+    """Every program's first region, compiled together."""
+    found = {name: regions_of(*program)[0][1].region for name, program in PROGRAMS.items()}
+    return dict(zip(found, zip(found.values(), build(list(found.values())), strict=True), strict=True))
+
+
+@pytest.fixture
+def cheap(monkeypatch, built):
+    """A compiler that knows the regions that have been built already, for whole programs."""
+    known = {region.digest: result for region, result in built.values()}
+    monkeypatch.setattr(type(EXECUTOR), "compile", lambda self, regions: [known[one.digest] for one in regions])
+
+
+def layout(tensor):
+    return tensor.dtype, tensor.shape, [s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1]
+
+
+def shared(results, args):
+    places = [tensor.untyped_storage().data_ptr() if tensor.numel() else object() for tensor in (*args, *results)]
+    return [places.index(place) for place in places]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_are_pytorchs_own(name, built, cheap):
+    function, *args = PROGRAMS[name]
+    assert isinstance(built[name][1], Fused), built[name][1]
+    compiled = thunder.jit(function, executors=(EXECUTOR, "torch"))
+    with torch.no_grad():
+        found, expected = compiled(*args), function(*args)
+    found, expected = [x if isinstance(x, tuple) else (x,) for x in (found, expected)]
+    for one, other in zip(found, expected, strict=True):
+        rough = {"rtol": 2**-6, "atol": 2**-8} if one.dtype in (torch.float16, torch.bfloat16) else {}
+        torch.testing.assert_close(one, other, **rough)
+    assert [layout(one) for one in found] == [layout(one) for one in expected]
+    assert shared(found, args) == shared(expected, args)
+
+
+def test_what_inductor_cannot_keep_is_refused():
+    with pytest.raises(Unsupported, match=r"calls os\.system"):
+        printed("def call(args):\n    os.system('true')\n    return ()\n", ())
+    with pytest.raises(Unsupported, match="holds a Import"):
+        printed("def call(args):\n    import os\n    return ()\n", ())
+
+
+def test_results_laid_out_otherwise_are_refused():
+    """Inductor would give the last one without its gaps: a program that asks for strides could tell."""
+    (_, one), *_ = regions_of(views, X.t())
+    (result,) = build([one.region])
+    assert isinstance(result, Refusal)
+    assert "strides" in result.reason
+
+
+def test_a_compiler_that_fails_leaves_the_region_to_others(tmp_path):
+    script = tmp_path / "g++"
+    script.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "g++ 12" || { echo "kernels.cpp:1: error: no room" >&2; exit 1; }\n')
+    script.chmod(0o755)
+    region = regions_of(lambda x: x.exp() * 5 + 1, X)[0][1].region
+    for compiler, said in ((str(script), "error: no room"), ("/bin/false", "No working C++ compiler")):
+        with config.patch({"cpp.cxx": (None, compiler)}):
+            (result,) = build([region])
+        assert isinstance(result, Refusal)
+        assert said in result.reason
+
+
+def test_an_artifact_runs_without_a_compiler(tmp_path):
+    """What is kept is machine code: neither a compiler nor Inductor is needed to run it in another process."""
+    script = textwrap.dedent(
+        """
+        import sys, torch, thunder_core as thunder
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(4))
+
+            def forward(self, x):
+                for layer in self.layers:
+                    x = x + torch.nn.functional.silu(layer(x)) * 2.0
+                return x
+
+        model, x = Model(), torch.arange(24.0).reshape(3, 8) / 24
+        sys.modules["models"] = sys.modules["__main__"]
+        Model.__module__ = "models"
+        torch.set_grad_enabled(False)
+        if sys.argv[1] == "save":
+            compiled = thunder.jit(model, executors=("inductor", "torch"))
+            compiled(x)
+            thunder.save(compiled, sys.argv[2])
+        else:
+            compiled = thunder.load(sys.argv[2], model, strict=True)
+            torch.testing.assert_close(compiled(x), model(x))
+            assert "region_0" in str(thunder.last_traces(compiled)[-1])
+            assert "torch._inductor.compile_fx" not in sys.modules
+        """
+    )
+    (tmp_path / "run.py").write_text(script)
+    without = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
+    for step, environment in (("save", os.environ), ("load", without)):
+        command = [sys.executable, str(tmp_path / "run.py"), step, str(tmp_path / "artifact")]
+        told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert told.returncode == 0, told.stderr
+
+
+def test_a_region_keeps_its_machine_code(built):
+    (_, result) = built["norm"]
+    code = kept_by(result.function("region_7"))
+    assert code is not None
+    assert code.library.startswith(b"\x7fELF")
+    assert "avx2" in code.needs or not code.needs
+    assert "def region(" in code.text
+    assert "inductor" not in code.text

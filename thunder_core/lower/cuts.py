@@ -1,0 +1,110 @@
+"""Cuts: where to divide a computation so that equal stretches come out and little fusion is lost at their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.lower.region import line_key, operations_of
+from thunder_core.lower.repeats import Repeat, find_repeats
+
+# Operations that a compiler calls rather than writes: what stands on either side of one is never one kernel.
+CALLED = frozenset(
+    f"torch.ops.aten.{name}"
+    for name in (
+        "mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_dot_product_flash_attention_for_cpu",
+        "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
+        "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_fused_attention_overrideable",
+    )
+)  # fmt: skip
+
+
+def is_called(operation: BoundSymbol) -> bool:
+    """Whether an aten operation is called as a whole: products of matrices, convolutions, attention."""
+    return operation.symbol.name.rpartition(".")[0] in CALLED
+
+
+def is_view(operation: BoundSymbol) -> bool:
+    """Whether an aten operation makes nothing but another view of its input."""
+    target = operation.symbol.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return any(given.alias_info is not None and not given.alias_info.is_write for given in target._schema.arguments)
+
+
+def divided(lines: Sequence[BoundSymbol]) -> list[range]:
+    """The places of the lines as stretches: each period of a repeat is one, and what lies between repeats."""
+    cuts = {cut for repeat in find_repeats([line_key(line) for line in lines]) for cut in _placed(repeat, lines).cuts}
+    return [range(start, stop) for start, stop in pairwise(sorted({0, len(lines)} | cuts))]
+
+
+def _placed(repeat: Repeat, lines: Sequence[BoundSymbol]) -> Repeat:
+    """The repeat begun where a cut costs least; of three periods or more it may lose one for that."""
+    window = lines[repeat.start : repeat.start + repeat.period * min(repeat.count, 3)]
+    costs = cut_costs(window)[repeat.period :]
+    allowed = repeat.period if repeat.count > 2 else min(repeat.slack + 1, repeat.period)
+    return repeat.shifted(min(range(allowed), key=lambda by: (costs[by].bytes, by > repeat.slack, costs[by].tensors)))
+
+
+@dataclass
+class Cost:
+    """What a cut costs: the bytes that one kernel would have kept to itself, and how many tensors cross."""
+
+    bytes: int = 0
+    tensors: int = 0
+
+
+def cut_costs(lines: Sequence[BoundSymbol]) -> list[Cost]:
+    """The cost of a cut before each line, and behind the last."""
+    costs = [Cost() for _ in range(len(lines) + 1)]
+    for value in _Values().of(lines):
+        for place in range(value.made + 1, value.read + 1):
+            costs[place].tensors += 1
+        for place in range(value.made + 1, value.fused + 1):
+            costs[place].bytes += value.bytes
+    return costs
+
+
+@dataclass
+class _Value:
+    """A tensor: where it is made, after how many called operations in a row, and where it is last read.
+
+    `fused` is the last place at which an operation reads it that could share a kernel with the one that made it.
+    """
+
+    made: int
+    depth: int
+    bytes: int
+    read: int = 0
+    fused: int = 0
+
+
+@dataclass
+class _Values:
+    """The tensors of some lines by name; a view goes for what it is a view of."""
+
+    known: dict[str, _Value] = field(default_factory=dict)
+
+    def of(self, lines: Sequence[BoundSymbol]) -> Iterable[_Value]:
+        for place, line in enumerate(lines):
+            for operation in operations_of(line) or (line,):
+                self._note(operation, place)
+        return {id(value): value for value in self.known.values()}.values()
+
+    def _note(self, operation: BoundSymbol, place: int) -> None:
+        given = [self.known[proxy.name] for proxy in operation.inputs if proxy.name in self.known]
+        depth = max((value.depth for value in given), default=0)
+        for value in given:
+            value.read = place
+            if value.depth == depth and not is_called(operation) and not is_view(operation):
+                value.fused = place
+        for proxy in operation.defines:
+            if is_view(operation) and given:
+                self.known[proxy.name] = given[0]
+            elif isinstance(proxy, TensorProxy):
+                self.known[proxy.name] = _Value(place, depth + is_called(operation), proxy.bytes)

@@ -1,0 +1,101 @@
+"""Compiled regions as they can be kept: Python that calls kernels, and a shared object that holds them."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import linecache
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch  # noqa: F401 (the kernels find PyTorch's own library by its being loaded)
+
+ENTRY = "region"  # the function that the text defines
+MODULE = "thunder_kernels"  # the name by which the shared objects are extension modules
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """One region, compiled: `text` defines `region(...)`, which calls functions of the extension module `library`.
+
+    `needs` are the instruction sets that the library uses, as the operating system names them. Nothing of it runs
+    before `function` is asked for: whoever reads it from a file verifies it first.
+    """
+
+    text: str
+    library: bytes
+    needs: tuple[str, ...]
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """A function of that name that runs the region."""
+        filename = f"<thunder {name} {sha256(self.text.encode()).hexdigest()[:12]}>"
+        linecache.cache[filename] = (len(self.text), None, self.text.splitlines(keepends=True), filename)
+        namespace: dict[str, Any] = dict(vars(extension(self.library))) if self.library else {}
+        exec(compile(self.text, filename, "exec"), namespace)  # noqa: S102 (verified by whoever read it)
+        function: Callable[..., Any] = namespace[ENTRY]
+        function.__name__ = function.__qualname__ = name
+        function.machine_code = self  # type: ignore[attr-defined]
+        return function
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """The instruction sets that this machine does not have."""
+        return tuple(name for name in self.needs if name not in instruction_sets())
+
+
+def kept_by(function: object) -> MachineCode | None:
+    """The machine code behind a function that runs a region; None for any other object."""
+    found = getattr(function, "machine_code", None)
+    return found if isinstance(found, MachineCode) else None
+
+
+_loaded: dict[str, ModuleType] = {}
+
+
+def extension(library: bytes) -> ModuleType:
+    """The extension module that these bytes are: what was verified is what is loaded. Equal bytes load once."""
+    digest = sha256(library).hexdigest()
+    if digest not in _loaded:
+        _loaded[digest] = _imported(_path_of(library))
+    return _loaded[digest]
+
+
+def _imported(path: str) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(MODULE, path)
+    spec = importlib.machinery.ModuleSpec(MODULE, loader, origin=path)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def _path_of(content: bytes) -> str:
+    """A path under which nothing but these bytes can be found, by a file that has no name.
+
+    It stays open as long as the process lives: the loader takes a path that it has seen for the library that it has.
+    """
+    if not hasattr(os, "memfd_create"):
+        descriptor, path = tempfile.mkstemp(suffix=".so")
+    else:
+        descriptor = os.memfd_create(MODULE, os.MFD_CLOEXEC)
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
+    return path
+
+
+@cache
+def instruction_sets() -> frozenset[str]:
+    """The instruction sets of this machine's CPU, as Linux names them; empty elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
+    return frozenset(flags.split())

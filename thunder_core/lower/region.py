@@ -1,0 +1,142 @@
+"""Regions: stretches of a computation as functions of their own, in names that equal stretches have in common."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A function of tensors, as aten operations in canonical names: inputs `x0`, `x1`, ..., values `v0`, `v1`, ...
+
+    Two stretches that do the same to tensors of the same metadata give regions with the same `digest`.
+    """
+
+    inputs: tuple[TensorProxy, ...]
+    operations: tuple[BoundSymbol, ...]
+    outputs: tuple[TensorProxy, ...] = ()
+
+    @cached_property
+    def body(self) -> str:
+        """What the region computes: operations, constants, and the metadata of its tensors."""
+        lines = [_described(proxy) for proxy in self.inputs]
+        for bsym in self.operations:
+            values = " ".join(_described(leaf) for leaf in bsym.defines if isinstance(leaf, TensorProxy))
+            lines.append(f"{bsym.symbol.name} {_spelled(bsym.args)} {_spelled(dict(bsym.kwargs))} -> {values}")
+        return "\n".join(lines)
+
+    @cached_property
+    def text(self) -> str:
+        """Everything that decides what the region does."""
+        return f"{self.body}\nreturn {' '.join(proxy.name for proxy in self.outputs)}"
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the text, in hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """A region where it stands in a computation: its lines, and its tensors in the names of the trace.
+
+    `made` has every tensor that a line makes, by the canonical name.
+    """
+
+    region: Region
+    lines: tuple[BoundSymbol, ...]
+    inputs: tuple[TensorProxy, ...]
+    made: Mapping[str, TensorProxy]
+
+    def returning(self, names: Collection[str]) -> Stretch:
+        """The same stretch with these canonical names as what the region returns, in the order of their making."""
+        metadata = {proxy.name: proxy for one in self.region.operations for proxy in one.tensors}
+        outputs = tuple(metadata[name] for name in self.made if name in names)
+        return replace(self, region=replace(self.region, outputs=outputs))
+
+    @property
+    def outputs(self) -> tuple[TensorProxy, ...]:
+        """What the region returns, in the names of the trace."""
+        return tuple(self.made[proxy.name] for proxy in self.region.outputs)
+
+
+def stretch(lines: Sequence[BoundSymbol]) -> Stretch:
+    """The region that these lines are; it returns nothing yet."""
+    operations = [operation for line in lines for operation in operations_of(line)]
+    defined: set[str] = set()
+    inputs: dict[str, TensorProxy] = {}
+    for operation in operations:
+        for proxy in operation.inputs:
+            if proxy.name not in defined and isinstance(proxy, TensorProxy):
+                inputs.setdefault(proxy.name, proxy)
+        defined.update(proxy.name for proxy in operation.defines)
+    names = _canonical_names(tuple(inputs.values()), operations)
+    made = {names[proxy.name].name: proxy for line in lines for proxy in line.tensors}
+    region = Region(tuple(_tensors(names[name] for name in inputs)), tuple(_renamed(operations, names)))
+    return Stretch(region, tuple(lines), tuple(inputs.values()), made)
+
+
+def operations_of(line: BoundSymbol) -> tuple[BoundSymbol, ...]:
+    """The aten operations of a line; one that was called as such is its own."""
+    return line.subsymbols or ((line,) if line.symbol.level == "aten" else ())
+
+
+def _canonical_names(inputs: Sequence[TensorProxy], operations: Iterable[BoundSymbol]) -> dict[str, Proxy]:
+    """For each name of the trace the proxy of its place in the region."""
+    names: dict[str, Proxy] = {proxy.name: proxy.named(f"x{place}") for place, proxy in enumerate(inputs)}
+    for operation in operations:
+        for proxy in operation.defines:
+            new = f"v{len(names) - len(inputs)}"
+            names[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else replace(proxy, name=new)
+    return names
+
+
+def _renamed(operations: Iterable[BoundSymbol], names: Mapping[str, Proxy]) -> Iterator[BoundSymbol]:
+    for operation in operations:
+        plain = operation.renamed(names, at=(None, ""))
+        yield replace(plain, subsymbols=(), executor="")
+
+
+def line_key(line: BoundSymbol) -> Hashable:
+    """What a line does apart from names: equal for lines that may stand at the same place of two equal stretches."""
+    shape = (line.symbol.name, line.executor, _shape(line.args), _shape(dict(line.kwargs)), _shape(line.output))
+    return (*shape, line.mutates != (), line.ordered)
+
+
+def _shape(tree: Any) -> Hashable:
+    kind = type(tree)
+    if isinstance(tree, TensorProxy):
+        return (tree.shape, tree.stride, tree.dtype, tree.device, tree.requires_grad)
+    if kind is slice:
+        return (slice, _shape((tree.start, tree.stop, tree.step)))
+    if isinstance(tree, tuple | list):
+        return (kind, *(_shape(item) for item in tree))
+    if isinstance(tree, dict):
+        return (dict, *((name, _shape(value)) for name, value in tree.items()))
+    return (kind, repr(tree))
+
+
+def _spelled(tree: Any) -> str:
+    kind = type(tree)
+    if isinstance(tree, Proxy):
+        return tree.name
+    if isinstance(tree, tuple | list):
+        return f"{kind.__name__}({', '.join(map(_spelled, tree))})"
+    if isinstance(tree, dict):
+        return f"dict({', '.join(f'{name}={_spelled(value)}' for name, value in tree.items())})"
+    return f"{kind.__name__}:{tree!r}"
+
+
+def _described(proxy: TensorProxy) -> str:
+    return f"{proxy.name}: {proxy.dtype} {proxy.shape} {proxy.stride} {proxy.device}"
+
+
+def _tensors(proxies: Iterable[Proxy]) -> Iterator[TensorProxy]:
+    yield from (proxy for proxy in proxies if isinstance(proxy, TensorProxy))
