@@ -26,7 +26,7 @@ def known(prologue: Any, tensors: tuple[Any, ...]) -> bool:
     except AttributeError:  # none is remembered
         return False
     for tensor in tensors:
-        if (type(tensor) is not Tensor and type(tensor) is not Parameter) or tensor.is_nested:
+        if (type(tensor) is not Parameter and type(tensor) is not Tensor) or tensor.is_nested:
             return False
     return bool(same(*tensors))
 
