@@ -1,7 +1,9 @@
 """The cost of a call: `a + b` on 2x2 tensors, and a module of 300 parameters, beside eager and torch.compile.
 
-All contenders are built first and then timed in turn, many rounds, in one process and one thread; the figures are
-medians over the rounds, and ratios come from the same round. Usage: python -m benchmarks.overhead [--out FILE]
+All contenders are built first and then timed in turn, many rounds, in one process and one thread, by CPU time, so that
+other load on the machine counts less; the figures are medians over the rounds. `F.linear` is the floor for the module:
+its calls alone, in a plain loop. The prologues of three programs are timed by themselves.
+Usage: python -m benchmarks.overhead [--out FILE]
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from typing import Any
 import torch
 
 import thunder_core
+from benchmarks.acquire import model_and_input
+from thunder_core.compiler import last_program
 
 PARAMETERS = 300
 WIDTH = 2
@@ -35,20 +39,48 @@ def add() -> tuple[dict[str, Callable[..., Any]], tuple[torch.Tensor, ...]]:
 def linears() -> tuple[dict[str, Callable[..., Any]], tuple[torch.Tensor, ...]]:
     """A chain of linears with 300 parameters by each contender, and its arguments."""
     net = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(PARAMETERS // 2)))
-    return {"eager": net, "thunder": thunder_core.jit(net), "torch.compile": torch.compile(net)}, (
-        torch.ones(2, WIDTH),
-    )
+    pairs = [(layer.weight, layer.bias) for layer in net]
+
+    def loop(x: torch.Tensor) -> torch.Tensor:
+        for weight, bias in pairs:
+            x = torch.nn.functional.linear(x, weight, bias)
+        return x
+
+    contenders = {"eager": net, "thunder": thunder_core.jit(net), "torch.compile": torch.compile(net), "F.linear": loop}
+    return contenders, (torch.ones(2, WIDTH),)
+
+
+def prologue(subject: Callable[..., Any], arguments: tuple[torch.Tensor, ...], rounds: int) -> dict[str, float]:
+    """The number of guards of a program, and the median time that its prologue takes."""
+    compiled = thunder_core.jit(subject)
+    for _ in range(2):
+        compiled(*arguments)
+    program = last_program(compiled)
+    times = [microseconds(program.prepare, (subject, arguments, {}), 100) for _ in range(rounds)]
+    return {"guards": len(program.guards), "us": statistics.median(times)}
+
+
+def prologues(rounds: int) -> dict[str, dict[str, float]]:
+    """The prologues of `a + b`, of the module and of a Llama of 8 layers."""
+    sums, numbers = add()
+    net, inputs = linears()
+    model, tokens = model_and_input(8)
+    return {
+        "a + b": prologue(sums["eager"], numbers, rounds),
+        "module": prologue(net["eager"], inputs, rounds),
+        "Llama of 8 layers": prologue(model, (tokens,), rounds),
+    }
 
 
 CASES = {"a + b on 2x2": (add, 2000), f"module of {PARAMETERS} parameters": (linears, 20)}
 
 
-def microseconds(function: Callable[..., Any], arguments: tuple[torch.Tensor, ...], calls: int) -> float:
+def microseconds(function: Callable[..., Any], arguments: tuple[Any, ...], calls: int) -> float:
     """The mean time of a call, in microseconds."""
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(calls):
         function(*arguments)
-    return (time.perf_counter() - start) / calls * 1e6
+    return (time.process_time() - start) / calls * 1e6
 
 
 def measure(case: str, rounds: int) -> dict[str, float]:
@@ -72,13 +104,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    results = {}
+    results: dict[str, Any] = {}
     with torch.no_grad():
         for case in CASES:
             results[case] = measure(case, options.rounds)
             told = "  ".join(f"{name} {value:.1f} us" for name, value in results[case].items())
             ratio = results[case]["thunder"] / results[case]["torch.compile"]
             print(f"{case}: {told}  (thunder over torch.compile: {ratio:.2f})")
+        results["prologues"] = prologues(options.rounds)
+    for name, found in results["prologues"].items():
+        print(f"prologue of {name}: {found['guards']} guards, {found['us']:.1f} us")
     if options.out:
         options.out.write_text(json.dumps(results, indent=2) + "\n")
 

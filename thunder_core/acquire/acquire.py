@@ -16,7 +16,7 @@ from thunder_core.acquire.epilogue import Epilogue
 from thunder_core.acquire.guards import Guard
 from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
-from thunder_core.acquire.prologue import Prologue, path_name
+from thunder_core.acquire.prologue import RESERVED, Prologue, path_name
 from thunder_core.acquire.sharp import SharpEdge, SharpEdges, Surprises, settle
 from thunder_core.errors import OperationFailed
 from thunder_core.interpreter import interpret
@@ -69,7 +69,7 @@ class Run(Acquisition):
             self.outside.root("root", "args", args),
             self.outside.root("root", "kwargs", kwargs),
         ]
-        self._taken = {str(root.key) for root in self.roots}
+        self._taken = {*RESERVED, *(str(root.key) for root in self.roots)}
         if isinstance(subject, types.MethodType):
             self.outside.read(self.roots[0].attribute("__self__", subject.__self__), subject.__self__)
         self.outside.expand(args)

@@ -51,7 +51,7 @@ def _values(subject: str, expected: tuple[Any, ...], scope: Scope) -> str:
     same = f"{subject} == {literal(expected, scope)}"
     if not any(isinstance(value, int | float) for value in expected):
         return same
-    return f"{same} and [type(value) for value in {subject}] == {literal([type(value) for value in expected], scope)}"
+    return f"{same} and [*map(type, {subject})] == {literal([type(value) for value in expected], scope)}"
 
 
 def _type(subject: str, expected: type, scope: Scope) -> str:
@@ -70,15 +70,15 @@ def _length(subject: str, expected: int, scope: Scope) -> str:
     return f"len({subject}) == {expected}"
 
 
-def _keys(subject: str, expected: tuple[type, tuple[Any, ...]], scope: Scope) -> str:
-    base, keys = expected
+def _keys(subject: str, expected: tuple[type, tuple[Any, ...], type], scope: Scope) -> str:
+    base, keys, kind = expected
+    if kind is dict:
+        return f"tuple({subject}) == {literal(keys, scope)}" if keys else f"not {subject}"
     return f"tuple({bound(base, scope)}.keys({subject})) == {literal(keys, scope)}"
 
 
 def _absent(subject: str, expected: tuple[Any, ...], scope: Scope) -> str:
-    if len(expected) == 1:
-        return f"{literal(expected[0], scope)} not in {subject}"
-    return f"{subject}.keys().isdisjoint({literal(expected, scope)})"
+    return " and ".join(f"{literal(key, scope)} not in {subject}" for key in expected)
 
 
 def _members(subject: str, expected: frozenset[Any], scope: Scope) -> str:
@@ -94,11 +94,14 @@ def _truth(subject: str, expected: bool, scope: Scope) -> str:
 
 
 def _without_hooks(subject: str, expected: None, scope: Scope) -> str:
-    state = f"{subject}.__dict__"
-    return "not (" + " or ".join(f'{state}["{name}"]' for name in HOOKS) + ")"
+    return "not (" + " or ".join(f"{subject}[{name!r}]" for name in HOOKS) + ")"
 
 
+OF_NAMESPACE = frozenset({"no hooks"})  # kinds whose condition is on the `__dict__` of what lies at the path
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+
+
+DEVICES: dict[torch.device, torch.device] = {}  # one object for each, so that it has one name in a prologue
 
 
 def _tensor(subject: str, expected: tuple[type, TensorProxy], scope: Scope) -> str:
@@ -108,7 +111,7 @@ def _tensor(subject: str, expected: tuple[type, TensorProxy], scope: Scope) -> s
         f"{subject}.dtype is {literal(proxy.dtype, scope)}",
         f"{subject}.shape == {literal(proxy.shape, scope)}",
         f"{subject}.stride() == {literal(proxy.stride, scope)}",
-        f"{subject}.device == {scope.constant(proxy.device, 'device')}",
+        f"{subject}.device == {scope.constant(DEVICES.setdefault(proxy.device, proxy.device), 'device')}",
         f"{subject}.requires_grad is {proxy.requires_grad}",
     ]
     return " and ".join(parts)

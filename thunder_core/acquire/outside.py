@@ -174,7 +174,7 @@ class Outside:
         held = self.effects.originals.get(number, container)
         if issubclass(kind, dict):
             base = mapping_base(held)
-            self.guard("keys", path, (base, tuple(base.keys(held))))
+            self.guard("keys", path, (base, tuple(base.keys(held)), kind))
             for key, item in list(base.items(held)):
                 self.read(item_path(path, key, item), item)
         elif issubclass(kind, list | tuple | deque):

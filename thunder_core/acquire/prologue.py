@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from thunder_core.acquire.guards import CONDITIONS, Guard, bound
+from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, Guard, bound
 from thunder_core.acquire.paths import MODULE_TABLES, Path
-from thunder_core.ir.literal import Code, Scope, followed, literal, unique_name
+from thunder_core.ir.known import PLAIN
+from thunder_core.ir.literal import Code, Scope, literal, unique_name
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 
 PYTHON = Symbol("python.code", exec)
 REFUSE = "thunder_core.ir.objects:refuse"
+KNOWN = ("thunder_core.ir.known:known", "thunder_core.ir.known:remember")
+NAME = "prologue"
+RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in (REFUSE, *KNOWN))})
 
 
 def line(text: str, output: Proxy | None = None) -> BoundSymbol:
@@ -25,26 +29,34 @@ class Prologue:
     """Builds the prologue: each path is evaluated once, owners before what they own."""
 
     def __init__(self, roots: Sequence[Path], state: Mapping[str, object], names: Mapping[Path, str]) -> None:
-        self._taken: set[str] = {str(root.key) for root in roots} | set(names.values())
+        self._taken: set[str] = {*RESERVED, *(str(root.key) for root in roots), *names.values()}
         self.scope = Scope({"torch"}, taken=self._taken)
         self.lines: list[BoundSymbol] = []
         self.refusals: list[str] = []
         self._names = names
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
+        self._uses: dict[Path, int] = {}
         for query, value in state.items():
             same = "==" if type(value) is int else "is"
             self._check(f"{query} {same} {literal(value, self.scope)}", f"{query}: was {value}", query)
 
     def trace(self, guards: Sequence[Guard], wanted: tuple[Sequence[Path], ...], roots: Sequence[Path]) -> Trace:
         """The whole prologue; it returns the values at the wanted paths, in groups."""
-        uses: dict[Path, int] = {}
-        for path in [*(guard.path for guard in guards), *itertools.chain(*wanted)]:
-            count_use(path, uses)
+        hooked = [namespace(guard.path) for guard in guards if guard.kind in OF_NAMESPACE]
+        for path in [*(guard.path for guard in guards), *hooked, *itertools.chain(*wanted)]:
+            count_use(path, self._uses)
+        plain = [guard for guard in guards if is_of_plain_tensor(guard)]
         for guard in guards:
-            self._guard(guard, uses)
-        outputs = [tuple(Code(self._variable(path)) for path in group) for group in wanted]
+            if not is_of_plain_tensor(guard):
+                self._guard(guard)
+        tensors = self._tensors(plain)
+        together = [guard.path for guard in plain]
+        outputs = [
+            Code(tensors) if group and list(group) == together else tuple(Code(self._variable(path)) for path in group)
+            for group in wanted
+        ]
         return Trace(
-            name="prologue",
+            name=NAME,
             inputs=tuple(Proxy(str(root.key)) for root in roots),
             bound_symbols=tuple(self.lines),
             output=tuple(outputs),
@@ -54,13 +66,33 @@ class Prologue:
 
     # ---- guards ---------------------------------------------------------------------------------------------
 
-    def _guard(self, guard: Guard, uses: dict[Path, int]) -> None:
-        subject = self._variable(guard.path) if uses[guard.path] > 1 else self._expression(guard.path)
+    def _tensors(self, guards: Sequence[Guard]) -> str:
+        """Guards on tensors, asked one by one only where the tensors are not known; the name of all tensors."""
+        if not guards:
+            return ""
+        self.scope.imports.update(KNOWN)
+        members = tuple(Code(self._variable(guard.path)) for guard in guards)
+        tensors = self._assign(self._new_name("tensors"), literal(members, self.scope))
+        passed = self._assign(self._new_name("passed"), f"known({NAME}, {tensors})")
+        for guard in guards:
+            self._guard(guard, unless=f"{passed} or ")
+        self.lines.append(line(f"if not {passed}: remember({NAME}, {tensors})"))
+        return tensors
+
+    def _guard(self, guard: Guard, unless: str = "") -> None:
+        subject = self._held(guard.path)
+        condition = self._condition(guard, subject)
+        if condition.count(subject) > 1:
+            subject = self._variable(guard.path)
+            condition = self._condition(guard, subject)
+        self._check(unless + condition, str(guard), subject)
+
+    def _condition(self, guard: Guard, subject: str) -> str:
         if guard.kind == "same as":
-            condition = CONDITIONS["same as"](subject, self._variable(guard.expected), self.scope)
-        else:
-            condition = guard.condition(subject, self.scope)
-        self._check(condition, str(guard), subject)
+            return CONDITIONS["same as"](subject, self._variable(guard.expected), self.scope)
+        if guard.kind in OF_NAMESPACE:
+            return guard.condition(self._held(namespace(guard.path)), self.scope)
+        return guard.condition(subject, self.scope)
 
     def _check(self, condition: str, reason: str, subject: str) -> None:
         self.scope.imports.add(REFUSE)
@@ -78,21 +110,28 @@ class Prologue:
             return self._expressions[path]
         if path.step == "closure":
             return f"{self._variable(path.parent)}.__closure__[{path.key[0]}]"
+        if path.step == "entry":
+            return f"{self._held(namespace(path.parent))}[{literal(path.key, self.scope)}]"
         owner = self._variable(path.parent)
         if path.step == "attribute":
             return f"{owner}.{path.key}"
         if path.step == "stored item":
             return f"{stored_base(path)}.__getitem__({owner}, {literal(path.key, self.scope)})"
-        table = f"{owner}.__dict__" if path.step == "entry" else owner
-        return f"{table}[{literal(path.key, self.scope)}]"
+        return f"{owner}[{literal(path.key, self.scope)}]"
+
+    def _held(self, path: Path) -> str:
+        """What lies at a path: by name if it is used again, else where it is used."""
+        return self._variable(path) if self._uses.get(path, 0) > 1 else self._expression(path)
 
     def _root(self, path: Path) -> str:
         """A root other than the arguments: a class, a module, or the globals of a module."""
         if path.step != "globals":
             return bound(path.value, self.scope)
-        if getattr(followed(path.key), "__dict__", None) is not path.value:
+        if path.key == "?":
             return self.scope.constant(path.value, "globals")
-        return self.scope.importing(f"{path.key}.__dict__", path.key)
+        name = self._new_name(f"{path.key.rpartition('.')[2]}_globals")
+        self.scope.imports.add(f"{path.key}:__dict__ as {name}")
+        return name
 
     def _variable(self, path: Path) -> str:
         """A name that holds the value at the path, assigned on first use."""
@@ -101,11 +140,24 @@ class Prologue:
         expression = self._expression(path)
         if path in self._expressions:
             return self._expressions[path]
-        name = self._names.get(path) or unique_name(path_name(path), self._taken)
+        self._expressions[path] = self._assign(self._names.get(path) or self._new_name(path_name(path)), expression)
+        return self._expressions[path]
+
+    def _new_name(self, text: str) -> str:
+        """A name like the text that nothing else has."""
+        name = unique_name(text, self._taken)
         self._taken.add(name)
-        self.lines.append(line(expression, Proxy(name)))
-        self._expressions[path] = name
         return name
+
+    def _assign(self, name: str, expression: str) -> str:
+        """A line that gives a value a name."""
+        self.lines.append(line(expression, Proxy(name)))
+        return name
+
+
+def is_of_plain_tensor(guard: Guard) -> bool:
+    """Whether a guard wants the metadata of a tensor that has no Python code of its own to answer for it."""
+    return guard.kind == "tensor" and guard.expected[0] in PLAIN
 
 
 def stored_base(path: Path) -> str:
@@ -114,12 +166,22 @@ def stored_base(path: Path) -> str:
     return next(base.__name__ for base in (dict, list, tuple) if isinstance(container, base))
 
 
+def namespace(path: Path) -> Path:
+    """The way to the `__dict__` of what a path leads to."""
+    return path.attribute("__dict__", None)
+
+
+def holder(path: Path) -> Path | None:
+    """What a path is read from: its parent, or for an entry its parent's `__dict__`."""
+    return namespace(path.parent) if path.parent is not None and path.step == "entry" else path.parent
+
+
 def count_use(path: Path, uses: dict[Path, int]) -> None:
-    """One more use of a path; a path that is used for the first time uses its parent."""
+    """One more use of a path; a path that is used for the first time uses what it is read from."""
     step: Path | None = path
     while step is not None:
         uses[step] = uses.get(step, 0) + 1
-        step = step.parent if uses[step] == 1 else None
+        step = holder(step) if uses[step] == 1 else None
 
 
 def path_name(path: Path) -> str:
@@ -131,5 +193,6 @@ def path_name(path: Path) -> str:
         elif (
             step.parent is not None and (step is path or step.key not in MODULE_TABLES) and step.key != "cell_contents"
         ):
-            parts.append(str(step.key[1] if step.step == "closure" else step.key))
+            key = step.key[1] if step.step == "closure" else step.key
+            parts.append("state" if key == "__dict__" else str(key))
     return "_".join(parts) or str(path.key)

@@ -33,17 +33,18 @@ class Specializations:
     trusting: bool = False
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the first program that takes the arguments, or trace anew."""
         refusals: list[str] = []
-        for index, program in enumerate(self.programs):
+        for program in self.programs:
             try:
                 inputs, outside = program.prepare(self.subject, args, kwargs)
             except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
                 refusals.append(reason(program, error))
                 continue
-            if index:
-                self.programs.insert(0, self.programs.pop(index))
+            if refusals:
+                self.programs.remove(program)
+                self.programs.insert(0, program)
             self.hits += 1
             self.last = program
             return program.run(inputs, outside)

@@ -20,7 +20,7 @@ def compiled_function(specializations: Specializations) -> Callable[..., Any]:
 
     @functools.wraps(specializations.subject)
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        return specializations(*args, **kwargs)
+        return specializations.call(args, kwargs)
 
     compiled._thunder = specializations  # type: ignore[attr-defined]
     return compiled
@@ -37,10 +37,10 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
 
     @functools.wraps(kind.forward)
     def run_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return forward(*args, **kwargs)
+        return forward.call(args, kwargs)
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(*args, **kwargs)
+        return call.call(args, kwargs)
 
     run_forward._thunder = Original(kind.forward)  # type: ignore[attr-defined]
     run._thunder = Original(kind.__call__)  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.run.generate import executable
+
+RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
 
 
 @dataclass(frozen=True)
@@ -22,16 +25,22 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What runs for the inputs that its prologue takes; `stages` tell how it came about."""
+    """What runs for the inputs that its prologue takes; `stages` tell how it came about.
+
+    `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
+    epilogue need, or raises `Refused`, or what a path raises.
+    """
 
     stages: tuple[Stage, ...]
     guards: tuple[str, ...] = ()
     sharp_edges: tuple[Any, ...] = ()
-    _functions: tuple[Any, ...] = field(init=False, repr=False)
+    prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
+    _computation: Callable[..., Any] = field(init=False, repr=False)
+    _epilogue: Callable[..., Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        functions = tuple(executable(self.source(name), name) for name in ("prologue", "computation", "epilogue"))
-        object.__setattr__(self, "_functions", functions)
+        for attribute, name in RUNS.items():
+            object.__setattr__(self, attribute, executable(self.source(name), name))
 
     def source(self, name: str) -> Source:
         """The text that runs."""
@@ -45,14 +54,9 @@ class Program:
         """The stage that runs."""
         return self.traces(name)[-1]
 
-    def prepare(self, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Check the guards; what the computation and the epilogue need. Raises `Refused` or what a path raises."""
-        inputs, outside = self._functions[0](subject, args, kwargs)
-        return inputs, outside
-
     def compute(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """The computation alone."""
-        outputs: tuple[Any, ...] = self._functions[1](*inputs)
+        outputs: tuple[Any, ...] = self._computation(*inputs)
         return outputs
 
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
@@ -62,7 +66,7 @@ class Program:
         """
         grad = torch.is_grad_enabled()
         try:
-            return self._functions[2](*outside, *self._functions[1](*inputs))
+            return self._epilogue(*outside, *self._computation(*inputs))
         except BaseException:
             torch.set_grad_enabled(grad)
             raise

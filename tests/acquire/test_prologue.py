@@ -1,0 +1,185 @@
+"""The prologue's text reads each owner once, and tensors that passed its guards once are told from others in C."""
+
+from __future__ import annotations
+
+import gc
+import re
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+from thunder_core.compiler import last_program
+from thunder_core.ir import known
+
+LINEAR = """\
+# prologue: acquire
+from thunder_core.ir.known import known
+from thunder_core.ir.known import remember
+from thunder_core.ir.objects import refuse
+import torch
+from torch.nn.modules.linear import __dict__ as linear_globals
+from torch.nn.modules.module import __dict__ as module_globals
+# constants: Linear, forward, torch_nn_functional, linear, Tensor, device, Parameter
+
+
+def prologue(module, args, kwargs):
+    if not (len(args) == 1): refuse(n, args)
+    if not (not kwargs): refuse(n, kwargs)
+    state = module.__dict__
+    if not (not (state['_backward_hooks'] or state['_backward_pre_hooks'] or state['_forward_hooks'] \
+or state['_forward_pre_hooks'])): refuse(n, module)
+    if not (not module_globals['_global_backward_pre_hooks']): refuse(n, module_globals['_global_backward_pre_hooks'])
+    if not (not module_globals['_global_backward_hooks']): refuse(n, module_globals['_global_backward_hooks'])
+    if not (not module_globals['_global_forward_pre_hooks']): refuse(n, module_globals['_global_forward_pre_hooks'])
+    if not (not module_globals['_global_forward_hooks']): refuse(n, module_globals['_global_forward_hooks'])
+    if not ('forward' not in state): refuse(n, state)
+    if not (Linear.forward is forward): refuse(n, Linear.forward)
+    F = linear_globals['F']
+    if not (F is torch_nn_functional): refuse(n, F)
+    if not (F.__dict__['linear'] is linear): refuse(n, F.__dict__['linear'])
+    parameters = state['_parameters']
+    if not (parameters['bias'] is None): refuse(n, parameters['bias'])
+    input_2 = args[0]
+    weight = parameters['weight']
+    tensors = (input_2, weight)
+    passed = known(prologue, tensors)
+    if not (passed or type(input_2) is Tensor and input_2.dtype is torch.float32 and input_2.shape == (2, 3) \
+and input_2.stride() == (3, 1) and input_2.device == device and input_2.requires_grad is False): refuse(n, input_2)
+    if not (passed or type(weight) is Parameter and weight.dtype is torch.float32 and weight.shape == (4, 3) \
+and weight.stride() == (3, 1) and weight.device == device and weight.requires_grad is True): refuse(n, weight)
+    if not passed: remember(prologue, tensors)
+    return (tensors, ())
+"""
+
+
+def test_it_reads_as_python_and_each_namespace_once() -> None:
+    compiled = thunder.jit(nn.Linear(3, 4, bias=False))
+    compiled(torch.ones(2, 3))
+    text = re.sub(r"refuse\(\d+, ", "refuse(n, ", str(thunder.last_prologue_traces(compiled)[-1]))
+    lines = text.splitlines(keepends=True)
+    assert "".join(line for line in lines if "if not (torch." not in line) == LINEAR
+
+
+def test_tensors_that_passed_are_known_until_they_differ() -> None:
+    compiled = thunder.jit(lambda x, y: x + y)
+    x, y = torch.ones(2, 3), torch.ones(2, 3)
+    compiled(x, y)
+    prologue = last_program(compiled).prepare
+    assert known.known(prologue, (x, y))
+    assert known.known(prologue, (torch.zeros(2, 3), torch.zeros(2, 3)))
+    assert not known.known(prologue, (x, 1))
+    assert not known.known(prologue, (x, torch.ones(3, 2)))
+
+
+CHANGES: dict[str, tuple[Callable[[], Any], str]] = {
+    "shape": (lambda: torch.ones(3, 2), r"f32\[3, 2\]"),
+    "rank": (lambda: torch.ones(2, 3, 1), r"f32\[2, 3, 1\]"),
+    "stride": (lambda: torch.ones(3, 2).t(), r"f32\[2, 3\]"),
+    "dtype": (lambda: torch.ones(2, 3, dtype=torch.float64), r"f64\[2, 3\]"),
+    "requires_grad": (lambda: torch.ones(2, 3, requires_grad=True), "requires grad"),
+    "class": (lambda: nn.Parameter(torch.ones(2, 3), requires_grad=False), "of class Parameter"),
+    "device": (lambda: torch.ones(2, 3, device="meta"), "meta"),
+    "number": (lambda: 2.5, "is 2.5"),
+    "sparse": (lambda: torch.ones(2, 3).to_sparse(), "Tensor"),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_differs_from_known_tensors_is_refused_and_told(change: str, grad: bool) -> None:
+    make, told = CHANGES[change]
+    with torch.set_grad_enabled(grad):
+        compiled = thunder.jit(lambda x: x * 2, cache="same input")
+        for _ in range(2):
+            compiled(torch.ones(2, 3))
+        with pytest.raises(thunder.ThunderError, match=rf"args\[0\]: was f32\[2, 3\].*{told}"):
+            compiled(make())
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_in_place_of_a_known_one_is_refused() -> None:
+    compiled = thunder.jit(lambda x: x * 2, cache="same input")
+    compiled(torch.ones(2, 3))
+    with pytest.raises(thunder.ThunderError, match="the input is another"):
+        compiled(torch.nested.nested_tensor([torch.ones(3), torch.ones(3)]))
+
+
+def with_data(data: Tensor) -> Callable[[nn.Parameter], None]:
+    return lambda weight: setattr(weight, "data", data)
+
+
+IN_PLACE: dict[str, Callable[[nn.Parameter], object]] = {
+    "data": with_data(torch.ones(4, 3)),
+    "requires_grad": lambda weight: weight.requires_grad_(False),
+    "transposed": with_data(torch.ones(3, 3).t()),
+}
+
+
+@pytest.mark.parametrize("change", IN_PLACE)
+def test_a_known_parameter_that_is_changed_in_place_is_traced_again(change: str) -> None:
+    net = nn.Linear(3, 3)
+    compiled = thunder.jit(net)
+    x = torch.ones(2, 3)
+    for _ in range(2):
+        compiled(x)
+    IN_PLACE[change](net.weight)
+    if change == "data":
+        net.bias = nn.Parameter(torch.ones(4))
+    assert torch.equal(compiled(x), net(x))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_check_in_c_that_always_holds_would_go_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "known", lambda prologue, tensors: True)
+    compiled = thunder.jit(lambda x: x * x.shape[0])
+    compiled(torch.ones(2))
+    assert not torch.equal(compiled(torch.ones(5)), torch.ones(5) * 5)
+
+
+def test_tensors_that_are_never_known_cost_a_bounded_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    check = known.new_check
+    assert check is not None
+    monkeypatch.setattr(known, "new_check", lambda *args, **kwargs: made.append(1) or check(*args, **kwargs))
+    compiled = thunder.jit(lambda x, y: x + y)
+    x = torch.ones(2)
+    compiled(x, torch.ones(2))
+    for _ in range(40):
+        assert torch.equal(compiled(x, x), x + x)
+    assert thunder.cache_misses(compiled) == 1
+    assert len(made) == known.ATTEMPTS
+
+
+def test_without_the_check_in_c_every_guard_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "new_check", None)
+    compiled = thunder.jit(lambda x: x * x.shape[0])
+    for size in (2, 2, 5, 5):
+        assert torch.equal(compiled(torch.ones(size)), torch.ones(size) * size)
+    assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (2, 2)
+
+
+def test_what_is_remembered_keeps_no_tensor_alive() -> None:
+    net = nn.Linear(3, 3)
+    compiled = thunder.jit(net)
+    compiled(torch.ones(2, 3))
+    last = weakref.ref(net.weight)
+    net.weight = nn.Parameter(torch.ones(3, 3))
+    gc.collect()
+    assert last() is None
+
+
+def test_names_that_the_text_uses_itself_are_free_for_the_user() -> None:
+    def program(known: Tensor, remember: Tensor, refuse: Tensor, prologue: Tensor, tensors: int, passed: Tensor) -> Any:
+        return known + remember + refuse + prologue + tensors + passed
+
+    compiled = thunder.jit(program)
+    arguments = [torch.full((2,), float(n)) for n in range(6)]
+    arguments[4] = 4
+    for _ in range(2):
+        assert torch.equal(compiled(*arguments), program(*arguments))
+    assert thunder.cache_hits(compiled) == 1
