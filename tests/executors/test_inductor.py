@@ -162,7 +162,9 @@ def test_results_laid_out_otherwise_are_refused():
 
 def test_a_compiler_that_fails_leaves_the_region_to_others(tmp_path):
     script = tmp_path / "g++"
-    script.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "g++ 12" || { echo "kernels.cpp:1: error: no room" >&2; exit 1; }\n')
+    script.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && echo "g++ 12" && exit\necho "kernels.cpp:1: error: no room" >&2\nexit 1\n'
+    )
     script.chmod(0o755)
     region = regions_of(lambda x: x.exp() * 5 + 1, X)[0][1].region
     for compiler, said in ((str(script), "error: no room"), ("/bin/false", "No working C++ compiler")):
