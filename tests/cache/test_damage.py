@@ -10,6 +10,9 @@ import pytest
 
 from tests.cache.damages import FILES, damages
 from tests.cache.samples import Builder, key_of
+from thunder_core.cache import Store, read
+from thunder_core.cache.manifest import Manifest
+from thunder_core.cache.read import require_exactly
 
 ALL = list(damages())
 MOST_SECONDS = 0.1
@@ -66,3 +69,45 @@ def test_an_entry_that_vanishes_is_no_damage(store, key, build):
     shutil.rmtree(store.folder / "entries" / key.digest)
     assert store.get(key) is None
     assert store.counts["dropped"] == 0
+
+
+def test_an_entry_that_is_removed_while_it_is_read_is_no_damage(store, key, build, monkeypatch, caplog):
+    store.get_or_build(key, build)
+
+    def removed(folder: int, manifest: Manifest) -> None:
+        Store(store.folder).clear()
+        require_exactly(folder, manifest)
+
+    monkeypatch.setattr(read, "require_exactly", removed)
+    assert store.get(key) is None
+    assert (store.counts["dropped"], caplog.text) == (0, "")
+
+
+def test_a_link_that_takes_a_files_place_while_it_is_read_is_not_followed(store, key, build, monkeypatch, tmp_path):
+    store.get_or_build(key, build)
+
+    def linked(folder: int, manifest: Manifest) -> None:
+        require_exactly(folder, manifest)
+        path = store.folder / "entries" / key.digest / "kernel.so"
+        path.rename(tmp_path / "outside")
+        path.symlink_to(tmp_path / "outside")
+
+    monkeypatch.setattr(read, "require_exactly", linked)
+    assert store.get(key) is None
+    assert store.counts["dropped"] == 1
+
+
+def test_an_entry_that_is_replaced_while_it_is_read_is_left_alone(store, key, build, monkeypatch):
+    store.get_or_build(key, build)
+    undisturbed = read.require_exactly
+
+    def replaced(folder: int, manifest: Manifest) -> None:
+        monkeypatch.setattr(read, "require_exactly", undisturbed)
+        Store(store.folder).clear()
+        Store(store.folder).get_or_build(key, build)
+        undisturbed(folder, manifest)
+
+    monkeypatch.setattr(read, "require_exactly", replaced)
+    assert store.get(key) is None
+    assert store.get(key).contents == build.files
+    assert build.runs == 2

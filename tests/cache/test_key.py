@@ -67,3 +67,8 @@ def test_only_texts_are_fields(fields):
 def test_what_cannot_be_written_is_refused():
     with pytest.raises(ValueError, match="surrogates"):
         Key("inductor", {"region": "\ud800"})
+
+
+def test_a_key_is_no_place_for_a_program():
+    with pytest.raises(ValueError, match="take digests of long texts"):
+        Key("inductor", {"region": "x" * (1 << 20)})

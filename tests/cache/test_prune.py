@@ -101,3 +101,13 @@ def test_a_build_that_runs_is_left_alone(store, key, build):
 
     store.get_or_build(key, pruning)
     assert store.get(key).contents == build.files
+
+
+@pytest.mark.parametrize("used", [-(1 << 33), 0, 1 << 33, 1 << 50])
+def test_times_that_no_calendar_has(aged, used):
+    for path in aged.folder.glob("entries/*/manifest.json"):
+        os.utime(path, (used, used))
+    (aged.folder / "entries" / key_of("0").digest / "manifest.json").write_text("{}")
+    os.utime(aged.folder / "entries" / key_of("0").digest, (used, used))
+    assert len(aged.entries()) == 5
+    assert len(aged.prune(max_age=timedelta(days=1)).kept) == (4 if used > time.time() else 0)

@@ -113,6 +113,15 @@ def test_a_build_that_fails_leaves_nothing(store, key, error):
     store.get_or_build(key, Builder())
 
 
+def test_what_a_killed_build_left_goes_with_the_next(store, key, build):
+    store.get_or_build(key_of("another"), build)
+    left = store.folder / "building" / f"{key.digest}-12345678"
+    left.mkdir()
+    (left / "half").write_text("half")
+    store.get_or_build(key, build)
+    assert list((store.folder / "building").iterdir()) == []
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk(store, key, number):
     def filling(folder: Path) -> None:

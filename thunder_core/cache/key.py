@@ -10,6 +10,7 @@ from functools import cached_property
 from blake3 import blake3
 
 SCHEMA_VERSION = 1  # of the key's canonical form and of the manifest: what either means changes both
+MOST = 1 << 20  # bytes of a key, which every list of the entries reads
 REGION = "region"  # the field by which `why` finds the entries of the same piece of program
 
 
@@ -27,7 +28,8 @@ class Key:
         if not all(isinstance(text, str) for text in (self.executor, *self.fields, *self.fields.values())):
             raise TypeError(f"the parts of a key are texts, which these are not all: {self.executor!r} {self.fields}")
         object.__setattr__(self, "fields", dict(sorted(self.fields.items())))
-        self.canonical().encode()  # a text that no file can hold is refused here, not when it is written
+        if len(self.canonical().encode()) > MOST:  # a text that no file can hold is refused here too
+            raise ValueError(f"the key of {self.executor} has more than {MOST} bytes: take digests of long texts")
 
     def __hash__(self) -> int:
         return hash(self.digest)

@@ -15,6 +15,7 @@ from thunder_core.errors import CacheNotUsable, OutOfDisk
 
 VARIABLE = "THUNDER_CACHE_DIR"
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP})  # which of them a link gives depends on the system
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 ENTRIES, LOCKS, BUILDING = "entries", "locks", "building"
 
@@ -55,7 +56,9 @@ def opened_entries(root: Path) -> Iterator[int]:
         require_own(root, store)
         try:
             entries = stack.enter_context(opened(ENTRIES, inside=store))
-        except NotADirectoryError as error:
+        except OSError as error:
+            if error.errno not in NO_FOLDER:
+                raise
             raise CacheNotUsable(
                 f"{root / ENTRIES} is a file or a link, and should be a folder", fix=f"remove {root / ENTRIES}"
             ) from error

@@ -51,6 +51,12 @@ def require_plain(name: str, found: os.stat_result, size: int) -> None:
         raise Damage(f"{name!r} has {found.st_size} bytes instead of {size}")
 
 
+def require_in_place(entries: int, digest: str, folder: int) -> None:
+    """Raise FileNotFoundError where a folder is no longer that of the entry: another process has removed it."""
+    if not os.path.samestat(os.stat(digest, dir_fd=entries, follow_symlinks=False), os.fstat(folder)):
+        raise FileNotFoundError(digest)
+
+
 def _manifest(folder: int, digest: str) -> Manifest:
     found = os.stat(MANIFEST, dir_fd=folder, follow_symlinks=False)
     if found.st_size > MOST_MANIFEST:
@@ -81,9 +87,13 @@ def _opened_entry(entries: int, digest: str) -> Iterator[int]:
             raise
         except OSError as error:
             raise Damage(f"its folder cannot be opened: {error.strerror or error}") from error
-        if fault := fault_of(os.fstat(folder)):
-            raise Damage(f"its folder {fault}")
-        yield folder
+        try:
+            if fault := fault_of(os.fstat(folder)):
+                raise Damage(f"its folder {fault}")
+            yield folder
+        except Damage:
+            require_in_place(entries, digest, folder)
+            raise
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from thunder_core.cache.place import ENTRIES, VARIABLE, names_in, opened_entries
 from thunder_core.cache.read import read_manifest
 from thunder_core.errors import CacheNotUsable
 
+LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+
 
 class Record(Facts):
     """One entry as a list shows it.
@@ -109,4 +111,5 @@ def mark_used(entry: Path) -> None:
 
 
 def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    """A time of the file system, which may hold some that no calendar has."""
+    return datetime.fromtimestamp(min(max(seconds, 0.0), LAST), UTC)
