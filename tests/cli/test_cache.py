@@ -49,13 +49,23 @@ def test_entries_are_listed_with_sizes_and_ages(thunder, store):
     done = thunder("cache")
     lines = done.out.splitlines()
     assert (done.status, done.err) == (0, "")
-    assert lines[0].split() == ["entry", "label", "executor", "files", "size", "built", "used"]
+    assert lines[0].split() == ["entry", "label", "executor", "size", "built", "used"]
     digest = key_of("a", compiler="g++ 13.1").digest[:12]
-    assert lines[2].split() == [digest, "layers.0", "inductor", "1", "98.1", "KiB", *["just", "now"] * 2]
+    assert lines[2].split() == [digest, "layers.0", "inductor", "98.1", "KiB", *["just", "now"] * 2]
     assert lines[3].endswith("2 days ago")
     assert lines[4].split()[1:3] == ["-", "triton"]
     assert lines[5] == f"3 entries, 294 KiB in {store.folder}"
     assert thunder("cache", "list").out == done.out
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_nothing_but_labels_gives_way_to_a_narrow_terminal(thunder, store, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    store.get_or_build(key_of("long"), Builder(), "a label " * 12)
+    lines = thunder("cache").out.splitlines()
+    assert max(map(len, lines[:-1])) <= columns
+    assert all(any(part in line for line in lines) for part in ("inductor", "98.1 KiB", "just now", "40 days ago"))
+    assert ("built" in lines[0]) is (columns == 100)
 
 
 def test_the_list_as_json(thunder, store):
@@ -103,7 +113,7 @@ def test_a_damaged_manifest_is_listed_as_damaged(thunder, store):
     (entry_of(store, key_of("a", compiler="g++ 13.1")) / "manifest.json").write_text("{}")
     done = thunder("cache")
     assert done.status == 0
-    assert done.out.splitlines()[2].split()[1:3] == ["damaged", "1"]
+    assert done.out.splitlines()[2].split()[1:3] == ["damaged", "97.7"]
     assert thunder("cache", "--json").json["entries"][0]["damage"] == "manifest.json is not JSON of Thunder's"
 
 

@@ -44,7 +44,14 @@ def test_size(value, text):
 
 @pytest.mark.parametrize(
     ("elapsed", "text"),
-    [(-5, "just now"), (59, "just now"), (60, "1 minute ago"), (7_200, "2 hours ago"), (86_400 * 400, "400 days ago")],
+    [
+        (-5, "just now"),
+        (59, "just now"),
+        (119, "1 min ago"),
+        (7_200, "2 h ago"),
+        (86_400, "24 h ago"),
+        (34_560_000, "400 days ago"),
+    ],
 )
 def test_ago(elapsed, text):
     assert ago(timedelta(seconds=elapsed)) == text

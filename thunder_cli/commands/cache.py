@@ -44,7 +44,8 @@ def list_entries(*, json: Json = False, debug: Debug = False) -> None:
         print_json("cache/1", {"folder": str(store.folder), "size": total, "entries": [plain(one) for one in records]})
         return
     if records:
-        stdout().print(records_view(records))
+        console = stdout()
+        console.print(records_view(records, width=console.width))
     print_summary(records, str(store.folder))
 
 
@@ -173,7 +174,8 @@ def show_freed(freed: Freed, *, json: bool, dry_run: bool) -> None:
         print_json("cache-freed/1", {"dry_run": dry_run, **counts, "removed": removed})
         return
     if dry_run and freed.removed:
-        stdout().print(records_view(freed.removed))
+        console = stdout()
+        console.print(records_view(freed.removed, width=console.width))
     stdout().print(freed_text(freed, dry_run=dry_run))
 
 

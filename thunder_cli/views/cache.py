@@ -16,16 +16,20 @@ from thunder_cli.views.table import DIM, HEAD, plain_table
 from thunder_core.cache import Freed, Record, Why
 
 SHORT = 12  # digits of a digest
+WIDE = 100  # columns; below it, it is left out when an entry was built
 DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 
-def records_view(records: Sequence[Record]) -> RenderableType:
-    """A line for each entry; damage in place of what a damaged one says."""
-    table = entries_table("files", "size", "built", "used")
+def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableType:
+    """A line for each entry, for a console of this width; damage in place of what a damaged one says."""
+    wide = width >= WIDE
+    table = plain_table("entry", "label", "executor", "size", *(("built",) if wide else ()), "used", text=3)
+    table.columns[1].no_wrap = False  # labels give way, so that nothing else is cut
     now = datetime.now(UTC)
     for record in records:
-        times = ("", "") if record.damage else (ago(now - record.created), ago(now - record.used))
-        table.add_row(*named(record), str(record.files), size(record.size), *(Text(time, DIM) for time in times))
+        moments = (record.created, record.used) if wide else (record.used,)
+        ages = (Text("" if record.damage else ago(now - moment), DIM) for moment in moments)
+        table.add_row(shortened(record.digest), label_of(record), record.executor, size(record.size), *ages)
     return table
 
 
@@ -76,15 +80,11 @@ def _differences(why: Why) -> Table:
     return table
 
 
-def entries_table(*numbers: str) -> Table:
-    """A table whose rows begin with what names an entry."""
-    return plain_table("entry", "label", "executor", *numbers, text=3)
-
-
-def named(record: Record) -> tuple[Text, Text, Text]:
-    """What names an entry."""
-    label = Text("damaged", "red") if record.damage else Text(record.label or "-", HEAD if record.label else DIM)
-    return Text(shortened(record.digest)), label, Text(record.executor)
+def label_of(record: Record) -> Text:
+    """What an entry is for, or that it is damaged."""
+    if record.damage:
+        return Text("damaged", "red")
+    return Text(record.label, HEAD) if record.label else Text("-", DIM)
 
 
 def shortened(text: str) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from thunder_core.benchmark import Interval
 
 SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
-AGES = ((86_400, "day"), (3_600, "hour"), (60, "minute"))
+AGES = ((172_800, 86_400, "days"), (3_600, 3_600, "h"), (60, 60, "min"))
 TIMES = ((60.0, 1 / 60, "min"), (1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "us"))
 
 
@@ -46,9 +46,9 @@ def size(value: int) -> str:
 
 
 def ago(age: timedelta) -> str:
-    """How long ago something was, in its largest unit: `3 hours ago`."""
+    """How long ago something was, in the unit that fits: `3 h ago`."""
     elapsed = age.total_seconds()
-    return next((f"{counted(int(elapsed // unit), name)} ago" for unit, name in AGES if elapsed >= unit), "just now")
+    return next((f"{elapsed // unit:.0f} {name} ago" for least, unit, name in AGES if elapsed >= least), "just now")
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
