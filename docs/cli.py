@@ -23,7 +23,8 @@ that `--baseline` reads, whose version is its `schema_version`. Errors are then 
 There are progress bars on a terminal only, `NO_COLOR` is respected, nothing is ever asked, and nothing is sent
 anywhere. [Exit statuses and error codes](errors.md) have a page of their own.
 
-`HF_HOME` says where models are cached; with `HF_HUB_OFFLINE=1` no socket is opened.
+`HF_HOME` says where models are cached; with `HF_HUB_OFFLINE=1` no socket is opened. `THUNDER_CACHE_DIR` says where
+compiled kernels are kept; [the cache](cache.md) has a page of its own.
 
     thunder optimize --recipe hf-llama3              # the recipe's own small model
     thunder optimize ./bert --recipe hf-bert -o out  # a folder in Hugging Face layout

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import platformdirs
 import torch
 from huggingface_hub import constants
 
 from thunder_cli.app import DISTRIBUTION
 from thunder_core import plugins
+from thunder_core.cache import cache_folder
 from thunder_core.errors import ThunderError
 
 State = Literal["ok", "optional", "missing"]
@@ -137,8 +137,7 @@ def hub() -> Iterator[Check]:
 @examination
 def folders() -> Iterator[Check]:
     """Whether our own cache and the working folder can be written, and have room."""
-    cache = Path(os.environ.get("THUNDER_CACHE_DIR") or platformdirs.user_cache_dir("thunder"))
-    for name, folder in (("cache folder", cache), ("working folder", Path.cwd())):
+    for name, folder in (("cache folder", cache_folder()), ("working folder", Path.cwd())):
         standing = next(parent for parent in (folder, *folder.parents) if parent.exists())
         problem = unwritable(standing)
         free = shutil.disk_usage(standing).free

@@ -115,6 +115,20 @@ class InternalError(ThunderError):
     status = 70
 
 
+# ---- 01: findings ---------------------------------------------------------------------------------------------
+
+
+class CacheDamaged(Finding):
+    """`thunder cache verify` found entries that are not as they were written.
+
+    They have been dropped: nothing of them was used, and they are built again when they are next needed. A flipped bit
+    once in a while is the hardware's; many of them are a reason to look at the disk or the memory.
+    """
+
+    code = "TH0101"
+    rows: tuple[object, ...] = ()  # the records of the damaged entries, for whoever catches the error
+
+
 # ---- 02: usage ------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +239,16 @@ class SharpEdgeError(UsageError):
     code = "TH0214"
 
 
+class CacheNotUsable(UsageError):
+    """The cache folder cannot be read or written, or others than its user can write to it.
+
+    What is in the cache is machine code, so that whoever can write there can run code as the user. The folder has to be
+    the user's own, and no one else's to write (`chmod 700`). `THUNDER_CACHE_DIR` names another folder.
+    """
+
+    code = "TH0216"
+
+
 # ---- 03: environment ------------------------------------------------------------------------------------------
 
 
@@ -315,7 +339,10 @@ class ArtifactForeign(ArtifactError):
 
 
 class OutOfDisk(ResourceError):
-    """The disk filled up while the artifact was being written. The unfinished copy was removed."""
+    """The disk filled up while an artifact or a compiled kernel was being written. The unfinished copy was removed.
+
+    `thunder cache prune` makes room where the cache is what fills it.
+    """
 
     code = "TH0701"
 

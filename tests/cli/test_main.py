@@ -22,7 +22,9 @@ raise SystemExit(status)
 """
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["optimize", "--help"], ["--version"], ["explain"], ["recipes"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["optimize", "--help"], ["--version"], ["explain"], ["recipes"], ["cache"]]
+)
 def test_what_needs_no_model_imports_no_torch(arguments):
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(heavy=set(HEAVY)), *arguments], capture_output=True, text=True, check=False
@@ -46,7 +48,7 @@ def test_help_names_every_command(thunder):
     done = thunder("--help")
     assert done.status == 0
     assert all(name in done.out for name in plugins.names("commands"))
-    assert {"optimize", "bench", "recipes", "executors", "doctor", "explain"} <= set(plugins.names("commands"))
+    assert {"optimize", "bench", "cache", "recipes", "executors", "doctor", "explain"} <= set(plugins.names("commands"))
 
 
 def test_version(thunder):

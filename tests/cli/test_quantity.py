@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 
 import pytest
 
-from thunder_cli.views.quantity import magnitude, percent, seconds, speedup
+from thunder_cli.views.quantity import ago, counted, magnitude, percent, seconds, size, speedup
 from thunder_core.benchmark import Interval
 
 
@@ -32,3 +33,29 @@ def test_percent_is_never_all_for_less_than_all(share, text):
 
 def test_speedup():
     assert speedup(Interval(value=1.234, low=1.1, high=1.4)) == "1.23x  [1.10, 1.40]"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (67_000, "65.4 KiB"), (3 << 39, "1.5 TiB")]
+)
+def test_size(value, text):
+    assert size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "text"),
+    [
+        (-5, "just now"),
+        (59, "just now"),
+        (119, "1 min ago"),
+        (7_200, "2 h ago"),
+        (86_400, "24 h ago"),
+        (34_560_000, "400 days ago"),
+    ],
+)
+def test_ago(elapsed, text):
+    assert ago(timedelta(seconds=elapsed)) == text
+
+
+def test_counted():
+    assert [counted(number, "entry", "entries") for number in (0, 1, 2000)] == ["0 entries", "1 entry", "2,000 entries"]

@@ -9,8 +9,13 @@ import pytest
 
 from tests.readme import ROOT
 
-PAGES = ("docs/python.md", "docs/sharp_edges.md")
-MODULES = ("thunder_core.compiler", "thunder_core.functional", "thunder_core.lower.executor")
+PAGES = ("docs/cache.md", "docs/python.md", "docs/sharp_edges.md")
+MODULES = (
+    "thunder_core.cache.store",
+    "thunder_core.compiler",
+    "thunder_core.functional",
+    "thunder_core.lower.executor",
+)
 FLAGS = doctest.ELLIPSIS
 
 

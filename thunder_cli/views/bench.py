@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from thunder_cli.views.outcome import benchmark_view, plain_table, speedup_text, titled
+from thunder_cli.views.outcome import benchmark_view, speedup_text
 from thunder_cli.views.quantity import seconds, speedup
+from thunder_cli.views.table import plain_table, titled
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Comparison
 
 

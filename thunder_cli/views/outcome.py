@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.quantity import magnitude, percent, seconds, speedup
+from thunder_cli.views.table import DIM, HEAD, plain_table, titled
 from thunder_core.benchmark import BenchmarkReport, Candidate
 from thunder_core.report import Report
 from thunder_core.validation import OutputReport, ValidationReport
@@ -19,7 +18,7 @@ from thunder_core.validation import OutputReport, ValidationReport
 SHOWN_OUTPUTS = 6
 WIDE = 100  # columns; below it, mean errors are left out
 LONGEST_NAME = 30
-GOOD, BAD, DIM, HEAD = "green", "bold red", "dim", "bold"
+GOOD, BAD = "green", "bold red"
 
 
 def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
@@ -38,20 +37,6 @@ def _spaced(parts: list[RenderableType]) -> Iterator[RenderableType]:
         if number:
             yield Text()
         yield part
-
-
-def titled(title: str, detail: str, body: RenderableType) -> RenderableType:
-    """A part of the output under its title."""
-    return Group(Text.assemble((title, HEAD), (f"  {detail}" if detail else "", DIM)), body)
-
-
-def plain_table(*columns: str, text: int = 1) -> Table:
-    """A table without lines but the one under its header; the first columns hold text, the others numbers."""
-    table = Table(box=box.SIMPLE_HEAD, header_style=DIM, pad_edge=False, show_edge=False)
-    for number, column in enumerate(columns):
-        words = number < text
-        table.add_column(column, justify="left" if words else "right", no_wrap=not words or text > 1, overflow="fold")
-    return table
 
 
 def _validation(report: Report, width: int) -> Iterator[RenderableType]:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from thunder_core.benchmark import Interval
+if TYPE_CHECKING:
+    from datetime import timedelta
 
+    from thunder_core.benchmark import Interval
+
+SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+AGES = ((172_800, 86_400, "days"), (3_600, 3_600, "h"), (60, 60, "min"))
 TIMES = ((60.0, 1 / 60, "min"), (1.0, 1.0, "s"), (1e-3, 1e3, "ms"), (0.0, 1e6, "us"))
 
 
@@ -31,3 +37,20 @@ def percent(share: float) -> str:
     """A share of 1 as a percentage, whole where it is whole: never `100%` for less than all."""
     text = f"{share:.2%}"
     return "99.99%" if text == "100.00%" and share < 1 else text.replace(".00%", "%")
+
+
+def size(value: int) -> str:
+    """A number of bytes in the unit that fits: `65.4 KiB`."""
+    unit, name = next((row for row in SIZES if value >= row[0]), SIZES[-1])
+    return f"{value / unit:.3g} {name}" if value < 100 * unit else f"{value / unit:.0f} {name}"
+
+
+def ago(age: timedelta) -> str:
+    """How long ago something was, in the unit that fits: `3 h ago`."""
+    elapsed = age.total_seconds()
+    return next((f"{elapsed // unit:.0f} {name} ago" for least, unit, name in AGES if elapsed >= least), "just now")
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number of things: `1 entry`, `2 entries`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

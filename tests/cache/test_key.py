@@ -1,0 +1,74 @@
+"""Keys: the same for the same fields, and for nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from thunder_core.cache import Key
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
+# Texts that imitate what separates the parts.
+SLY = st.text('",:{}[]\\=/ab\x00\n', max_size=6) | TEXT
+CUTS = st.tuples(st.integers(0, 6), st.integers(0, 6))
+FIELDS = st.dictionaries(SLY, SLY, max_size=4)
+
+
+@given(SLY, FIELDS, SLY, FIELDS)
+def test_two_keys_are_one_only_if_everything_is_the_same(executor, fields, other_executor, other_fields):
+    same = (executor, fields) == (other_executor, other_fields)
+    one, other = Key(executor, fields), Key(other_executor, other_fields)
+    assert (one.digest == other.digest) is same
+    assert (one == other) is same
+
+
+@given(SLY, CUTS, CUTS)
+def test_nothing_can_be_pushed_over_a_border(text, first, second):
+    def cut(low: int, high: int) -> Key:
+        return Key(text[:low], {text[low:high]: text[high:]})
+
+    one, other = cut(*sorted(first)), cut(*sorted(second))
+    same = (one.executor, one.fields) == (other.executor, other.fields)
+    assert (one.digest == other.digest) is same
+
+
+@given(st.dictionaries(SLY, SLY, min_size=2, max_size=4))
+def test_the_order_of_the_fields_means_nothing(fields):
+    backwards = dict(reversed(fields.items()))
+    assert Key("a", fields) == Key("a", backwards)
+    assert Key("a", fields).digest == Key("a", backwards).digest
+    assert len({Key("a", fields), Key("a", backwards)}) == 1
+
+
+def test_a_key_does_not_change_with_what_it_was_made_of():
+    fields = {"region": "a"}
+    key = Key("inductor", fields)
+    before = key.digest
+    fields["region"] = "b"
+    assert key.fields == {"region": "a"}
+    assert Key("inductor", key.fields).digest == before
+
+
+def test_the_digest_stays_what_it_is():
+    """A change here makes every entry of every user unreachable: raise SCHEMA_VERSION with it."""
+    assert Key("inductor", {"region": "a", "compiler": "ü"}).canonical() == (
+        '["thunder.kernel",1,"inductor",{"compiler":"ü","region":"a"}]'
+    )
+    assert Key("a").digest == "2f3c7c00a8f06d10420c09e7de468e87e49fd4ce7606fa7fb3570527a41ae20e"
+
+
+@pytest.mark.parametrize("fields", [{"version": 1}, {1: "version"}, {"version": None}])
+def test_only_texts_are_fields(fields):
+    with pytest.raises(TypeError, match="are texts"):
+        Key("inductor", fields)
+
+
+def test_what_cannot_be_written_is_refused():
+    with pytest.raises(ValueError, match="surrogates"):
+        Key("inductor", {"region": "\ud800"})
+
+
+def test_a_key_is_no_place_for_a_program():
+    with pytest.raises(ValueError, match="take digests of long texts"):
+        Key("inductor", {"region": "x" * (1 << 20)})

@@ -1,0 +1,194 @@
+"""`thunder cache`: the compiled kernels that are kept for all processes, listed, verified, pruned and explained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thunder_cli.console import plain, print_json, stdout
+from thunder_cli.options import FLAG, Debug, Json
+
+if TYPE_CHECKING:
+    from thunder_core.cache import Freed, Record
+
+cache = typer.Typer(help="Look after the compiled kernels that are kept on disk.", invoke_without_command=True)
+
+DryRun = Annotated[bool, typer.Option("--dry-run", metavar=FLAG, help="Say what would go, and remove nothing.")]
+
+
+def complete_entry(incomplete: str) -> list[tuple[str, str]]:
+    """The entries whose digests begin so, each with its label, for the shell's completion."""
+    from thunder_core.cache import Store
+
+    return [(one.digest[:12], one.label) for one in Store().entries() if one.digest.startswith(incomplete)]
+
+
+@cache.callback()
+def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
+    """Look after the compiled kernels that are kept on disk."""
+    if context.invoked_subcommand is None:
+        list_entries(json=json)
+
+
+@cache.command("list")
+def list_entries(*, json: Json = False, debug: Debug = False) -> None:
+    """List the entries with their sizes and ages, the latest used first."""
+    from thunder_cli.views.cache import records_view
+    from thunder_core.cache import Store
+
+    store = Store()
+    records = store.entries()
+    if json:
+        total = sum(record.size for record in records)
+        print_json("cache/1", {"folder": str(store.folder), "size": total, "entries": [plain(one) for one in records]})
+        return
+    if records:
+        console = stdout()
+        console.print(records_view(records, width=console.width))
+    print_summary(records, str(store.folder))
+
+
+@cache.command()
+def verify(*, json: Json = False, debug: Debug = False) -> None:
+    """Compare every file of every entry with its digest. Damaged entries are dropped; exit with 1 if there were any."""
+    from thunder_cli.views.cache import damage_view, entries
+    from thunder_core.cache import Store
+    from thunder_core.errors import CacheDamaged
+
+    store = Store()
+    records = store.verify()
+    damaged = [record for record in records if record.damage]
+    if damaged:
+        if not json:
+            stdout().print(damage_view(damaged))
+        error = CacheDamaged(
+            f"{len(damaged)} of {entries(len(records))} were damaged and have been dropped",
+            fix="nothing to do: they are built again when they are next needed",
+        )
+        error.rows = tuple(damaged)
+        raise error
+    if json:
+        total = sum(record.size for record in records)
+        print_json("cache-verify/1", {"folder": str(store.folder), "entries": len(records), "size": total})
+    else:
+        print_summary(records, str(store.folder), "all as they were written")
+
+
+@cache.command()
+def prune(
+    *,
+    max_size: Annotated[
+        str | None,
+        typer.Option(
+            "--max-size", metavar="SIZE", help="Remove what was used least recently until the rest fits: 500M, 2GiB."
+        ),
+    ] = None,
+    max_age: Annotated[
+        str | None,
+        typer.Option("--max-age", metavar="AGE", help="Remove what was not used for so long: 12h, 30d, 2w."),
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Remove entries by size, by age or both; those used least recently go first."""
+    from thunder_cli.amount import age_of, bytes_of
+    from thunder_core.cache import Store
+    from thunder_core.errors import BadOption
+
+    if max_size is None and max_age is None:
+        raise BadOption(
+            "neither --max-size nor --max-age was given",
+            fix="say how much to keep, as in `thunder cache prune --max-size 2G`; `thunder cache clear` removes all",
+        )
+    most = None if max_size is None else bytes_of("--max-size", max_size)
+    oldest = None if max_age is None else age_of("--max-age", max_age)
+    show_freed(Store().prune(max_bytes=most, max_age=oldest, dry_run=dry_run), json=json, dry_run=dry_run)
+
+
+@cache.command()
+def clear(*, dry_run: DryRun = False, json: Json = False, debug: Debug = False) -> None:
+    """Remove every entry."""
+    from thunder_core.cache import Store
+
+    show_freed(Store().clear(dry_run=dry_run), json=json, dry_run=dry_run)
+
+
+@cache.command()
+def why(
+    entry: Annotated[
+        str | None,
+        typer.Argument(
+            help="The first digits of an entry, or a label; without it, the entry that was built last.",
+            autocompletion=complete_entry,
+        ),
+    ] = None,
+    *,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Say why an entry had to be built: which field of its key is not that of the nearest one that was there."""
+    from thunder_cli.views.cache import why_view
+    from thunder_core.cache import Key, Store
+
+    store = Store()
+    record = find_entry(store.entries(), entry)
+    found = store.why(Key(record.executor, record.fields))
+    if json:
+        print_json("cache-why/1", {"why": plain(found)})
+    else:
+        stdout().print(why_view(found))
+
+
+def find_entry(records: list[Record], wanted: str | None) -> Record:
+    """The entry whose digest begins so, or the last that was built under a label; raises `UnknownName`, `BadOption`."""
+    import difflib
+
+    from thunder_core.errors import BadOption, UnknownName
+
+    sound = sorted((one for one in records if not one.damage), key=lambda one: one.created)
+    found = [one for one in sound if wanted is None or one.label == wanted][-1:]
+    found = found or [one for one in sound if one.digest.startswith((wanted or "").lower())]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        named = ", ".join(one.digest[:12] for one in found[:4])
+        raise BadOption(f"{len(found)} entries begin with {wanted!r}", fix=f"write more digits: {named}, ...")
+    near = difflib.get_close_matches(wanted or "", {one.label for one in sound}, n=3, cutoff=0.5)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    what = "the cache holds no entry" if wanted is None else f"the cache holds no entry called {wanted!r}"
+    raise UnknownName(what, fix=f"{meant}`thunder cache list` shows what there is")
+
+
+def show_freed(freed: Freed, *, json: bool, dry_run: bool) -> None:
+    """Print what was removed and what is left."""
+    from thunder_cli.views.cache import freed_text, records_view
+
+    if json:
+        counts = {
+            "freed": {"entries": len(freed.removed), "size": freed.size},
+            "kept": {"entries": len(freed.kept), "size": freed.kept_size},
+        }
+        removed = [plain(record) for record in freed.removed]
+        print_json("cache-freed/1", {"dry_run": dry_run, **counts, "removed": removed})
+        return
+    if dry_run and freed.removed:
+        console = stdout()
+        console.print(records_view(freed.removed, width=console.width))
+    stdout().print(freed_text(freed, dry_run=dry_run))
+
+
+def print_summary(records: list[Record], folder: str, verdict: str = "") -> None:
+    """Print how much there is and where it lies, without wrapping, so that the path can be copied."""
+    from rich.text import Text
+
+    from thunder_cli.views.cache import entries
+    from thunder_cli.views.quantity import size
+
+    if not records:
+        stdout().print(Text.assemble(("nothing is kept in ", "dim"), folder), soft_wrap=True)
+        return
+    total = f"{entries(len(records))}, {size(sum(record.size for record in records))}"
+    checked = Text(f", {verdict}", "green") if verdict else Text()
+    stdout().print(Text.assemble((total, "bold"), checked, (" in ", "dim"), folder), soft_wrap=True)

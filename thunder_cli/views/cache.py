@@ -1,0 +1,97 @@
+"""The cache of compiled kernels as tables: what is in it, what is damaged, what went, and why something was built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from thunder_cli.views.quantity import ago, counted, size
+from thunder_cli.views.table import DIM, HEAD, plain_table
+from thunder_core.cache import Freed, Record, Why
+
+SHORT = 12  # digits of a digest
+WIDE = 100  # columns; below it, it is left out when an entry was built
+DIGEST = re.compile(r"[0-9a-f]{32,}")
+
+
+def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableType:
+    """A line for each entry, for a console of this width; damage in place of what a damaged one says."""
+    wide = width >= WIDE
+    table = plain_table("entry", "label", "executor", "size", *(("built",) if wide else ()), "used", text=3)
+    table.columns[1].no_wrap = False  # labels give way, so that nothing else is cut
+    now = datetime.now(UTC)
+    for record in records:
+        moments = (record.created, record.used) if wide else (record.used,)
+        ages = (Text("" if record.damage else ago(now - moment), DIM) for moment in moments)
+        table.add_row(shortened(record.digest), label_of(record), record.executor, size(record.size), *ages)
+    return table
+
+
+def damage_view(records: Sequence[Record]) -> RenderableType:
+    """What is wrong with each of some damaged entries."""
+    table = plain_table("entry", "damage", text=2)
+    table.columns[1].no_wrap = False
+    for record in records:
+        label = Text(f"{record.label}: " if record.label else "")
+        table.add_row(shortened(record.digest), Text.assemble(label, (record.damage, "red")))
+    return table
+
+
+def freed_text(freed: Freed, *, dry_run: bool) -> Text:
+    """What was freed, and what is left."""
+    verb = "would free" if dry_run else "freed"
+    text = Text.assemble((verb, HEAD), f" {size(freed.size)}: {entries(len(freed.removed))}")
+    left = f"; {entries(len(freed.kept))} with {size(freed.kept_size)} remain" if freed.kept else ""
+    return text.append(left, DIM)
+
+
+def why_view(why: Why) -> RenderableType:
+    """What an entry missed, as a table of fields, or a sentence where there is nothing to compare with."""
+    head = Text.assemble((why.label or "no label", HEAD), (f"  {why.executor}, entry {shortened(why.digest)}", DIM))
+    return Group(head, Text(), *_reasons(why))
+
+
+def _reasons(why: Why) -> list[RenderableType]:
+    reasons: list[RenderableType] = []
+    if why.replaced:
+        reasons.append(Text.assemble("built again because the entry was damaged: ", (why.replaced, "red")))
+    elif why.nearest is None:
+        reasons.append(Text("built because nothing was kept for this region or under this label when it was asked for"))
+    else:
+        when = ago(datetime.now(UTC) - why.nearest.created)
+        found = f"built because the nearest entry, {shortened(why.nearest.digest)}, built {when}, differs in"
+        reasons += [Text(found), Padding(_differences(why), (1, 0, 0, 0))]
+    return reasons
+
+
+def _differences(why: Why) -> Table:
+    table = plain_table("field", "was", "is", text=3)
+    for difference in why.differences:
+        was, now = (Text(shortened(text)) if text is not None else Text("not named", DIM) for text in difference.sides)
+        was.stylize("red")
+        now.stylize("green")
+        table.add_row(Text(difference.field, HEAD), was, now)
+    return table
+
+
+def label_of(record: Record) -> Text:
+    """What an entry is for, or that it is damaged."""
+    if record.damage:
+        return Text("damaged", "red")
+    return Text(record.label, HEAD) if record.label else Text("-", DIM)
+
+
+def shortened(text: str) -> str:
+    """The first digits of a digest; any other text as it is."""
+    return text[:SHORT] if DIGEST.fullmatch(text) else text
+
+
+def entries(number: int) -> str:
+    """A number of entries."""
+    return counted(number, "entry", "entries")

@@ -1,0 +1,15 @@
+"""Compiled kernels on disk, shared by all processes: found by what they were compiled from and for, verified, or built.
+
+A `Key` names what a kernel depends on; a `Store` is a folder of entries; an `Entry` holds files whose every byte was
+compared with what was written. Nothing here imports torch.
+"""
+
+from thunder_core.cache.entry import Entry
+from thunder_core.cache.key import REGION, Key
+from thunder_core.cache.place import cache_folder
+from thunder_core.cache.prune import Freed
+from thunder_core.cache.record import Record
+from thunder_core.cache.store import Store
+from thunder_core.cache.why import Difference, Why
+
+__all__ = ["REGION", "Difference", "Entry", "Freed", "Key", "Record", "Store", "Why", "cache_folder"]

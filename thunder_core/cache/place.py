@@ -1,0 +1,101 @@
+"""Where the cache lies, whose it must be, and what its folders are for."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import platformdirs
+
+from thunder_core.errors import CacheNotUsable, OutOfDisk
+
+VARIABLE = "THUNDER_CACHE_DIR"
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP})  # which of them a link gives depends on the system
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+ENTRIES, LOCKS, BUILDING = "entries", "locks", "building"
+
+
+def cache_folder() -> Path:
+    """The folder of all that Thunder caches: `THUNDER_CACHE_DIR`, or the platform's folder for users' caches."""
+    named = os.environ.get(VARIABLE)
+    return Path(named).expanduser().absolute() if named else platformdirs.user_cache_path("thunder")
+
+
+def owners() -> frozenset[int]:
+    """Whose folders are used: the user's own and the administrator's."""
+    return frozenset({os.geteuid(), 0})
+
+
+def make_folders(root: Path) -> None:
+    """Make the folders of a store where they are not there, for nobody but the user."""
+    for folder in (root, root / ENTRIES, root / LOCKS, root / BUILDING):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+@contextmanager
+def opened(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
+    """A descriptor of a folder; below another descriptor no link is followed."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | (0 if inside is None else os.O_NOFOLLOW)
+    descriptor = os.open(folder, flags, dir_fd=inside)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def opened_entries(root: Path) -> Iterator[int]:
+    """A descriptor of the folder of entries; `CacheNotUsable` where others could have written to it."""
+    with ExitStack() as stack:
+        store = stack.enter_context(opened(root))
+        require_own(root, store)
+        try:
+            entries = stack.enter_context(opened(ENTRIES, inside=store))
+        except OSError as error:
+            if error.errno not in NO_FOLDER:
+                raise
+            raise CacheNotUsable(
+                f"{root / ENTRIES} is a file or a link, and should be a folder", fix=f"remove {root / ENTRIES}"
+            ) from error
+        require_own(root / ENTRIES, entries)
+        yield entries
+
+
+def names_in(folder: int) -> list[str]:
+    """The names in the folder of a descriptor."""
+    return os.listdir(folder)
+
+
+def require_own(folder: Path, descriptor: int) -> None:
+    """Raise `CacheNotUsable` for a folder to which others can write."""
+    if fault := fault_of(os.fstat(descriptor)):
+        raise CacheNotUsable(
+            f"the cache folder {folder} {fault}, so what it holds cannot be trusted",
+            fix=f"`chmod 700 {folder}` if it is yours, or name another folder with {VARIABLE}",
+        )
+
+
+def fault_of(found: os.stat_result) -> str:
+    """What is wrong with whose a folder is and who can write to it; empty where nothing is."""
+    if found.st_uid not in owners():
+        return f"belongs to another user (number {found.st_uid})"
+    return "can be written by other users" if found.st_mode & WRITABLE_BY_OTHERS else ""
+
+
+@contextmanager
+def full_disk_named(folder: Path) -> Iterator[None]:
+    """Raise `OutOfDisk` where the file system says that it is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OutOfDisk(
+            f"the disk is full: nothing was added to {folder}",
+            fix=f"make room (`thunder cache prune` can), or name a folder on another disk with {VARIABLE}",
+        ) from error

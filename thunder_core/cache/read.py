@@ -1,0 +1,104 @@
+"""Reading entries: by descriptors, without following a link, sizes before contents, and digests before use."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from thunder_core.cache.entry import Entry
+from thunder_core.cache.manifest import MANIFEST, Damage, FileFacts, Manifest, digest_of, manifest_of
+from thunder_core.cache.place import fault_of, names_in, opened
+
+MOST_MANIFEST = 4 << 20  # bytes
+PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in a file's place must not hold us up
+
+
+def read_entry(entries: int, digest: str) -> Entry:
+    """The entry with this digest in the folder of entries; FileNotFoundError where there is none, or `Damage`."""
+    with _opened_entry(entries, digest) as folder, _unreadable_is_damage():
+        manifest = _manifest(folder, digest)
+        require_exactly(folder, manifest)
+        contents = {name: _content(folder, name, facts) for name, facts in manifest.files.items()}
+        return Entry(manifest.key, manifest.label, contents)
+
+
+def read_manifest(entries: int, digest: str) -> tuple[Manifest, os.stat_result]:
+    """The manifest of an entry and what the file system says of it; FileNotFoundError or `Damage`."""
+    with _opened_entry(entries, digest) as folder, _unreadable_is_damage():
+        return _manifest(folder, digest), os.stat(MANIFEST, dir_fd=folder, follow_symlinks=False)
+
+
+def require_exactly(folder: int, manifest: Manifest) -> None:
+    """Raise `Damage` unless a folder holds the manifest's files, each as large as it should be, and nothing else."""
+    there, named = set(names_in(folder)), {MANIFEST, *manifest.files}
+    if missing := named - there:
+        raise Damage(f"{min(missing)!r} is missing")
+    if more := there - named:
+        raise Damage(f"{min(more)!r} does not belong to it")
+    for name, facts in manifest.files.items():
+        require_plain(name, os.stat(name, dir_fd=folder, follow_symlinks=False), facts.size)
+
+
+def require_plain(name: str, found: os.stat_result, size: int) -> None:
+    """Raise `Damage` unless this is a plain file of this size that has no other name."""
+    if not stat.S_ISREG(found.st_mode):
+        raise Damage(f"{name!r} is not a plain file")
+    if found.st_nlink != 1:
+        raise Damage(f"{name!r} is linked from elsewhere")
+    if found.st_size != size:
+        raise Damage(f"{name!r} has {found.st_size} bytes instead of {size}")
+
+
+def require_in_place(entries: int, digest: str, folder: int) -> None:
+    """Raise FileNotFoundError where a folder is no longer that of the entry: another process has removed it."""
+    if not os.path.samestat(os.stat(digest, dir_fd=entries, follow_symlinks=False), os.fstat(folder)):
+        raise FileNotFoundError(digest)
+
+
+def _manifest(folder: int, digest: str) -> Manifest:
+    found = os.stat(MANIFEST, dir_fd=folder, follow_symlinks=False)
+    if found.st_size > MOST_MANIFEST:
+        raise Damage(f"{MANIFEST} has {found.st_size} bytes, more than any has")
+    return manifest_of(_read(folder, MANIFEST, found.st_size), digest)
+
+
+def _content(folder: int, name: str, facts: FileFacts) -> bytes:
+    content = _read(folder, name, facts.size)
+    if digest_of(content) != facts.digest:
+        raise Damage(f"{name!r} has another digest than the manifest says")
+    return content
+
+
+def _read(folder: int, name: str, size: int) -> bytes:
+    with os.fdopen(os.open(name, PLAIN, dir_fd=folder), "rb") as file:
+        require_plain(name, os.fstat(file.fileno()), size)
+        return file.read(size)
+
+
+@contextmanager
+def _opened_entry(entries: int, digest: str) -> Iterator[int]:
+    """A descriptor of an entry's folder, which only its owner can write to."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(opened(digest, inside=entries))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise Damage(f"its folder cannot be opened: {error.strerror or error}") from error
+        try:
+            if fault := fault_of(os.fstat(folder)):
+                raise Damage(f"its folder {fault}")
+            yield folder
+        except Damage:
+            require_in_place(entries, digest, folder)
+            raise
+
+
+@contextmanager
+def _unreadable_is_damage() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Damage(f"it cannot be read: {error.strerror or error}") from error
