@@ -40,20 +40,23 @@ class FusionExecutor(Executor):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a region is not compiled; its lines are left to the executors that come after."""
+    """Why a region is not compiled; its lines are left to the executors that come after.
+
+    A `lasting` reason lies in the region, not in the state of the machine: another try would end alike.
+    """
 
     reason: str
+    lasting: bool = False
 
 
 @dataclass(frozen=True)
 class Fused:
     """What runs a region: `function(name)` gives a function of the region's inputs of that name.
 
-    It returns the one output, or a tuple of them. `seconds` is what compiling took, 0 where it was done before.
+    It returns the one output, or a tuple of them.
     """
 
     function: Callable[[str], Callable[..., Any]]
-    seconds: float = 0.0
 
 
 def fuse(trace: Trace, executor: FusionExecutor) -> Trace:

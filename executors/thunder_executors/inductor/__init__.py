@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from thunder_core import plugins
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
 from thunder_core.lower.region import Region, operations_of
+from thunder_executors.inductor.keep import from_cache
+from thunder_executors.inductor.machine import compiler, compiler_name
 
 DTYPES = frozenset(
     {
@@ -20,9 +20,6 @@ DTYPES = frozenset(
         torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
     }
 )  # fmt: skip
-BUILD = "thunder_executors.inductor.build:build"  # imported when it is needed: Inductor takes seconds to import
-Build = Callable[[Sequence[Region]], Sequence[Fused | Refusal]]
-COMPILERS = ("g++", "clang++")
 
 
 @dataclass(frozen=True)
@@ -38,9 +35,9 @@ class Inductor(FusionExecutor):
 
     def missing(self) -> str | None:
         """A C++ compiler, where there is none."""
-        if any(map(shutil.which, COMPILERS)):
+        if compiler(compiler_name()):
             return None
-        return f"no C++ compiler: neither {' nor '.join(COMPILERS)} is on PATH (Debian: apt install g++)"
+        return f"no C++ compiler: {compiler_name()} does not run (Debian: apt install g++; CXX names another one)"
 
     def fuses(self, bsym: BoundSymbol) -> bool:
         """Lines whose tensors all lie on the CPU, in dtypes that Inductor writes kernels for."""
@@ -49,8 +46,7 @@ class Inductor(FusionExecutor):
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
         """Kernels from the cache, or from Inductor and the C++ compiler."""
-        build: Build = plugins.imported(BUILD)  # type: ignore[assignment]
-        return build(regions)
+        return from_cache(regions) if regions else []
 
 
 EXECUTOR = Inductor()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from thunder_core.errors import CompilerFailed
-from thunder_core.lower.fusion import Fused, Refusal
+from thunder_core.lower.fusion import Refusal
 from thunder_core.lower.machine_code import MachineCode
 from thunder_core.lower.region import Region
 from thunder_executors.inductor import library
 from thunder_executors.inductor.generate import Generated, Kernel, Unsupported, generate
+from thunder_executors.inductor.machine import processors
 from thunder_executors.inductor.outputs import check_outputs
 from thunder_executors.inductor.wrapper import printed
 
@@ -22,28 +22,26 @@ class Draft:
 
     text: str
     kernels: Mapping[str, Kernel]
-    seconds: float
 
 
-def build(regions: Sequence[Region]) -> list[Fused | Refusal]:
+def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
     """For each region its machine code, or why Inductor or the compiler did not take it."""
     drafts = [draft(region, number) for number, region in enumerate(regions)]
     libraries = _libraries([one for one in drafts if isinstance(one, Draft)])
-    return [one if isinstance(one, Refusal) else _fused(one, libraries[id(one)]) for one in drafts]
+    return [one if isinstance(one, Refusal) else _whole(one, libraries[id(one)]) for one in drafts]
 
 
 def draft(region: Region, number: int) -> Draft | Refusal:
     """What Inductor makes of a region; whatever it raises is a reason to leave the region to others."""
-    start = time.perf_counter()
     try:
         generated = generate(region)
         check_outputs(region, generated)
         text, kernels = _renamed(generated, number)
-        return Draft(printed(text, kernels), kernels, time.perf_counter() - start)
+        return Draft(printed(text, kernels), kernels)
     except Unsupported as error:
-        return Refusal(str(error))
+        return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor raises what its passes raise
-        return Refusal(f"Inductor: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
+        return Refusal(f"Inductor: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", lasting=True)
 
 
 def _renamed(generated: Generated, number: int) -> tuple[str, dict[str, Kernel]]:
@@ -74,7 +72,7 @@ def _refused(error: Exception) -> Refusal:
     return Refusal(error.what if isinstance(error, CompilerFailed) else str(error))
 
 
-def _fused(one: Draft, found: bytes | Refusal) -> Fused | Refusal:
+def _whole(one: Draft, found: bytes | Refusal) -> MachineCode | Refusal:
     if isinstance(found, Refusal):
         return found
-    return Fused(MachineCode(one.text, found, library.machine()[1]).function, one.seconds)
+    return MachineCode(one.text, found, processors()[1])

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from torch._inductor import config
-from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions, get_cpp_compiler
+from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
 from torch._inductor.cpu_vec_isa import VecISA, pick_vec_isa
 from torch._inductor.exc import InvalidCxxCompiler
 
 from thunder_core.errors import CompilerFailed
-from thunder_core.lower.machine_code import MODULE, instruction_sets
+from thunder_core.lower.machine_code import MODULE
 from thunder_executors.inductor.generate import SETTINGS, Kernel, Unsupported
+from thunder_executors.inductor.machine import processors
 
-# For each vector extension of Inductor's, the processors that have it, and what they must be able to do.
-MACHINES = {
-    "avx512": ("x86-64-v4", ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd", "avx2", "fma", "bmi2", "f16c")),
-    "avx2": ("x86-64-v3", ("avx2", "fma", "bmi2", "f16c")),
-}
 POINTER = re.compile(r"(const )?[a-zA-Z_:0-9<>]+ ?\*")
 
 HEAD = """
@@ -85,22 +79,6 @@ def vector_extension() -> VecISA:
         return pick_vec_isa()
 
 
-def machine() -> tuple[str, tuple[str, ...]]:
-    """The processors to compile for, as the compiler names them, and the instruction sets that they must have."""
-    vectors = str(vector_extension()).split()
-    for name, (processors, needs) in MACHINES.items():
-        if name in vectors and set(needs) <= instruction_sets():
-            return processors, (*needs, *(word for word in vectors if word in instruction_sets() and word not in needs))
-    return "native", tuple(sorted(instruction_sets()))
-
-
-def compiler() -> str:
-    """The C++ compiler by its first line about itself, which tells one version from another."""
-    path = shutil.which(get_cpp_compiler()) or get_cpp_compiler()
-    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
-    return told.stdout.partition("\n")[0]
-
-
 def compiled(kernels: Mapping[str, Kernel]) -> bytes:
     """The shared object of all kernels; raises `CompilerFailed` with what the compiler said."""
     with tempfile.TemporaryDirectory() as folder:
@@ -128,8 +106,8 @@ def command_for(source: Path, target: Path) -> list[str]:
     options = CppTorchOptions(vec_isa=vector_extension(), include_pytorch=False, shared=True, warning_all=False)
     builder = CppBuilder(name="kernels", sources=str(source), BuildOption=options, output_dir=str(target.parent))
     command = shlex.split(builder.get_command_line())
-    processors, _ = machine()
-    swapped = [f"-march={processors}" if word == "-march=native" else word for word in command]
+    name, _ = processors()
+    swapped = [f"-march={name}" if word == "-march=native" else word for word in command]
     kept = [word for word in swapped if word not in ("-g1", "-pedantic", "-Wall")]
     return [*kept, "-w", "-o", str(target)]
 
@@ -138,8 +116,3 @@ def first_error(told: str) -> str:
     """The line of a compiler's output that names the error."""
     lines = told.splitlines() or ["it said nothing"]
     return next((line for line in lines if "error" in line.lower()), lines[-1])
-
-
-def torch_facts() -> dict[str, str]:
-    """What of PyTorch decides which code Inductor writes."""
-    return {"torch": torch.__version__, "threads": "one" if torch.get_num_threads() == 1 else "many"}

@@ -1,0 +1,80 @@
+"""Regions from the cache, and those that are not there from Inductor, once for all processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from thunder_core import plugins
+from thunder_core.cache import Entry, Key, Store
+from thunder_core.lower.fusion import Fused, Refusal
+from thunder_core.lower.machine_code import MachineCode
+from thunder_core.lower.region import Region
+from thunder_executors.inductor.machine import facts
+
+VERSION = "1"  # of what this executor makes of a region: a change of it makes every entry anew
+BUILD = "thunder_executors.inductor.build:build"  # imported when it is needed: Inductor takes seconds
+Result = MachineCode | Refusal
+Build = Callable[[Sequence[Region]], Sequence[Result]]
+
+TEXT, LIBRARY, NEEDS, REFUSAL = "region.py", "kernels.so", "needs.json", "refusal.txt"
+
+
+def from_cache(regions: Sequence[Region]) -> list[Fused | Refusal]:
+    """For each region what runs it, or why nothing does."""
+    store, machine = Store(), facts()
+    keys = {region.digest: key_of(region, machine) for region in regions}
+    kept = {digest: store.get(key) for digest, key in keys.items()}
+    found = {digest: read(entry) for digest, entry in kept.items() if entry is not None}
+    missing = [region for region in regions if region.digest not in found]
+    found |= _built(store, missing, keys) if missing else {}
+    return [_fused(found[region.digest]) for region in regions]
+
+
+def key_of(region: Region, machine: Mapping[str, str]) -> Key:
+    """What the machine code of a region depends on."""
+    return Key("inductor", {"region": region.digest, "executor": VERSION, **machine})
+
+
+def label_of(region: Region) -> str:
+    """A region in a few words."""
+    shapes = sorted({proxy.described for proxy in region.outputs}, key=len)
+    return f"{len(region.operations)} operations to {', '.join(shapes)}"
+
+
+def read(entry: Entry) -> Result:
+    """What an entry of the cache holds."""
+    if REFUSAL in entry.contents:
+        return Refusal(entry.read(REFUSAL).decode())
+    needs = tuple(json.loads(entry.read(NEEDS)))
+    return MachineCode(entry.read(TEXT).decode(), entry.contents.get(LIBRARY, b""), needs)
+
+
+def _built(store: Store, regions: Sequence[Region], keys: Mapping[str, Key]) -> dict[str, Result]:
+    build: Build = plugins.imported(BUILD)  # type: ignore[assignment]
+    results = dict(zip((region.digest for region in regions), build(regions), strict=True))
+    for region in regions:
+        result = results[region.digest]
+        if isinstance(result, MachineCode) or result.lasting:
+            store.get_or_build(keys[region.digest], _writer(result), label_of(region))
+    return results
+
+
+def _writer(result: Result) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        for name, content in _files(result).items():
+            (folder / name).write_bytes(content)
+
+    return write
+
+
+def _files(result: Result) -> dict[str, bytes]:
+    if isinstance(result, Refusal):
+        return {REFUSAL: result.reason.encode()}
+    files = {TEXT: result.text.encode(), NEEDS: json.dumps(result.needs).encode()}
+    return files | ({LIBRARY: result.library} if result.library else {})
+
+
+def _fused(result: Result) -> Fused | Refusal:
+    return result if isinstance(result, Refusal) else Fused(result.function)

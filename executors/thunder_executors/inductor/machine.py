@@ -1,0 +1,56 @@
+"""The machine that kernels are compiled for: its processors, and its compiler. Nothing here imports Inductor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from functools import cache
+
+import torch
+
+from thunder_core.lower.machine_code import instruction_sets
+
+# Processors as compilers name them, what they must be able to do, and what they may be able to do besides.
+PROCESSORS = (
+    (
+        "x86-64-v4",
+        ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd", "avx2", "fma", "bmi2", "f16c"),
+        ("avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8", "amx_fp16"),
+    ),
+    ("x86-64-v3", ("avx2", "fma", "bmi2", "f16c"), ()),
+)
+
+
+def processors() -> tuple[str, tuple[str, ...]]:
+    """The processors to compile for, and the instruction sets that code for them may use."""
+    for name, needs, extras in PROCESSORS:
+        if set(needs) <= instruction_sets():
+            return name, (*needs, *(extra for extra in extras if extra in instruction_sets()))
+    return "native", tuple(sorted(instruction_sets()))
+
+
+def compiler_name() -> str:
+    """The C++ compiler that CXX names, or g++."""
+    return os.environ.get("CXX") or "g++"
+
+
+@cache
+def compiler(name: str) -> str:
+    """A compiler by its first line about itself, which tells one version from another; empty for none."""
+    path = shutil.which(name)
+    if path is None:
+        return ""
+    told = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    return told.stdout.partition("\n")[0]
+
+
+def facts() -> dict[str, str]:
+    """Everything but the region that decides what its machine code is."""
+    name, needs = processors()
+    return {
+        "compiler": compiler(compiler_name()),
+        "hardware": f"{name} {' '.join(needs)}",
+        "threads": "one" if torch.get_num_threads() == 1 else "many",  # one writes no parallel loops
+        "torch": torch.__version__,
+    }
