@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,8 @@ from hypothesis import settings
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# What one test compiles serves the others, and the next run; tests of the cache itself have folders of their own.
+os.environ.setdefault("THUNDER_CACHE_DIR", str(Path(__file__).resolve().parent.parent / "build" / "test-cache"))
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples=5_000, print_blob=True)

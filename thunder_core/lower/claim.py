@@ -36,10 +36,10 @@ def claims_by_executor(trace: Trace) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for bsym in trace.bound_symbols:
         if bsym.executor:
-            counts[bsym.executor] += program_lines(bsym)
+            counts[bsym.executor] += len(program_lines(bsym))
     return dict(counts.most_common())
 
 
-def program_lines(bsym: BoundSymbol) -> int:
-    """How many lines of the program a line stands for: those that a region or a pattern took, or itself."""
-    return sum(1 for part in bsym.subsymbols if part.source is not None) or 1
+def program_lines(bsym: BoundSymbol) -> tuple[BoundSymbol, ...]:
+    """The lines of the program that a line stands for: those that a region or a pattern took, or itself."""
+    return tuple(part for part in bsym.subsymbols if part.source is not None) or (bsym,)

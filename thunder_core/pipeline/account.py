@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.claim import claims_by_executor
+from thunder_core.lower.claim import claims_by_executor, program_lines
 from thunder_core.pipeline.memory import live_bytes
 from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, TraceSummary
 from thunder_core.run.program import Program, Stage
@@ -45,14 +45,18 @@ def lines_of(trace: Trace) -> Lines:
     )
 
 
-def executor_shares(trace: Trace) -> tuple[ExecutorShare, ...]:
-    """How many lines each executor runs, the busiest first."""
-    return tuple(ExecutorShare(executor=name, operations=count) for name, count in claims_by_executor(trace).items())
+def executor_shares(trace: Trace, times: Mapping[str, float]) -> tuple[ExecutorShare, ...]:
+    """How many lines of the program each executor runs, the busiest first, and its part of the time if measured."""
+    return tuple(
+        ExecutorShare(executor=name, operations=count, time_share=times.get(name))
+        for name, count in claims_by_executor(trace).items()
+    )
 
 
 def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:
     """How often each operation is called, the most frequent first."""
-    counts = Counter(bsym.symbol.name for bsym in trace.bound_symbols if bsym.executor)
+    claimed = (bsym for bsym in trace.bound_symbols if bsym.executor)
+    counts = Counter(line.symbol.name for bsym in claimed for line in program_lines(bsym))
     return tuple(OperationCount(name=name, count=count) for name, count in counts.most_common())
 
 

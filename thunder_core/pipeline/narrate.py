@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from thunder_core import __version__
 from thunder_core.benchmark import BenchmarkReport
@@ -23,6 +23,7 @@ def report_of(
     times: Sequence[StageTime],
     validation: ValidationReport | None,
     benchmark: BenchmarkReport | None,
+    executor_times: Mapping[str, float],
 ) -> Report:
     """Everything about one run."""
     computation = program.last("computation")
@@ -36,7 +37,7 @@ def report_of(
         sharp_edges=tuple(f"{edge.what}{f' ({edge.where})' if edge.where else ''}" for edge in program.sharp_edges),
         stages=tuple(times),
         traces=trace_summaries(program),
-        executors=executor_shares(computation),
+        executors=executor_shares(computation, executor_times),
         operations=operation_counts(computation),
         memory=memory_points(computation),
         validation=validation,

@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.artifact.write import write_artifact
 from thunder_core.benchmark import BenchmarkReport, measure
+from thunder_core.benchmark.shares import time_shares
 from thunder_core.compiler import last_program
 from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import LoadedModel, load_model
@@ -21,6 +22,7 @@ from thunder_core.pipeline.planning import Plan, plan
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.request import Request
 from thunder_core.report import Report
+from thunder_core.run.program import Program
 from thunder_core.validation import ValidationReport, validate
 
 # Tasks whose models give logits over a vocabulary for each position.
@@ -67,8 +69,9 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
     program = last_program(compiled)
     validation = _validated(plan, loaded, compiled, clock) if request.validate else None
     benchmark = _measured(plan, loaded, compiled, traced, clock) if request.benchmark else None
+    shares = _shares(loaded, program, traced) if request.benchmark else {}
     clock.begin("write")
-    report = report_of(plan, loaded, compiled, program, clock.times, validation, benchmark)
+    report = report_of(plan, loaded, compiled, program, clock.times, validation, benchmark, shares)
     write_artifact(
         plan.destination,
         compiled=compiled,
@@ -113,6 +116,13 @@ def _measured(plan: Plan, loaded: LoadedModel, compiled: Any, inputs: Inputs, cl
             progress=clock.advance,
             configuration=configuration_of(plan, loaded),
         )
+
+
+def _shares(loaded: LoadedModel, program: Program, inputs: Inputs) -> dict[str, float]:
+    """Each executor's part of the time of the computation."""
+    with torch.no_grad():
+        tensors, _ = program.prepare(loaded.model, (), inputs)
+        return time_shares(program.last("computation"), tensors, device=loaded.model.device)
 
 
 def configuration_of(plan: Plan, loaded: LoadedModel) -> dict[str, str]:

@@ -1,0 +1,66 @@
+"""Who takes the time: a computation run line by line with a clock, added up by executor."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+import torch
+
+from thunder_core.ir.literal import Code
+from thunder_core.ir.printer import print_trace
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.trace import Trace
+from thunder_core.run.generate import executable
+
+RUNS = 5
+TICK = "tick_of_the_clock"
+
+
+class Clock:
+    """Adds the time since the line before to the executor of the line that is done."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_cuda = device.type == "cuda"
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._before = time.perf_counter()
+
+    def __call__(self, executor: str) -> None:
+        """A line of this executor is done."""
+        if self._on_cuda:
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        self.seconds[executor] += now - self._before
+        self._before = time.perf_counter()
+
+
+def time_shares(trace: Trace, inputs: Sequence[object], *, device: torch.device) -> dict[str, float]:
+    """Each executor's part of a computation's time, 0 to 1, medians of a few runs; on CUDA each line is waited for.
+
+    Lines of no executor, which free memory, count for the one before them.
+    """
+    runs = [_run(trace, inputs, device) for _ in range(RUNS + 1)][1:]  # the first one warms up
+    medians = {name: median(run[name] for run in runs) for name in runs[0]}
+    total = sum(medians.values()) or 1.0
+    return {name: seconds / total for name, seconds in medians.items()}
+
+
+def _run(trace: Trace, inputs: Sequence[object], device: torch.device) -> dict[str, float]:
+    clock = Clock(device)
+    constants = {**trace.constants, TICK: clock}
+    timed = trace.having(_with_ticks(trace), made_by=trace.made_by, constants=constants)
+    function = executable(print_trace(timed, comments=False), timed.name)
+    clock("")
+    clock.seconds.clear()
+    function(*inputs)
+    return dict(clock.seconds)
+
+
+def _with_ticks(trace: Trace) -> Iterator[BoundSymbol]:
+    executor = ""
+    for bsym in trace.bound_symbols:
+        executor = bsym.executor or executor
+        yield bsym
+        yield BoundSymbol(Symbol("python.code", exec), (Code(f"{TICK}({executor!r})"),), {}, None)
