@@ -1,0 +1,125 @@
+"""Compiling beside torch.compile: cold, from a kept result in a fresh process, and in memory; in one run.
+
+Each measurement is a process of its own with an empty cache folder: the model is built and run in eager first, then the
+first compiled call is timed. CPU seconds of the process and of the compilers that it runs. The second half starts
+afresh: Thunder from an artifact (and nothing else), torch.compile from its warm cache; there the time is that of the
+whole process, less one that only imports torch and transformers and runs the same model in eager.
+
+Usage: python -m benchmarks.compile [--layers 8 32 64] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import asked, cpu_seconds, model_and_input, peak_bytes
+
+MODULE = "benchmarks.compile"
+RUNS = 3
+
+
+def cold(who: str, layers: int, folder: str) -> dict[str, float]:
+    """The first call of a compiled model: CPU seconds, and the memory that it added at the peak."""
+    import torch
+
+    model, tokens = model_and_input(layers)
+    with torch.no_grad():
+        expected = model(tokens, use_cache=False).logits
+        memory, start = peak_bytes(), cpu_seconds()
+        compiled = COMPILERS[who](model)
+        found = compiled(tokens, use_cache=False).logits
+        seconds, more = cpu_seconds() - start, peak_bytes() - memory
+    torch.testing.assert_close(found, expected)
+    if who == "thunder" and folder:
+        import thunder_core
+
+        thunder_core.save(compiled, folder)
+    return {"seconds": seconds, "bytes": more}
+
+
+def _thunder(model: Any) -> Any:
+    import thunder_core
+
+    return thunder_core.jit(model, executors=("inductor", "torch"))
+
+
+def _torch_compile(model: Any) -> Any:
+    import torch
+
+    return torch.compile(model)
+
+
+COMPILERS: dict[str, Callable[[Any], Any]] = {"thunder": _thunder, "torch.compile": _torch_compile}
+
+
+def warm(who: str, layers: int, folder: str) -> dict[str, float]:
+    """From `import` to the first result in a fresh process, with what was kept before; CPU seconds of it all."""
+    import torch
+
+    model, tokens = model_and_input(layers)
+    with torch.no_grad():
+        model(tokens, use_cache=False)
+        start = cpu_seconds()
+        if who == "thunder":
+            import thunder_core
+
+            thunder_core.load(folder, model, strict=True)(tokens, use_cache=False)
+        elif who == "torch.compile":
+            torch.compile(model)(tokens, use_cache=False)
+        else:
+            model(tokens, use_cache=False)
+    return {"seconds": cpu_seconds() - start}
+
+
+def measured(layers: int, runs: int) -> dict[str, Any]:
+    """Both compilers, cold and warm, on a Llama of so many layers."""
+    found: dict[str, dict[str, list[float]]] = {who: {"cold": [], "warm": [], "bytes": []} for who in COMPILERS}
+    for _ in range(runs):
+        for who in COMPILERS:
+            with tempfile.TemporaryDirectory() as folder:
+                places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+                one = asked(MODULE, "cold", who, str(layers), f"{folder}/artifact", **places)
+                places |= {"THUNDER_CACHE_DIR": f"{folder}/empty", "CXX": "/bin/false" if who == "thunder" else "g++"}
+                again = asked(MODULE, "warm", who, str(layers), f"{folder}/artifact", **places)
+            found[who]["cold"].append(one["seconds"])
+            found[who]["bytes"].append(one["bytes"])
+            found[who]["warm"].append(again["seconds"])
+    medians = {who: {key: statistics.median(values) for key, values in one.items()} for who, one in found.items()}
+    ours, theirs = medians.values()
+    return {"layers": layers, **medians, "ratio": {key: ours[key] / theirs[key] for key in ours}}
+
+
+def main() -> None:
+    """Print the table; write it as JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, nargs="+", default=[8, 32, 64])
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--one", nargs=4, metavar=("WHAT", "WHO", "LAYERS", "FOLDER"))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.one:
+        what, who, layers, folder = options.one
+        print(json.dumps({"cold": cold, "warm": warm}[what](who, int(layers), folder)))
+        return
+    rows = []
+    print(f"{'layers':>6}  {'':<10}{'thunder':>10} {'torch.compile':>14} {'ratio':>7}   (median of {options.runs})")
+    for layers in options.layers:
+        row = measured(layers, options.runs)
+        rows.append(row)
+        for key, unit in (("cold", 1), ("warm", 1), ("bytes", 2**20)):
+            ours, theirs = row["thunder"][key] / unit, row["torch.compile"][key] / unit
+            name = f"{key} {'MiB' if key == 'bytes' else 's'}"
+            print(f"{layers:>6}  {name:<10}{ours:>10.2f} {theirs:>14.2f} {row['ratio'][key]:>7.3f}", flush=True)
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""What the benchmarks have in common: Llamas of a given size, and measurements that are processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from typing import Any
+
+WIDTHS = {8: 512}
+USUAL = 256
+
+
+def model_and_input(layers: int, dtype: str = "float32") -> tuple[Any, Any]:
+    """A Llama with random weights, of width 512 if it has 8 layers and 256 otherwise, and ids of shape [1, 128]."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    width = WIDTHS.get(layers, USUAL)
+    config = LlamaConfig(
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        vocab_size=1000,
+    )
+    model = LlamaForCausalLM(config).eval().to(getattr(torch, dtype))
+    return model, torch.randint(0, 1000, (1, 128))
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of the compilers that it has run."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def peak_bytes() -> int:
+    """The most memory that this process or any compiler that it ran has had."""
+    return 1024 * max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+def asked(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
+    """What `python -m module --one ...` prints on its last line, as data, in a fresh process."""
+    command = [sys.executable, "-m", module, "--one", *arguments]
+    known = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=known).stdout
+    found: dict[str, Any] = json.loads(told.splitlines()[-1])
+    return found

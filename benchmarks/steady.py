@@ -1,0 +1,68 @@
+"""The steady state beside eager and torch.compile: one forward pass after another, in turn, in one process.
+
+Llama of 8 layers of width 512, batch 1 x 128, inference, one thread. CPU time, medians of rounds that run each once.
+Usage: python -m benchmarks.steady [--dtypes float32 bfloat16] [--rounds 60] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import model_and_input
+
+LAYERS = 8
+WARM_UP = 5
+
+
+def in_turn(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """The median CPU milliseconds of each call."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(WARM_UP + rounds):
+        for name, call in calls.items():
+            start = time.process_time()
+            call()
+            if number >= WARM_UP:
+                times[name].append(time.process_time() - start)
+    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
+
+
+def measured(dtype: str, rounds: int, layers: int) -> dict[str, Any]:
+    """Eager, Thunder and torch.compile on the same model."""
+    import torch
+
+    import thunder_core
+
+    model, tokens = model_and_input(layers, dtype)
+    thunder = thunder_core.jit(model, executors=("inductor", "torch"))
+    compiled = torch.compile(model)
+    calls = {"eager": model, "thunder": thunder, "torch.compile": compiled}
+    with torch.no_grad():
+        found = in_turn({name: lambda one=one: one(tokens, use_cache=False) for name, one in calls.items()}, rounds)
+    ratios = {f"thunder / {name}": found["thunder"] / found[name] for name in ("eager", "torch.compile")}
+    return {"dtype": dtype, **found, **ratios}
+
+
+def main() -> None:
+    """Print the table; write it as JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--layers", type=int, default=LAYERS)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    rows = [measured(dtype, options.rounds, options.layers) for dtype in options.dtypes]
+    for row in rows:
+        print("  ".join(f"{name} {value if isinstance(value, str) else f'{value:.3g}'}" for name, value in row.items()))
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
