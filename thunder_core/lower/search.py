@@ -266,11 +266,22 @@ def _pairings(call: Call, position: int, lines: Lines) -> Iterator[Goals]:
         return
     if any(name not in expected and isinstance(value, Proxy) for name, value in actual.items()):
         return
-    pairs = [(name, value, actual[name]) for name, value in expected.items() if name in actual]
-    yield tuple((value, other) for _, value, other in pairs)
+    pairs = tuple((value, actual[name]) for name, value in expected.items() if name in actual)
+    if all(_plausible(value, other, lines) for value, other in pairs):
+        yield pairs
     if call.family in COMMUTATIVE_FAMILIES and len(pairs) > 1:
-        (_, first, one), (_, second, two), *rest = pairs
-        yield ((first, two), (second, one), *((value, other) for _, value, other in rest))
+        (first, one), (second, two), *rest = pairs
+        if _plausible(first, two, lines) and _plausible(second, one, lines):
+            yield ((first, two), (second, one), *rest)
+
+
+def _plausible(expected: Any, actual: Any, lines: Lines) -> bool:
+    """Whether the line that makes a value is of the family that it would have to be of: a look ahead that is cheap."""
+    node = expected._node if type(expected) is Value else None
+    if type(node) is not Call or node.family in PERHAPS_NOTHING or node.item is not None:
+        return True
+    position = lines.producer.get(actual.name) if isinstance(actual, Proxy) else None
+    return position is not None and lines.families[position] == node.family
 
 
 def _same(one: Any, other: Any) -> bool:
