@@ -65,6 +65,8 @@ SPELLINGS: dict[str, tuple[Function, Function]] = {
     "defaults": (lambda x: functional.silu(x) + 1, lambda x: functional.silu(input=x, inplace=False) + 1),
     "softmax": (lambda x: x.softmax(-1) * 2, lambda x: functional.softmax(x, dim=-1) * 2),
     "reflected": (lambda x: (1 - x).exp(), lambda x: (1 - x).exp()),
+    "comparisons": (lambda x, y: (x < y) * 2, lambda x, y: (x < y) * 2),
+    "comparisons mirrored": (lambda x, y: torch.lt(x, y) * 2, lambda x, y: y.gt(x) * 2),
     "quotients": (lambda x: (1 / x).exp(), lambda x: (1 / x).exp()),
     "one of several": (lambda x: x.chunk(2, -1)[1].exp(), lambda x: _second(x)),
     "unpacked": (lambda x: _second(x), lambda x: x.chunk(2, dim=2)[1].exp()),
@@ -73,6 +75,8 @@ SPELLINGS: dict[str, tuple[Function, Function]] = {
     "a branch on metadata": (lambda x: _wide_exp(x), lambda x: x.exp() + 1),
     "dropout of nothing": (lambda x: functional.dropout(x.exp(), 0.5, training=False) * 2, lambda x: x.exp() * 2),
     "an assertion about shapes": (lambda x: _checked(x), lambda x: x.exp() + 1),
+    "constants made": (lambda x: x.new_zeros(x.shape[-1]) + x, lambda x: x.new_zeros(8) + x),
+    "several dimensions": (lambda x: x.sum((0, 1)).exp(), lambda x: torch.sum(x, [0, -2]).exp()),
     "the same twice": (lambda x: (x + 1) * 2 + (x + 1) * 3, lambda x: (x + 1) * 2 + (x + 1) * 3),
 }
 
@@ -213,7 +217,8 @@ DIFFERENT: dict[str, tuple[Function, Function]] = {
     "two numbers for one": (lambda x, n: (x + n) * n, lambda x: (x + 1) * 2),
     "two tensors for one": (lambda x: (x + 1) * x, lambda x, y: (x + 1) * y),
     "a number with the other zero": (lambda x: (x * 0.0).exp(), lambda x: (x * -0.0).exp()),
-    "integers divided": (lambda x: (x > 0) * 1, lambda x: (x > 0) * 1.0),
+    "the other comparison": (lambda x, y: (x < y) * 2, lambda x, y: (y < x.exp()) * x),
+    "a whole number for a real one": (lambda x: (x > 0) * 1, lambda x: (x > 0) * 1.0),
     "a conversion": (lambda x: x.exp() * 2, lambda x: x.exp().to(torch.float64) * 2),
     "less": (lambda x: x.exp() * 2 + 1, lambda x: x * 2 + 1),
 }
@@ -377,6 +382,7 @@ BAD: dict[str, tuple[Function, str]] = {
     "noise": (lambda x: x + torch.rand_like(x), "draws random numbers"),
     "state": (lambda x: _without_grad(x), "changes a state of the process"),
     "an unknown method": (lambda x: x.nothing(), "a tensor has no attribute 'nothing'"),
+    "a size in C": (lambda x: x + torch.zeros(x.shape[-1]), "fails on placeholders: TypeError: zeros()"),
     "any number of arguments": (lambda *xs: xs[0] + 1, "takes a variable number of arguments"),
 }
 

@@ -301,10 +301,10 @@ def _sketch(
             f"the pattern {function.__name__!r} cannot be one: {error}", fix=ALLOWED, where=where
         ) from error
     except Exception as error:
+        told = str(error).partition("\n")[0]
         raise BadPattern(
-            f"the pattern {function.__name__!r} fails on placeholders: {type(error).__name__}: {error}",
-            fix="call methods of tensors, annotate parameters that are no tensors (`dim: int`), and keep to operations "
-            "whose arguments follow from shapes and dtypes",
+            f"the pattern {function.__name__!r} fails on placeholders: {type(error).__name__}: {told}",
+            fix=PLACEHOLDERS,
             where=where,
         ) from error
     finally:
@@ -312,6 +312,10 @@ def _sketch(
     return Sketch(tuple(output) if isinstance(output, tuple | list) else (output,))
 
 
+PLACEHOLDERS = (
+    "call methods of tensors (`x.narrow(0, 0, n)`, `x.new_zeros(n)`) where a function takes what follows from shapes, "
+    "dtypes or devices, and annotate parameters that are numbers (`dim: int`)"
+)
 ALLOWED = "a pattern computes new tensors from its parameters: it writes to none, reads no values, and keeps no state"
 
 

@@ -35,7 +35,7 @@ SYNONYMS = {
     **dict.fromkeys(("logical_and", "bitwise_and"), "and"),
     **dict.fromkeys(("logical_or", "bitwise_or"), "or"),
 }
-COMMUTATIVE_FAMILIES = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum"})
+COMMUTATIVE_FAMILIES = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum", "compare"})
 CONVERSIONS = frozenset({"to"})
 # Calls that give their input back where there is nothing to do, and then are no lines of a trace.
 PERHAPS_NOTHING = frozenset({"to", "contiguous", "dropout", "view"})
@@ -47,6 +47,8 @@ COMMUTATIVE = {
     **dict.fromkeys(("aten.eq.Tensor", "aten.ne.Tensor", "aten.logical_and.default"), slice(2)),
     **dict.fromkeys(("aten.logical_or.default", "aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor"), slice(2)),
 }
+# Python asks the right operand first where it is of a subclass, so `x < y` may be recorded as `y > x`.
+MIRRORED = {"aten.gt.Tensor": "aten.lt.Tensor", "aten.ge.Tensor": "aten.le.Tensor"}
 SCALED = frozenset({"aten.add.Tensor"})  # where the last argument multiplies the second operand
 TAKES_SIZES = frozenset(
     {"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.expand.default"}
@@ -137,6 +139,8 @@ def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None) -> Hashable:
     places = COMMUTATIVE.get(operator)
     if places is not None and (operator not in SCALED or values[-1] == _plain(1, names, floating)):
         values[places] = sorted(values[places], key=repr)
+    if operator in MIRRORED:
+        return (MIRRORED[operator], tuple(reversed(values)))
     return (operator, tuple(values))
 
 
