@@ -11,7 +11,8 @@ from torch.overrides import resolve_name
 
 from thunder_core.errors import UnknownName
 from thunder_core.ir.symbol import BoundSymbol, Symbol
-from thunder_core.lower.pattern import Pattern, Replacement, pattern, replacement
+from thunder_core.lower.pattern import Pattern, pattern
+from thunder_core.lower.replacement import Replacement, replacement
 
 
 class Executor(ABC):

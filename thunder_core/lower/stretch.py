@@ -10,8 +10,11 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
-from thunder_core.lower.pattern import Outcome, Pattern, Replacement, described
-from thunder_core.lower.search import Candidate, Lines, anchors, candidates
+from thunder_core.lower.lines import Lines
+from thunder_core.lower.outcome import Outcome, described
+from thunder_core.lower.pattern import Pattern
+from thunder_core.lower.replacement import Replacement
+from thunder_core.lower.search import Candidate, anchors, candidates
 from thunder_core.lower.spelling import key
 
 
