@@ -249,6 +249,17 @@ class CacheNotUsable(UsageError):
     code = "TH0216"
 
 
+class BadPattern(UsageError):
+    """A function that was given as a pattern cannot be one, or its replacement cannot stand for it.
+
+    A pattern is an ordinary function of tensors and numbers that computes new tensors with PyTorch. It writes to no
+    tensor, draws no random numbers, does not look at the values of tensors, and reads each of its parameters. Its
+    replacement takes the same arguments and returns tensors of the same shape, stride, dtype and device.
+    """
+
+    code = "TH0215"
+
+
 # ---- 03: environment ------------------------------------------------------------------------------------------
 
 

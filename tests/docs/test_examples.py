@@ -9,12 +9,13 @@ import pytest
 
 from tests.readme import ROOT
 
-PAGES = ("docs/cache.md", "docs/python.md", "docs/sharp_edges.md")
+PAGES = ("docs/cache.md", "docs/patterns.md", "docs/python.md", "docs/sharp_edges.md")
 MODULES = (
     "thunder_core.cache.store",
     "thunder_core.compiler",
     "thunder_core.functional",
     "thunder_core.lower.executor",
+    "thunder_core.lower.pattern",
 )
 FLAGS = doctest.ELLIPSIS
 

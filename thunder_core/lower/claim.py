@@ -1,4 +1,7 @@
-"""Claiming: each line of a computation is given to the first executor, in the user's order, that takes it."""
+"""Claiming: each line of a computation is given to the first executor, in the user's order, that takes it.
+
+An executor takes the stretches that its patterns find before it takes single lines.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.executor import Executor
 from thunder_core.lower.fusion import FusionExecutor, fuse
+from thunder_core.lower.stretch import claim_stretches
 
 EAGER = "torch"
 
@@ -18,6 +22,7 @@ def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
     """The trace with an executor named on every line; what nobody claims runs in eager PyTorch as it is written."""
     names = ", ".join(executor.name for executor in executors) or EAGER
     for executor in executors:
+        trace = claim_stretches(trace, executor.name, executor.replacements)
         trace = fuse(trace, executor) if isinstance(executor, FusionExecutor) else _claimed(trace, executor)
     return trace.having(
         (bsym if bsym.executor else replace(bsym, executor=EAGER) for bsym in trace.bound_symbols),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,12 +11,19 @@ from torch.overrides import resolve_name
 
 from thunder_core.errors import UnknownName
 from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.lower.pattern import Pattern, pattern
+from thunder_core.lower.replacement import Replacement, replacement
 
 
 class Executor(ABC):
     """Something that can run lines of a trace. `name` is how recipes and users call it."""
 
     name: str
+
+    @property
+    def replacements(self) -> Sequence[Replacement]:
+        """What it calls in place of whole stretches of a trace, tried in this order before single lines."""
+        return ()
 
     def missing(self) -> str | None:
         """Why this machine cannot run it; None if it can."""
@@ -42,24 +49,35 @@ class Implementation:
 
 @dataclass
 class OperatorExecutor(Executor):
-    """An executor that replaces single operations by functions of its own, with the same arguments.
+    """An executor that replaces single operations, and stretches that patterns find, by functions of its own.
 
     >>> import torch
     >>> fast = OperatorExecutor("fast")
     >>> @fast.implements(torch.nn.functional.silu)
     ... def fast_silu(input, inplace=False):
     ...     return input * torch.sigmoid(input)
+    >>> def swiglu(gate, up):
+    ...     return torch.nn.functional.silu(gate) * up
+    >>> @fast.replaces(swiglu)
+    ... def fast_swiglu(gate, up):
+    ...     return gate * torch.sigmoid(gate) * up
     >>> fast.claims
-    'torch.nn.functional.silu'
+    'swiglu, torch.nn.functional.silu'
     """
 
     name: str
     table: dict[str, Implementation] = field(default_factory=dict)
+    stretches: list[Replacement] = field(default_factory=list)
+
+    @property
+    def replacements(self) -> Sequence[Replacement]:
+        """What `replaces` registered, in the order of registration."""
+        return self.stretches
 
     @property
     def claims(self) -> str:
-        """The names of the symbols."""
-        return ", ".join(self.table)
+        """The names of the patterns and the symbols."""
+        return ", ".join([*dict.fromkeys(stretch.pattern.name for stretch in self.stretches), *self.table])
 
     def implements(
         self, operation: Callable[..., Any], *, supports: Callable[[BoundSymbol], bool] = lambda bsym: True
@@ -70,6 +88,28 @@ class OperatorExecutor(Executor):
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             symbol = Symbol(f"{function.__module__}.{function.__qualname__}", function)
             self.table[name] = Implementation(symbol, supports)
+            return function
+
+        return register
+
+    def replaces(
+        self,
+        computation: Callable[..., Any] | Pattern,
+        *,
+        supports: Callable[[BoundSymbol], bool] = lambda bsym: True,
+        meta: Callable[..., Any] | None = None,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register the decorated function for every stretch of a program that computes what `computation` does.
+
+        `computation` is a pattern, or a function that becomes one. The decorated function takes the pattern's
+        parameters that have no default, in their order, and returns what the pattern returns. `supports` is given
+        the line as it would be claimed. `meta`, for a function that cannot run on tensors without data, returns
+        tensors like its results. Raises `BadPattern` for a function that cannot be a pattern or its replacement.
+        """
+        found = pattern(computation)
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.stretches.append(replacement(found, function, supports=supports, meta=meta))
             return function
 
         return register
