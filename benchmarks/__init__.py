@@ -1,0 +1,1 @@
+"""Figures beside others, each measured in one run; see docs/performance.md."""
