@@ -16,9 +16,10 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
+from thunder_core.errors import KernelRefuses
 from thunder_executors.triton.launch import Launch
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, block_of, check, check_floats, warps_of
+from thunder_executors.triton.rows import as_rows, block_of, check_floats, described, parts_of, warps_of
 
 LONGEST_FORWARD, LONGEST_GRADIENT = 4096, 2048
 CHUNK_ELEMENTS = 2**26  # logits that exist at once without a logits tensor: 128 MiB in bfloat16
@@ -150,12 +151,11 @@ def linear_gradient_reference(
 
 
 def _check(labels: torch.Tensor, rows: int, reduction: str) -> None:
-    check(
-        labels.dtype == torch.int64 and labels.shape == (rows,) and reduction in REDUCTIONS,
-        f"cross-entropy of {rows} rows was given labels of {tuple(labels.shape)}, {labels.dtype}, to be reduced by "
-        f"{reduction!r}",
-        f"give it one int64 label a row, and one of the reductions {', '.join(REDUCTIONS)}",
-    )
+    if labels.dtype != torch.int64 or labels.shape != (rows,) or reduction not in REDUCTIONS:
+        raise KernelRefuses(
+            f"cross-entropy of {rows} rows was given labels of {described(labels)}, to be reduced by {reduction!r}",
+            fix=f"give it one int64 label a row, and one of the reductions {', '.join(REDUCTIONS)}",
+        )
 
 
 REDUCTIONS = {
@@ -204,7 +204,7 @@ def _differentiate(
 ) -> None:
     rows, columns = logits.shape
     block = block_of(columns, LONGEST_GRADIENT)
-    blocks = triton.cdiv(columns, block)
+    blocks = parts_of(columns, block)
     Launch(
         cross_entropy_gradient_kernel,
         {
@@ -285,12 +285,12 @@ def _loss_metadata(
 def _check_linear(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, reduction: str) -> None:
     check_floats(hidden=hidden, weight=weight)
     _check(labels, hidden.shape[0], reduction)
-    check(
-        hidden.ndim == weight.ndim == 2 and hidden.shape[1] == weight.shape[1] and hidden.dtype == weight.dtype,
-        f"hidden states of {tuple(hidden.shape)}, {hidden.dtype} meet a weight of {tuple(weight.shape)}, "
-        f"{weight.dtype}",
-        "give it hidden states (rows, width) and a weight (words, width) of one dtype",
-    )
+    fit = hidden.ndim == weight.ndim == 2 and hidden.shape[1] == weight.shape[1]
+    if not fit or hidden.dtype != weight.dtype:
+        raise KernelRefuses(
+            f"hidden states of {described(hidden)} meet a weight of {described(weight)}",
+            fix="give it hidden states (rows, width) and a weight (words, width) of one dtype",
+        )
 
 
 @operator(linear_reference, metadata=_loss_metadata)

@@ -13,7 +13,7 @@ import torch
 
 from thunder_core.errors import ArtifactDamaged, ArtifactForeign, Bug, DeviceNotAvailable, OutOfMemory, ThunderError
 from thunder_executors.triton.cubin import Cubin
-from thunder_executors.triton.launch import KEPT, Launch, Specialization, is_divisible
+from thunder_executors.triton.launch import KEPT, Launch, Specialization
 
 LIBRARY = "libcuda.so.1"
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -99,15 +99,7 @@ def driver() -> Driver:
 
 
 def packed(specialization: Specialization, values: dict[str, Any]) -> list[Any]:
-    """The arguments of a launch as C values, in order; Bug where they are not what the code was compiled for."""
-    names = [name for name, _ in specialization.types]
-    uneven = [name for name in specialization.divisible if name in values and not is_divisible(values[name])]
-    if names != list(values) or uneven:
-        raise Bug(
-            f"{specialization.kernel} was compiled for {', '.join(names)} and is launched with {', '.join(values)}"
-            + (f"; not divisible by 16: {', '.join(uneven)}" if uneven else ""),
-            fix=OURS[1],
-        )
+    """The arguments of a launch as C values, in the order of the kernel's parameters."""
     return [
         ctypes.c_void_p(values[name].data_ptr()) if kind.startswith("*") else SCALARS[kind](values[name])
         for name, kind in specialization.types
@@ -124,6 +116,8 @@ class Kernel:
 
     def __call__(self, launch: Launch) -> None:
         """Launch it on the current stream of the device of the arguments."""
+        if launch.specialization != self.cubin.specialization:
+            raise Bug(f"{launch.specialization} cannot be launched as {self.cubin.specialization}", fix=OURS[1])
         values = packed(self.cubin.specialization, launch.values)
         device = launch.device.index or 0
         with torch.cuda.device(device) if device != torch.cuda.current_device() else nullcontext():

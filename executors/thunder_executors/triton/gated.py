@@ -15,9 +15,10 @@ import triton
 import triton.language as tl
 from torch.nn import functional
 
+from thunder_core.errors import KernelRefuses
 from thunder_executors.triton.launch import Launch
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, block_of, check, check_floats, warps_of
+from thunder_executors.triton.rows import as_rows, block_of, check_floats, described, parts_of, warps_of
 
 LONGEST = 1024
 
@@ -110,11 +111,11 @@ def gradient_reference(
 
 def _check(gate: torch.Tensor, up: torch.Tensor, activation: str) -> None:
     check_floats(gate=gate, up=up)
-    check(
-        gate.shape == up.shape and activation in ACTIVATIONS,
-        f"a gate of {tuple(gate.shape)} and up of {tuple(up.shape)} cannot be joined by {activation!r}",
-        f"give both one shape, and one of the activations {', '.join(ACTIVATIONS)}",
-    )
+    if gate.shape != up.shape or activation not in ACTIVATIONS:
+        raise KernelRefuses(
+            f"a gate of {described(gate)} and up of {described(up)} cannot be joined by {activation!r}",
+            fix=f"give both one shape, and one of the activations {', '.join(ACTIVATIONS)}",
+        )
 
 
 @operator(reference)
@@ -125,7 +126,7 @@ def gated(gate: torch.Tensor, up: torch.Tensor, activation: str = "silu") -> tor
     gates, ups = as_rows(gate), as_rows(up)
     rows, columns = gates.shape
     block = block_of(columns, LONGEST)
-    blocks = triton.cdiv(columns, block)
+    blocks = parts_of(columns, block)
     Launch(
         gated_forward_kernel,
         {
@@ -155,7 +156,7 @@ def gated_gradient(
     dup = torch.empty(up.shape, dtype=up.dtype, device=up.device)
     rows, columns = gates.shape
     block = block_of(columns, LONGEST)
-    blocks = triton.cdiv(columns, block)
+    blocks = parts_of(columns, block)
     Launch(
         gated_gradient_kernel,
         {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
 
 import torch
@@ -51,6 +51,13 @@ class Specialization:
     divisible: tuple[str, ...]
     constants: tuple[tuple[str, Constant], ...]
     warps: int
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.kernel, self.types, self.divisible, self.constants, self.warps))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain data, for a manifest."""
@@ -98,20 +105,33 @@ class Launch:
     @cached_property
     def specialization(self) -> Specialization:
         """What the kernel has to be compiled for to be launched so."""
-        annotations = inspect.get_annotations(self.kernel.fn)
-        values = self.values
-        missing = {name: None for name, value in self.arguments.items() if value is None}
-        return Specialization(
-            kernel=f"{self.kernel.fn.__module__}:{self.kernel.fn.__name__}",
-            types=tuple((name, _type_of(value, annotations[name])) for name, value in values.items()),
-            divisible=tuple(name for name, value in values.items() if is_divisible(value)),
-            constants=tuple({**missing, **self.constants}.items()),
-            warps=self.warps,
-        )
+        traits = tuple((name, *_traits_of(value)) for name, value in self.arguments.items())
+        return _specialization(self.kernel.fn, traits, tuple(self.constants.items()), self.warps)
 
 
-def _type_of(value: torch.Tensor | int | float, annotation: str) -> str:
-    return POINTERS[value.dtype] if isinstance(value, torch.Tensor) else NUMBERS[annotation]
+Traits: TypeAlias = tuple[str, str, bool]  # of an argument: its name, its type if its value tells, is it divisible
+
+
+def _traits_of(value: torch.Tensor | int | float | None) -> tuple[str, bool]:
+    if value is None:
+        return "constant", False
+    return POINTERS[value.dtype] if isinstance(value, torch.Tensor) else "number", is_divisible(value)
+
+
+@lru_cache(maxsize=4096)  # a launch is described in a few microseconds, of which this would be most
+def _specialization(
+    function: Callable[..., Any], traits: tuple[Traits, ...], constants: tuple[tuple[str, Constant], ...], warps: int
+) -> Specialization:
+    annotations = inspect.get_annotations(function)
+    missing = tuple((name, None) for name, kind, _ in traits if kind == "constant")
+    passed = [(name, NUMBERS[annotations[name]] if kind == "number" else kind) for name, kind, _ in traits]
+    return Specialization(
+        kernel=f"{function.__module__}:{function.__name__}",
+        types=tuple((name, kind) for name, kind in passed if kind != "constant"),
+        divisible=tuple(name for name, _, divisible in traits if divisible),
+        constants=(*missing, *constants),
+        warps=warps,
+    )
 
 
 def is_divisible(value: torch.Tensor | int | float) -> bool:

@@ -12,9 +12,10 @@ import torch
 import triton
 import triton.language as tl
 
+from thunder_core.errors import KernelRefuses
 from thunder_executors.triton.launch import Launch
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, block_of, check, check_floats, warps_of
+from thunder_executors.triton.rows import as_rows, block_of, check_floats, warps_of
 
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 SMALLEST = 1e-12  # of a row's maximum; far below float16's smallest number
@@ -66,7 +67,8 @@ def reference(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.
 def quantize_rows(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows (..., columns) as values of `dtype` (int8 or float8_e4m3fn) and float32 scales (..., 1); both contiguous."""
     check_floats(x=x)
-    check(dtype in LARGEST, f"rows cannot be quantized to {dtype}", "use torch.int8 or torch.float8_e4m3fn")
+    if dtype not in LARGEST:
+        raise KernelRefuses(f"rows cannot be quantized to {dtype}", fix="use torch.int8 or torch.float8_e4m3fn")
     rows = as_rows(x)
     columns = rows.shape[1]
     values = torch.empty(x.shape, dtype=dtype, device=x.device)

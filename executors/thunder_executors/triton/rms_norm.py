@@ -15,9 +15,10 @@ import torch
 import triton
 import triton.language as tl
 
+from thunder_core.errors import KernelRefuses
 from thunder_executors.triton.launch import Launch
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, block_of, check, check_floats, warps_of
+from thunder_executors.triton.rows import as_rows, block_of, check_floats, described, parts_of, warps_of
 
 TILE_ROWS, TILE_COLUMNS, MOST_GROUPS, GROUP_ROWS = 16, 128, 64, 128
 
@@ -183,11 +184,11 @@ def _forward(
     total = None if residual is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
     values, others = as_rows(x), None if residual is None else as_rows(residual)
     rows, columns = values.shape
-    check(
-        weight is None or weight.shape == (columns,),
-        f"RMSNorm over {columns} columns was given a weight of shape {None if weight is None else tuple(weight.shape)}",
-        "give it one weight a column, or none",
-    )
+    if weight is not None and weight.shape != (columns,):
+        raise KernelRefuses(
+            f"RMSNorm of {described(x)} was given a weight of {described(weight)}",
+            fix="give it one weight for each number of the last dimension, or none",
+        )
     block = block_of(columns)
     Launch(
         rms_norm_forward_kernel,
@@ -220,11 +221,10 @@ def add_rms_norm(
     x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The norm of x + residual (one shape and dtype), and x + residual itself."""
-    check(
-        x.shape == residual.shape and x.dtype == residual.dtype,
-        f"a residual of {tuple(residual.shape)}, {residual.dtype} cannot join {tuple(x.shape)}, {x.dtype}",
-        "give both one shape and dtype",
-    )
+    if x.shape != residual.shape or x.dtype != residual.dtype:
+        raise KernelRefuses(
+            f"a residual of {described(residual)} cannot join {described(x)}", fix="give both one shape and dtype"
+        )
     y, total = _forward(x, residual, weight, eps)
     assert total is not None
     return y, total
@@ -273,7 +273,7 @@ def rms_norm_weight_gradient(
     """The gradient of the weight, from r for each row: sums in float32, then rounded to `dtype`."""
     slopes, values = as_rows(dy), as_rows(x)
     rows, columns = values.shape
-    groups = max(1, min(MOST_GROUPS, triton.cdiv(rows, GROUP_ROWS)))
+    groups = max(1, min(MOST_GROUPS, parts_of(rows, GROUP_ROWS)))
     partial = torch.zeros((groups, columns), dtype=torch.float32, device=x.device)
     Launch(
         rms_norm_weight_gradient_kernel,
@@ -286,10 +286,10 @@ def rms_norm_weight_gradient(
             "x_stride": values.stride(0),
             "rows": rows,
             "columns": columns,
-            "group_rows": triton.cdiv(rows, groups),
+            "group_rows": parts_of(rows, groups),
         },
         {"TILE_ROWS": TILE_ROWS, "TILE_COLUMNS": TILE_COLUMNS},
-        (triton.cdiv(columns, TILE_COLUMNS), groups if rows else 0),
+        (parts_of(columns, TILE_COLUMNS), groups if rows else 0),
         warps_of(TILE_ROWS * TILE_COLUMNS),
     ).run()
     return partial.sum(0).to(dtype)

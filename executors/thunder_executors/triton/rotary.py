@@ -15,9 +15,10 @@ import torch
 import triton
 import triton.language as tl
 
+from thunder_core.errors import KernelRefuses
 from thunder_executors.triton.launch import Launch
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import check, check_floats, warps_of
+from thunder_executors.triton.rows import check_floats, described, parts_of, power_of_two, warps_of
 
 MOST_HEADS = 8  # in one program, which reads cos and sin once for them
 
@@ -144,24 +145,22 @@ def _turn(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int, inverse: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check_floats(q=q, k=k, cos=cos, sin=sin)
-    check(
-        q.ndim == k.ndim == 4 and cos.ndim == sin.ndim == 3 and unsqueeze_dim in (1, 2) and q.shape[-1] % 2 == 0,
-        f"rotary embedding was given q {tuple(q.shape)}, k {tuple(k.shape)}, cos {tuple(cos.shape)}, "
-        f"sin {tuple(sin.shape)}, unsqueeze_dim={unsqueeze_dim}",
-        "give it q and k of (batch, heads, positions, even width), cos and sin of (batch or 1, positions, width)",
-    )
+    if not (q.ndim == k.ndim == 4 and cos.ndim == sin.ndim == 3 and unsqueeze_dim in (1, 2) and q.shape[-1] % 2 == 0):
+        raise KernelRefuses(
+            f"rotary embedding was given {described(q, k, cos, sin)}, unsqueeze_dim={unsqueeze_dim}",
+            fix="give it q, k: (batch, heads, positions, even width), and cos, sin: (batch or 1, positions, width)",
+        )
     q, k, cos, sin = _packed(q), _packed(k), _packed(cos), _packed(sin)
     dtype = torch.promote_types(q.dtype, torch.promote_types(cos.dtype, sin.dtype))
     outputs = _output(q, dtype), _output(k, torch.promote_types(k.dtype, dtype))
     heads, places = (1, 2) if unsqueeze_dim == 1 else (2, 1)
     batches, positions, width = q.shape[0], q.shape[places], q.shape[3]
-    check(
-        all(table.shape in ((batches, positions, width), (1, positions, width)) for table in (cos, sin))
-        and (k.shape[0], k.shape[places], k.shape[3]) == (batches, positions, width),
-        f"rotary embedding of q {tuple(q.shape)} was given k {tuple(k.shape)}, cos {tuple(cos.shape)}, "
-        f"sin {tuple(sin.shape)}",
-        "give it k of the same batch, positions and width, and cos and sin of (batch or 1, positions, width)",
-    )
+    fit = all(table.shape in ((batches, positions, width), (1, positions, width)) for table in (cos, sin))
+    if not fit or (k.shape[0], k.shape[places], k.shape[3]) != (batches, positions, width):
+        raise KernelRefuses(
+            f"rotary embedding was given q, k, cos and sin of {described(q, k, cos, sin)}",
+            fix="give it k of the same batch, positions and width, cos and sin of (batch or 1, positions, width)",
+        )
     tables = {
         f"{name}_{axis}": 0 if table.shape[0] == 1 and axis == "batch" else table.stride(number)
         for name, table in (("cos", cos), ("sin", sin))
@@ -171,8 +170,8 @@ def _turn(
         name: {f"{name}_batch": x.stride(0), f"{name}_head": x.stride(heads), f"{name}_position": x.stride(places)}
         for name, x in (("q", q), ("k", k), ("q_out", outputs[0]), ("k_out", outputs[1]))
     }
-    most = min(MOST_HEADS, triton.next_power_of_2(max(q.shape[heads], k.shape[heads], 1)))
-    half = triton.next_power_of_2(max(width // 2, 1))
+    most = min(MOST_HEADS, power_of_two(max(q.shape[heads], k.shape[heads], 1)))
+    half = power_of_two(max(width // 2, 1))
     Launch(
         rotary_kernel,
         {
@@ -195,7 +194,7 @@ def _turn(
         {"INVERSE": inverse, "HEADS": most, "HALF": half},
         (
             batches * positions if width else 0,
-            triton.cdiv(q.shape[heads], most) + triton.cdiv(k.shape[heads], most),
+            parts_of(q.shape[heads], most) + parts_of(k.shape[heads], most),
         ),
         warps_of(most * half),
     ).run()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 import torch
-import triton
 
 from thunder_core.errors import KernelRefuses
 
 LONGEST_BLOCK = 4096  # elements of a row at once: sixteen a thread, in eight warps
-FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+FLOATS = frozenset({torch.float32, torch.bfloat16, torch.float16})
 
 
 def as_rows(tensor: torch.Tensor) -> torch.Tensor:
@@ -18,13 +17,23 @@ def as_rows(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.ndim == 0:
         raise KernelRefuses("a kernel over rows was given a tensor without dimensions", fix="give it one dimension")
     columns = tensor.shape[-1]
-    rows = tensor.reshape(math.prod(tensor.shape[:-1]), columns)
+    rows = tensor if tensor.ndim == 2 else tensor.reshape(math.prod(tensor.shape[:-1]), columns)
     return rows if columns < 2 or rows.stride(1) == 1 else rows.contiguous()
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below a number; 1 for 0."""
+    return 1 << (max(int(number), 1) - 1).bit_length()
+
+
+def parts_of(number: int, size: int) -> int:
+    """How many parts of a size cover a number."""
+    return -(-number // size)
 
 
 def block_of(columns: int, longest: int = LONGEST_BLOCK) -> int:
     """How many columns one step takes: all of a short row, a power of two."""
-    return min(int(triton.next_power_of_2(max(columns, 1))), longest)
+    return min(power_of_two(columns), longest)
 
 
 def warps_of(block: int) -> int:
@@ -32,17 +41,16 @@ def warps_of(block: int) -> int:
     return max(1, min(8, block // 512))
 
 
-def check(holds: bool, what: str, fix: str) -> None:
-    """Raise KernelRefuses unless something holds."""
-    if not holds:
-        raise KernelRefuses(what, fix=fix)
-
-
 def check_floats(**tensors: torch.Tensor | None) -> None:
     """Raise KernelRefuses unless each tensor has a dtype that our kernels compute with."""
     for name, tensor in tensors.items():
-        check(
-            tensor is None or tensor.dtype in FLOATS,
-            f"{name} is {tensor.dtype if tensor is not None else None}; the kernel takes float32, bfloat16 and float16",
-            f"convert {name}, or leave the executor 'triton' out",
-        )
+        if tensor is not None and tensor.dtype not in FLOATS:
+            raise KernelRefuses(
+                f"{name} is {tensor.dtype}; the kernel takes float32, bfloat16 and float16",
+                fix=f"convert {name}, or leave the executor 'triton' out",
+            )
+
+
+def described(*tensors: torch.Tensor) -> str:
+    """Shapes and dtypes, for a message."""
+    return ", ".join(f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}" for tensor in tensors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +23,7 @@ from thunder_core.errors import (
 )
 from thunder_executors.triton import driver as driving
 from thunder_executors.triton.cubin import Cubin, compile_for
-from thunder_executors.triton.driver import CAUSES, Driver, Kernel, keep, packed
+from thunder_executors.triton.driver import CAUSES, Driver, Kernel, keep
 from thunder_executors.triton.launch import INTERPRETED, KEPT, Launch
 from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.rms_norm import rms_norm
@@ -149,14 +150,15 @@ def test_the_causes_are_told_apart() -> None:
     ]
 
 
-def test_arguments_that_do_not_fit_never_reach_the_driver() -> None:
+def test_arguments_that_do_not_fit_never_reach_the_driver(one_gpu: None) -> None:
     launch, cubin = example()
-    specialization, values = cubin.specialization, launch.values
-    assert len(packed(specialization, values)) == 7
-    with pytest.raises(Bug, match=r"is launched with x, weight\n"):
-        packed(specialization, {name: values[name] for name in ("x", "weight")})
-    with pytest.raises(Bug, match=r"not divisible by 16: x\n"):
-        packed(specialization, {**values, "x": draw(100, dtype=torch.bfloat16)[1:]})
+    notes = Notes()
+    uneven = draw(100, dtype=torch.bfloat16)[1:]
+    for arguments in ({**launch.arguments, "x": uneven}, {**launch.arguments, "weight": None}):
+        with pytest.raises(Bug, match="cannot be launched as"):
+            Kernel(cubin, Driver(notes))(replace(launch, arguments=arguments))
+    assert not notes.calls
+    assert not notes.launched
 
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
