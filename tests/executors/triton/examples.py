@@ -50,7 +50,7 @@ EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
     ),
     "linear_cross_entropy": lambda make: iter([(make(ROWS, WIDTH), make(WORDS, WIDTH), labels(make))]),
     "linear_cross_entropy_gradient": lambda make: iter(
-        [(wide(make), make(ROWS, WIDTH), make(WORDS, WIDTH), labels(make), wide(make, ROWS))]
+        [(wide(make), make(ROWS, WIDTH), make(WORDS, WIDTH), labels(make), wide(make, ROWS) + 80)]
     ),
     "quantize_rows": lambda make: iter(
         [(make(ROWS, WIDTH), torch.int8), (make(ROWS, WIDTH).narrow(1, 1, 37), torch.float8_e4m3fn)]
