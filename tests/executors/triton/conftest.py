@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from thunder_core import plugins
+
+collect_ignore_glob = [] if plugins.installed("triton") else ["test_*.py"]
+
 
 def rounding(original: Callable[..., Any]) -> Callable[..., Any]:
     """The interpreter truncates float32 to bfloat16, and loses carries into FP8's exponent; hardware does neither."""
