@@ -20,6 +20,12 @@ settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples
 settings.load_profile("default")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Where no GPU is tested, Triton's kernels run in its interpreter; it has to be told before it is imported."""
+    if config.option.markexpr != "gpu":
+        os.environ["TRITON_INTERPRET"] = "1"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs a GPU where there is none; the interpreter's tests run without torch."""
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]

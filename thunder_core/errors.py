@@ -414,6 +414,16 @@ class NoExampleInputs(UnsupportedError):
     code = "TH0806"
 
 
+class KernelRefuses(UnsupportedError):
+    """One of Thunder's own kernels was called with shapes or dtypes that it was not written for.
+
+    The kernels compute in float32 on float32, bfloat16 and float16 tensors. An executor claims only what they can
+    take, so this comes from calling one by hand.
+    """
+
+    code = "TH0807"
+
+
 # ---- 70 and 130 -----------------------------------------------------------------------------------------------
 
 

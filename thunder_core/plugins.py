@@ -33,6 +33,8 @@ BUILTIN: dict[Group, tuple[str, ...]] = {
     "commands": ("thunder_cli.commands",),
 }
 ENTRY_POINTS: dict[Group, str] = {"executors": "thunder.executors", "recipes": "thunder.recipes"}
+# The extra of ours that installs a package, by the name that it is imported by.
+EXTRAS = {"triton": "triton", "nvfuser_direct": "nvfuser", "torchao": "quantize"}
 
 
 @dataclass(frozen=True)
@@ -168,8 +170,14 @@ def _described(name: str, module: str, path: Path) -> Listed:
         return Listed(name, "", module, f"{path} is not Python: {error}")
     summary = (ast.get_docstring(tree) or "").partition("\n")[0]
     lacking = sorted({package for package in _imported(tree) if not installed(package)})
-    reason = f"needs {', '.join(lacking)}, not installed here" if lacking else None
+    reason = f"needs {', '.join(lacking)}, not installed here{_command(lacking)}" if lacking else None
     return Listed(name, summary, module, reason)
+
+
+def _command(lacking: Iterable[str]) -> str:
+    """What installs the missing packages that are known, as the end of a sentence."""
+    extras = sorted({EXTRAS[package] for package in lacking if package in EXTRAS})
+    return f': pip install "thunder-optimize[{",".join(extras)}]"' if extras else ""
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

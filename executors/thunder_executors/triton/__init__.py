@@ -1,0 +1,109 @@
+"""Triton kernels of our own on CUDA: RMSNorm, rotary embedding, SwiGLU, GeGLU, cross-entropy, quantization of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from torch.nn import functional
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.lower.executor import OperatorExecutor
+from thunder_core.requirement import Cuda
+from thunder_executors.triton import cross_entropy, gated, quantize, rms_norm, rotary
+from thunder_executors.triton.launch import INTERPRETED
+from thunder_executors.triton.operations import OPERATORS
+from thunder_executors.triton.rows import FLOATS
+
+KERNELS = (rms_norm, rotary, gated, cross_entropy, quantize)
+
+
+@dataclass
+class Triton(OperatorExecutor):
+    """Claims what PyTorch names and we have a kernel for, on CUDA tensors."""
+
+    name: str = "triton"
+
+    @property
+    def claims(self) -> str:
+        """The functions of PyTorch that are replaced as they are, and the operations that there are."""
+        return f"{super().claims} on CUDA, with Triton {triton.__version__}; operations: {', '.join(OPERATORS)}"
+
+    def missing(self) -> str | None:
+        """A GPU, where there is none; Triton's interpreter needs none."""
+        return None if INTERPRETED else Cuda().missing()
+
+
+EXECUTOR = Triton()
+
+
+def takes(tensor: object) -> bool:
+    """Whether our kernels can read a tensor: where it is, and its dtype."""
+    here = isinstance(tensor, TensorProxy) and (INTERPRETED or tensor.device.type == "cuda")
+    return here and isinstance(tensor, TensorProxy) and tensor.dtype in FLOATS
+
+
+def argument(bsym: BoundSymbol, position: int, name: str, default: Any = None) -> Any:
+    """An argument of a call, wherever it was written."""
+    return bsym.args[position] if len(bsym.args) > position else bsym.kwargs.get(name, default)
+
+
+def is_over_rows(bsym: BoundSymbol) -> bool:
+    """Whether an RMSNorm is over the last dimension alone, with an epsilon that is given."""
+    weight = argument(bsym, 2, "weight")
+    return (
+        takes(argument(bsym, 0, "input"))
+        and (weight is None or takes(weight))
+        and len(argument(bsym, 1, "normalized_shape")) == 1
+        and isinstance(argument(bsym, 3, "eps"), float)
+    )
+
+
+def is_of_labels(bsym: BoundSymbol) -> bool:
+    """Whether a cross-entropy is of rows of logits with one label each, neither weighted nor smoothed."""
+    logits, labels = argument(bsym, 0, "input"), argument(bsym, 1, "target")
+    unusual = (
+        argument(bsym, 2, "weight"),
+        argument(bsym, 3, "size_average"),
+        argument(bsym, 5, "reduce"),
+        argument(bsym, 7, "label_smoothing", 0.0) or None,
+    )
+    return (
+        takes(logits)
+        and len(logits.shape) == 2
+        and isinstance(labels, TensorProxy)
+        and len(labels.shape) == 1
+        and labels.dtype == torch.int64
+        and unusual == (None, None, None, None)
+    )
+
+
+@EXECUTOR.implements(functional.rms_norm, supports=is_over_rows)
+def norm(
+    input: torch.Tensor,  # noqa: A002 - PyTorch's name
+    normalized_shape: list[int],
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+) -> torch.Tensor:
+    """PyTorch's rms_norm over the last dimension."""
+    result: torch.Tensor = rms_norm.rms_norm(input, weight, eps)
+    return result
+
+
+@EXECUTOR.implements(functional.cross_entropy, supports=is_of_labels)
+def loss(
+    input: torch.Tensor,  # noqa: A002 - PyTorch's name
+    target: torch.Tensor,
+    weight: None = None,
+    size_average: None = None,
+    ignore_index: int = -100,
+    reduce: None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:
+    """PyTorch's cross_entropy of rows of logits."""
+    result: torch.Tensor = cross_entropy.cross_entropy(input, target, ignore_index, reduction)[0]
+    return result

@@ -1,0 +1,372 @@
+"""Softmax cross-entropy of logits, and of the product of hidden states and a vocabulary that is never materialized.
+
+`loss = logsumexp(logits) - logits[label]`, `dlogits = (exp(logits - logsumexp) - onehot(label)) * dloss`. The sum of
+exponentials is computed online, a block after the other, Milakov and Gimelshein, 2018 (arXiv:1805.02867). For a large
+vocabulary the logits are made and used up a range of words at a time, and made again for the gradients, as in Wijmans
+et al., 2024 (arXiv:2411.09009); with logsumexp kept, each word's gradient is complete in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch.nn import functional
+
+from thunder_core.errors import KernelRefuses
+from thunder_executors.triton.launch import Launch
+from thunder_executors.triton.operations import operator
+from thunder_executors.triton.rows import as_rows, block_of, check_floats, described, parts_of, warps_of
+
+LONGEST_FORWARD, LONGEST_GRADIENT = 4096, 2048
+CHUNK_ELEMENTS = 2**26  # logits that exist at once without a logits tensor: 128 MiB in bfloat16
+CHUNK_WORDS = 1024  # a range of words is a multiple of this, so that the matrix product is a fast one
+
+
+@triton.jit
+def cross_entropy_kernel(
+    logits: tl.tensor,
+    labels: tl.tensor,
+    logsumexp: tl.tensor,
+    picked: tl.tensor,
+    losses: tl.tensor,
+    stride: tl.int64,
+    first: tl.int32,
+    columns: tl.int32,
+    ignored: tl.int64,
+    CONTINUED: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """One row's words from `first` on: its logsumexp and its label's logit so far, and the loss from both.
+
+    A label that is no word leaves NaN, where PyTorch stops the program.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    label = tl.load(labels + row)
+    if CONTINUED:
+        highest = tl.load(logsumexp + row)
+        total = tl.where(highest == float("-inf"), 0.0, 1.0)
+        logit = tl.load(picked + row)
+    else:
+        highest = float("-inf")
+        total = 0.0
+        logit = float("nan")
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        value = tl.load(logits + row * stride + column, column < columns, float("-inf")).to(tl.float32)
+        raised = tl.maximum(highest, tl.max(value))
+        # A row of -inf so far: its exponentials are zero, not NaN.
+        base = tl.where(raised == float("-inf"), 0.0, raised)
+        total = total * tl.exp(highest - base) + tl.sum(tl.exp(value - base))
+        highest = raised
+    here = (label >= first) & (label < first + columns)
+    logit = tl.where(here, tl.load(logits + row * stride + (label - first), here, 0.0).to(tl.float32), logit)
+    result = highest + tl.log(total)
+    tl.store(logsumexp + row, result)
+    tl.store(picked + row, logit)
+    tl.store(losses + row, tl.where(label == ignored, 0.0, result - logit))
+
+
+@triton.jit
+def cross_entropy_gradient_kernel(
+    logits: tl.tensor,
+    labels: tl.tensor,
+    logsumexp: tl.tensor,
+    scales: tl.tensor,
+    dlogits: tl.tensor,
+    stride: tl.int64,
+    scale_stride: tl.int64,
+    gradient_stride: tl.int64,
+    first: tl.int32,
+    columns: tl.int32,
+    blocks: tl.int32,
+    ignored: tl.int64,
+    BLOCK: tl.constexpr,
+) -> None:
+    """A block of a row: (softmax - onehot) * scale; `dlogits` may be `logits`."""
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    column = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    inside = column < columns
+    label = tl.load(labels + row)
+    value = tl.load(logits + row * stride + column, inside, 0.0).to(tl.float32)
+    softmax = tl.exp(value - tl.load(logsumexp + row))
+    slope = (softmax - tl.where(column + first == label, 1.0, 0.0)) * tl.load(scales + row * scale_stride)
+    slope = tl.where(label == ignored, 0.0, slope)
+    tl.store(dlogits + row * gradient_stride + column, slope.to(dlogits.dtype.element_ty), inside)
+
+
+def reference(
+    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = -100, reduction: str = "mean"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """PyTorch's cross_entropy, and the logsumexp of each row."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    loss = functional.cross_entropy(wide, labels, ignore_index=ignore_index, reduction=reduction)
+    return loss.to(logits.dtype), wide.logsumexp(-1)
+
+
+def linear_reference(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss of a language model's head as Hugging Face computes it, in float32, and the logsumexp of each row."""
+    logits = functional.linear(hidden, weight)
+    return reference(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, ignore_index, reduction)
+
+
+def gradient_reference(
+    dloss: torch.Tensor,
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    logsumexp: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """(softmax - onehot) * dloss."""
+    softmax = torch.exp(logits.to(logsumexp.dtype) - logsumexp[:, None])
+    kept = labels != ignore_index
+    onehot = functional.one_hot(torch.where(kept, labels, 0), logits.shape[1])
+    scale = _scales(dloss, labels, ignore_index, reduction)
+    return torch.where(kept[:, None], (softmax - onehot) * scale.expand(len(labels))[:, None], 0).to(logits.dtype)
+
+
+def linear_gradient_reference(
+    dloss: torch.Tensor,
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    logsumexp: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of the hidden states and of the weight, by way of those of the logits."""
+    logits = functional.linear(hidden, weight)
+    dlogits = gradient_reference(dloss, logits, labels, logsumexp, ignore_index, reduction)
+    return dlogits @ weight, dlogits.T @ hidden
+
+
+def _check(labels: torch.Tensor, rows: int, reduction: str) -> None:
+    if labels.dtype != torch.int64 or labels.shape != (rows,) or reduction not in REDUCTIONS:
+        raise KernelRefuses(
+            f"cross-entropy of {rows} rows was given labels of {described(labels)}, to be reduced by {reduction!r}",
+            fix=f"give it one int64 label a row, and one of the reductions {', '.join(REDUCTIONS)}",
+        )
+
+
+REDUCTIONS = {
+    "none": lambda losses, kept: losses,
+    "sum": lambda losses, kept: losses.sum(),
+    "mean": lambda losses, kept: losses.sum() / kept.sum(),
+}
+
+
+def _scales(dloss: torch.Tensor, labels: torch.Tensor, ignore_index: int, reduction: str) -> torch.Tensor:
+    """What each row's gradient is multiplied by: one number for each row, or for all."""
+    wide = dloss.to(torch.promote_types(dloss.dtype, torch.float32))
+    return wide / (labels != ignore_index).sum() if reduction == "mean" else wide
+
+
+def _accumulate(
+    logits: torch.Tensor, labels: torch.Tensor, state: tuple[torch.Tensor, ...], first: int, ignored: int
+) -> None:
+    rows, columns = logits.shape
+    block = block_of(columns, LONGEST_FORWARD)
+    Launch(
+        cross_entropy_kernel,
+        {
+            "logits": logits,
+            "labels": labels,
+            **dict(zip(("logsumexp", "picked", "losses"), state, strict=True)),
+            "stride": logits.stride(0),
+            "first": first,
+            "columns": columns,
+            "ignored": ignored,
+        },
+        {"CONTINUED": first > 0, "BLOCK": block},
+        (rows,),
+        warps_of(block),
+    ).run()
+
+
+def _differentiate(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    logsumexp: torch.Tensor,
+    scales: torch.Tensor,
+    dlogits: torch.Tensor,
+    first: int,
+    ignored: int,
+) -> None:
+    rows, columns = logits.shape
+    block = block_of(columns, LONGEST_GRADIENT)
+    blocks = parts_of(columns, block)
+    Launch(
+        cross_entropy_gradient_kernel,
+        {
+            "logits": logits,
+            "labels": labels,
+            "logsumexp": logsumexp,
+            "scales": scales,
+            "dlogits": dlogits,
+            "stride": logits.stride(0),
+            "scale_stride": scales.stride(0) if scales.ndim else 0,
+            "gradient_stride": dlogits.stride(0),
+            "first": first,
+            "columns": columns,
+            "blocks": blocks,
+            "ignored": ignored,
+        },
+        {"BLOCK": block},
+        (rows * blocks,),
+        warps_of(block),
+    ).run()
+
+
+def _state(rows: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """For each row its logsumexp, its label's logit and its loss."""
+    lanes = [torch.empty(rows, dtype=torch.float32, device=device) for _ in range(3)]
+    return lanes[0], lanes[1], lanes[2]
+
+
+@operator(reference)
+def cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = -100, reduction: str = "mean"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss of logits (rows, words) and int64 labels (rows), in the logits' dtype, and each row's logsumexp."""
+    check_floats(logits=logits)
+    _check(labels, logits.shape[0], reduction)
+    values, targets = as_rows(logits), labels.contiguous()
+    state = _state(values.shape[0], logits.device)
+    _accumulate(values, targets, state, 0, ignore_index)
+    return REDUCTIONS[reduction](state[2], targets != ignore_index).to(logits.dtype), state[0]
+
+
+@operator(gradient_reference)
+def cross_entropy_gradient(
+    dloss: torch.Tensor,
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    logsumexp: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """The gradient of the logits, contiguous."""
+    dlogits = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+    scales = _scales(dloss, labels, ignore_index, reduction)
+    _differentiate(as_rows(logits), labels.contiguous(), logsumexp, scales, dlogits, 0, ignore_index)
+    return dlogits
+
+
+def _ranges(rows: int, words: int) -> Iterator[tuple[int, int]]:
+    """Ranges of words whose logits may exist at once."""
+    length = max(CHUNK_WORDS, CHUNK_ELEMENTS // max(rows, 1) // CHUNK_WORDS * CHUNK_WORDS)
+    for first in range(0, words, length):
+        yield first, min(first + length, words)
+
+
+def _loss_metadata(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    _check_linear(hidden, weight, labels, reduction)
+    logsumexp = torch.empty(hidden.shape[0], dtype=torch.float32, device=hidden.device)
+    shape = logsumexp.shape if reduction == "none" else ()
+    return torch.empty(shape, dtype=torch.float32, device=hidden.device), logsumexp
+
+
+def _check_linear(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, reduction: str) -> None:
+    check_floats(hidden=hidden, weight=weight)
+    _check(labels, hidden.shape[0], reduction)
+    fit = hidden.ndim == weight.ndim == 2 and hidden.shape[1] == weight.shape[1]
+    if not fit or hidden.dtype != weight.dtype:
+        raise KernelRefuses(
+            f"hidden states of {described(hidden)} meet a weight of {described(weight)}",
+            fix="give it hidden states (rows, width) and a weight (words, width) of one dtype",
+        )
+
+
+@operator(linear_reference, metadata=_loss_metadata)
+def linear_cross_entropy(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The loss of `hidden @ weight.T` (rows, width; words, width) in float32, and each row's logsumexp."""
+    _check_linear(hidden, weight, labels, reduction)
+    rows, targets = hidden.shape[0], labels.contiguous()
+    state = _state(rows, hidden.device)
+    for first, last in _ranges(rows, weight.shape[0]):
+        _accumulate(torch.mm(hidden, weight.narrow(0, first, last - first).T), targets, state, first, ignore_index)
+    return REDUCTIONS[reduction](state[2], targets != ignore_index), state[0]
+
+
+def _gradient_metadata(
+    dloss: torch.Tensor,
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    logsumexp: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shapes = (hidden.shape, weight.shape)
+    dhidden, dweight = (torch.empty(shape, dtype=hidden.dtype, device=hidden.device) for shape in shapes)
+    return dhidden, dweight
+
+
+@operator(linear_gradient_reference, metadata=_gradient_metadata)
+def linear_cross_entropy_gradient(
+    dloss: torch.Tensor,
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    logsumexp: torch.Tensor,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of the hidden states (summed in float32 over the ranges of words) and of the weight."""
+    scales = _scales(dloss, labels, ignore_index, reduction)
+    targets = labels.contiguous()
+    dhidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
+    dweight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
+    for first, last in _ranges(hidden.shape[0], weight.shape[0]):
+        words = weight.narrow(0, first, last - first)
+        logits = torch.mm(hidden, words.T)
+        _differentiate(logits, targets, logsumexp, scales, logits, first, ignore_index)
+        torch.mm(logits.T, hidden, out=dweight.narrow(0, first, last - first))
+        dhidden += torch.mm(logits, words)
+    return dhidden.to(hidden.dtype), dweight
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    *tensors, ctx.ignore_index, ctx.reduction = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*tensors, output[1])
+
+
+def _backward(ctx: Any, dloss: torch.Tensor | None, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    if dloss is None:
+        return None, None, None, None
+    return cross_entropy_gradient(dloss, *ctx.saved_tensors, ctx.ignore_index, ctx.reduction), None, None, None
+
+
+def _linear_backward(ctx: Any, dloss: torch.Tensor | None, _: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    if dloss is None:
+        return None, None, None, None, None
+    gradients = linear_cross_entropy_gradient(dloss, *ctx.saved_tensors, ctx.ignore_index, ctx.reduction)
+    return *gradients, None, None, None
+
+
+cross_entropy.differentiate(_save, _backward)
+linear_cross_entropy.differentiate(_save, _linear_backward)

@@ -1,0 +1,130 @@
+"""Kernels as machine code: compiled for a GPU that need not be there, as bytes with what a launcher must know."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from thunder_core import plugins
+from thunder_core.errors import BadOption, Bug, EnvironmentLacks
+from thunder_executors.triton.elf import architecture_of, most_threads, parameter_sizes
+from thunder_executors.triton.launch import ALIGNMENT, Specialization
+
+WARP = 32
+SIZES = {"i32": 4, "i64": 8, "fp32": 4}  # bytes of a parameter; pointers take eight
+SCRATCH_POINTERS = 2  # that Triton appends to every kernel's parameters, and that ours do not use
+# A launcher passes none of these: a kernel that needs them is not ours.
+UNSUPPORTED = {
+    "num_ctas": 1,
+    "global_scratch_size": 0,
+    "profile_scratch_size": 0,
+    "launch_cooperative_grid": False,
+    "launch_pdl": False,
+}
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """The machine code of one specialization of a kernel: an ELF file, and what a launch of it needs.
+
+    `entry` is the function's name within, `shared` the bytes of shared memory of a block, `target` the GPU's
+    architecture (`sm_90`), `compiler` what made it.
+    """
+
+    specialization: Specialization
+    image: bytes
+    entry: str
+    shared: int
+    target: str
+    compiler: str
+
+    @property
+    def threads(self) -> int:
+        """The threads of a block."""
+        return WARP * self.specialization.warps
+
+    def metadata(self) -> dict[str, Any]:
+        """All but the image as plain data, for a manifest."""
+        return {
+            "specialization": self.specialization.as_dict(),
+            "entry": self.entry,
+            "shared": self.shared,
+            "target": self.target,
+            "compiler": self.compiler,
+        }
+
+    @classmethod
+    def from_metadata(cls, data: Mapping[str, Any], image: bytes) -> Cubin:
+        """From the plain data and the image."""
+        rest = {name: value for name, value in data.items() if name != "specialization"}
+        return cls(specialization=Specialization.from_dict(data["specialization"]), image=image, **rest)
+
+
+def capability_of(target: str) -> int:
+    """90 of `sm_90`."""
+    digits = target.removeprefix("sm_")
+    if digits == target or not digits.isdecimal():
+        raise BadOption(f"{target!r} is no architecture of NVIDIA's", fix="name it like sm_90 (Hopper) or sm_80")
+    return int(digits)
+
+
+def compile_for(specialization: Specialization, target: str = "sm_90") -> Cubin:
+    """Compile one specialization for an architecture; no GPU is needed, and no cache is read or written.
+
+    Raises EnvironmentLacks under Triton's interpreter, which compiles nothing.
+    """
+    kernel = plugins.imported(specialization.kernel)
+    if not isinstance(kernel, JITFunction):
+        raise EnvironmentLacks(
+            f"{specialization.kernel} was loaded for Triton's interpreter and cannot be compiled",
+            fix="unset TRITON_INTERPRET and start the process again",
+        )
+    compiled = _compiled(kernel, specialization, GPUTarget("cuda", capability_of(target), WARP))
+    metadata = compiled.metadata
+    cubin = Cubin(
+        specialization, compiled.asm["cubin"], metadata.name, metadata.shared, target, f"triton {triton.__version__}"
+    )
+    odd = {name: value for name, usual in UNSUPPORTED.items() if (value := getattr(metadata, name, usual)) != usual}
+    if odd or not is_consistent(cubin):
+        raise Bug(
+            f"Triton compiled {specialization.kernel} into something that would not be launched rightly: {odd}",
+            fix="please report it, with the output of `thunder doctor --json`",
+        )
+    return cubin
+
+
+def is_consistent(cubin: Cubin) -> bool:
+    """Whether the machine code is for its architecture, and takes the parameters and threads that a launch gives it."""
+    if architecture_of(cubin.image) != cubin.target:
+        return False
+    expected = [SIZES.get(kind, 8) for _, kind in cubin.specialization.types] + [8] * SCRATCH_POINTERS
+    sizes, threads = parameter_sizes(cubin.image, cubin.entry), most_threads(cubin.image, cubin.entry)
+    return sizes == expected and threads == cubin.threads
+
+
+def _compiled(kernel: Any, specialization: Specialization, target: GPUTarget) -> Any:
+    constants = dict(specialization.constants)
+    types = dict(specialization.types)
+    source = ASTSource(
+        kernel,
+        signature={name: types.get(name, "constexpr") for name in kernel.arg_names},
+        constexprs=constants,
+        attrs={(kernel.arg_names.index(name),): [["tt.divisibility", ALIGNMENT]] for name in specialization.divisible},
+    )
+    knobs = triton.knobs
+    with ExitStack() as stack:
+        stack.enter_context(knobs.cache.scope())
+        stack.enter_context(knobs.compilation.scope())
+        # Triton's own cache is not ours to trust: it does not notice a flipped bit.
+        knobs.cache.dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="thunder-triton-"))
+        # The lines of this machine's files mean nothing elsewhere, and would make each machine's code another.
+        knobs.compilation.disable_line_info = True
+        return triton.compile(source, target=target, options={"num_warps": specialization.warps})

@@ -1,0 +1,63 @@
+"""What a cubin says of itself: an ELF file of NVIDIA's, read far enough to check it against what a launch will do.
+
+The layout of ELF is the System V ABI's; that of `.nv.info` (records of format, attribute, size, value) is NVIDIA's, as
+`cuobjdump -elf` prints it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SECTION = struct.Struct("<IIQQQQIIQQ")
+RECORD = struct.Struct("<BBH")
+MAGIC, CUDA, NO_DATA = b"\x7fELF", 190, 8
+SIZED, PARAMETER, MAX_THREADS = 0x04, 0x17, 0x10  # a record with a value; EIATTR_KPARAM_INFO; EIATTR_MAX_THREADS
+
+
+def architecture_of(image: bytes) -> str | None:
+    """The architecture that the file is for, such as `sm_90`; None if it is no ELF file of NVIDIA's."""
+    if len(image) < HEADER.size or not image.startswith(MAGIC):
+        return None
+    _, _, machine, _, _, _, _, flags, *_ = HEADER.unpack_from(image)
+    if machine != CUDA:
+        return None
+    # Since ABI version 8 (CUDA 13) the architecture is the second byte of the flags, before it was the first.
+    return f"sm_{(flags >> 8) & 0xFF if image[8] >= 8 else flags & 0xFF}"
+
+
+def _sections(image: bytes) -> Iterator[tuple[str, bytes]]:
+    _, _, _, _, _, _, offset, _, _, _, _, size, count, names_at = HEADER.unpack_from(image)
+    sections = [SECTION.unpack_from(image, offset + number * size) for number in range(count)]
+    names = image[sections[names_at][4] :]
+    for name, kind, _, _, start, length, *_ in sections:
+        text = names[name : names.index(b"\0", name)].decode()
+        yield text, b"" if kind == NO_DATA else image[start : start + length]
+
+
+def _records(image: bytes, entry: str) -> Iterator[tuple[int, bytes]]:
+    data = dict(_sections(image)).get(f".nv.info.{entry}", b"")
+    at = 0
+    while at < len(data):
+        form, attribute, size = RECORD.unpack_from(data, at)
+        at += RECORD.size
+        if form == SIZED:
+            yield attribute, data[at : at + size]
+            at += size
+
+
+def parameter_sizes(image: bytes, entry: str) -> list[int]:
+    """The bytes of each parameter of a kernel, in order."""
+    found: dict[int, int] = {}
+    for attribute, value in _records(image, entry):
+        if attribute == PARAMETER:
+            _, place, shape = struct.unpack("<III", value)
+            found[place & 0xFFFF] = shape >> 18
+    return [found[number] for number in sorted(found)]
+
+
+def most_threads(image: bytes, entry: str) -> int | None:
+    """The threads that a block of the kernel was compiled for."""
+    blocks = [struct.unpack("<III", value) for attribute, value in _records(image, entry) if attribute == MAX_THREADS]
+    return blocks[0][0] * blocks[0][1] * blocks[0][2] if blocks else None

@@ -1,0 +1,192 @@
+"""One launch of a Triton kernel as data, and everything that is done with it: run it, note it, say what to compile.
+
+A launcher (`rms_norm.rms_norm`, say) allocates its outputs and makes a `Launch` of them. What the kernel is compiled
+for, the `Specialization`, is read from that same object, so what runs at once, what is compiled ahead of time and what
+is looked up among kept machine code cannot differ.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from typing import Any, TypeAlias
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from triton import knobs
+
+from thunder_core.errors import DeviceNotAvailable
+
+Constant: TypeAlias = int | float | bool | str | None
+
+POINTERS = {
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.float8_e4m3fn: "*fp8e4nv",
+    torch.int8: "*i8",
+    torch.int64: "*i64",
+}
+# A kernel annotates its numbers. Such a number is compiled for its type whatever its value, 1 included; without an
+# annotation Triton would make three kernels of it.
+NUMBERS = {"tl.int32": "i32", "tl.int64": "i64", "tl.float32": "fp32"}
+INTERPRETED = bool(knobs.runtime.interpret)  # as it was when Triton was imported, which is when it counts
+ALIGNMENT = 16  # bytes of a pointer, units of an integer: what Triton distinguishes, so that it can load vectors
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """What a kernel is compiled for.
+
+    `kernel` is where its function lies (`module:name`); `types` are its run-time parameters in order, each with its
+    type (`*bf16`, `i64`); `divisible` names those that are multiples of 16; `constants` are built in.
+    """
+
+    kernel: str
+    types: tuple[tuple[str, str], ...]
+    divisible: tuple[str, ...]
+    constants: tuple[tuple[str, Constant], ...]
+    warps: int
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.kernel, self.types, self.divisible, self.constants, self.warps))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain data, for a manifest."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Specialization:
+        """From plain data; lists become tuples again."""
+        return cls(
+            kernel=str(data["kernel"]),
+            types=tuple((str(name), str(kind)) for name, kind in data["types"]),
+            divisible=tuple(map(str, data["divisible"])),
+            constants=tuple((str(name), value) for name, value in data["constants"]),
+            warps=int(data["warps"]),
+        )
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with everything that it is launched with.
+
+    `arguments` are tensors (real or fake), numbers and None, in the order of the kernel's parameters; None is built in.
+    """
+
+    kernel: Any
+    arguments: Mapping[str, torch.Tensor | int | float | None]
+    constants: Mapping[str, Constant]
+    grid: tuple[int, ...]
+    warps: int
+
+    def run(self) -> None:
+        """Launch it, or do what the surrounding `recorded_launches` or `dropped_launches` wants instead."""
+        _taker.get()(self)
+
+    @property
+    def values(self) -> dict[str, torch.Tensor | int | float]:
+        """The arguments that are passed when the kernel is launched."""
+        return {name: value for name, value in self.arguments.items() if value is not None}
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return next(value.device for value in self.arguments.values() if isinstance(value, torch.Tensor))
+
+    @cached_property
+    def specialization(self) -> Specialization:
+        """What the kernel has to be compiled for to be launched so."""
+        traits = tuple((name, *_traits_of(value)) for name, value in self.arguments.items())
+        return _specialization(self.kernel.fn, traits, tuple(self.constants.items()), self.warps)
+
+
+Traits: TypeAlias = tuple[str, str, bool]  # of an argument: its name, its type if its value tells, is it divisible
+
+
+def _traits_of(value: torch.Tensor | int | float | None) -> tuple[str, bool]:
+    if value is None:
+        return "constant", False
+    return POINTERS[value.dtype] if isinstance(value, torch.Tensor) else "number", is_divisible(value)
+
+
+@lru_cache(maxsize=4096)  # a launch is described in a few microseconds, of which this would be most
+def _specialization(
+    function: Callable[..., Any], traits: tuple[Traits, ...], constants: tuple[tuple[str, Constant], ...], warps: int
+) -> Specialization:
+    annotations = inspect.get_annotations(function)
+    missing = tuple((name, None) for name, kind, _ in traits if kind == "constant")
+    passed = [(name, NUMBERS[annotations[name]] if kind == "number" else kind) for name, kind, _ in traits]
+    return Specialization(
+        kernel=f"{function.__module__}:{function.__name__}",
+        types=tuple((name, kind) for name, kind in passed if kind != "constant"),
+        divisible=tuple(name for name, _, divisible in traits if divisible),
+        constants=(*missing, *constants),
+        warps=warps,
+    )
+
+
+def is_divisible(value: torch.Tensor | int | float) -> bool:
+    """Whether an integer, or the address of a tensor's data, is a multiple of 16; memory that is allocated is."""
+    if isinstance(value, FakeTensor):
+        return int(value.storage_offset()) * value.element_size() % ALIGNMENT == 0
+    if isinstance(value, torch.Tensor):
+        return value.data_ptr() % ALIGNMENT == 0
+    return isinstance(value, int) and value % ALIGNMENT == 0
+
+
+# Machine code that was loaded, by what it was compiled for: launched in place of what Triton would compile.
+KEPT: dict[Specialization, Callable[[Launch], None]] = {}
+
+
+def launch_now(launch: Launch) -> None:
+    """Launch a kernel: from kept machine code if there is some for it, else through Triton; an empty grid is no work.
+
+    Raises DeviceNotAvailable for CPU tensors, unless Triton's interpreter was switched on before Triton was imported.
+    """
+    if 0 in launch.grid:
+        return
+    if KEPT and (kept := KEPT.get(launch.specialization)):
+        kept(launch)
+        return
+    device = launch.device
+    if device.type != "cuda" and not INTERPRETED:
+        raise DeviceNotAvailable(
+            f"the Triton kernel {launch.kernel.fn.__name__} runs on CUDA tensors and was given tensors on {device}",
+            fix="leave the executor 'triton' out on this device; TRITON_INTERPRET=1 runs the kernels slowly on CPU",
+        )
+    elsewhere = device.type == "cuda" and device.index != torch.cuda.current_device()
+    with torch.cuda.device(device) if elsewhere else nullcontext():
+        launch.kernel[launch.grid](**launch.arguments, **launch.constants, num_warps=launch.warps)
+
+
+_taker: ContextVar[Callable[[Launch], None]] = ContextVar("_taker", default=launch_now)
+
+
+@contextmanager
+def recorded_launches() -> Iterator[list[Launch]]:
+    """Within it, launches are noted in the list and nothing runs; made for launchers that are given fake tensors."""
+    launches: list[Launch] = []
+    token = _taker.set(launches.append)
+    try:
+        yield launches
+    finally:
+        _taker.reset(token)
+
+
+@contextmanager
+def dropped_launches() -> Iterator[None]:
+    """Within it, launchers allocate their outputs and nothing runs: what an operation returns, as metadata."""
+    token = _taker.set(lambda launch: None)
+    try:
+        yield
+    finally:
+        _taker.reset(token)

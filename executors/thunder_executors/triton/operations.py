@@ -1,0 +1,75 @@
+"""A kernel as an operation of PyTorch: one symbol in a trace, with metadata, a derivative and a reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+import torch
+
+from thunder_executors.triton.launch import Launch, dropped_launches, recorded_launches
+
+NAMESPACE = "thunder"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operation `torch.ops.thunder.<name>`.
+
+    Calling it goes through PyTorch's dispatcher: it works on fake tensors, and autograd records it where it has a
+    derivative. `launcher` is the function beneath, for when nobody asks for gradients: it allocates and launches.
+    `reference` says in plain PyTorch what the kernel computes.
+    """
+
+    name: str
+    launcher: Callable[..., Any]
+    reference: Callable[..., Any]
+    operation: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it as an operation of PyTorch."""
+        return self.operation(*args, **kwargs)
+
+    def launches(self, *args: Any, **kwargs: Any) -> tuple[Launch, ...]:
+        """The kernels that it launches for these arguments (fake tensors, if they are not at hand), in order."""
+        with recorded_launches() as launches:
+            self.launcher(*args, **kwargs)
+        return tuple(launch for launch in launches if 0 not in launch.grid)
+
+    def differentiate(self, save: Callable[..., None], backward: Callable[..., Any]) -> None:
+        """Give it a derivative, as `torch.library.register_autograd` takes it."""
+        self.operation.register_autograd(backward, setup_context=save)
+
+
+OPERATORS: dict[str, Operator] = {}
+
+
+def operator(
+    reference: Callable[..., Any], *, metadata: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], Operator]:
+    """Make an operation of a launcher, with its name.
+
+    What it returns for fake tensors is what the launcher allocates, or what `metadata` returns where that is cheaper.
+    """
+
+    def register(launcher: Callable[..., Any]) -> Operator:
+        name = launcher.__name__
+        operation = torch.library.custom_op(f"{NAMESPACE}::{name}", launcher, mutates_args=())
+        operation.register_fake(metadata or without_launching(launcher))
+        OPERATORS[name] = Operator(name, launcher, reference, operation)
+        return OPERATORS[name]
+
+    return register
+
+
+def without_launching(launcher: Callable[..., Any]) -> Callable[..., Any]:
+    """The launcher up to its launches: outputs of the right metadata, without values."""
+
+    @wraps(launcher)
+    def allocate(*args: Any, **kwargs: Any) -> Any:
+        with dropped_launches():
+            return launcher(*args, **kwargs)
+
+    return allocate

@@ -1,0 +1,89 @@
+"""Row-wise symmetric quantization to int8 and FP8 (E4M3): values and one scale a row.
+
+`scale = max(|x|) / largest`, `value = round(x / scale)`, with 127 the largest of int8 and 448 of E4M3 (Micikevicius et
+al., 2022, arXiv:2209.05433); rounded to the nearest, ties to even. `value * scale` is x again, up to rounding. A row
+of zeros gets the scale of the smallest maximum that is told from zero; one with NaN or infinity gets NaN. There is no
+derivative.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from thunder_core.errors import KernelRefuses
+from thunder_executors.triton.launch import Launch
+from thunder_executors.triton.operations import operator
+from thunder_executors.triton.rows import as_rows, block_of, check_floats, warps_of
+
+LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
+SMALLEST = 1e-12  # of a row's maximum; far below float16's smallest number
+ROUNDER = 12582912.0  # 1.5 * 2^23: a float32 that it is added to and subtracted from is rounded, ties to even
+
+
+@triton.jit
+def quantize_rows_kernel(
+    x: tl.tensor,
+    values: tl.tensor,
+    scales: tl.tensor,
+    stride: tl.int64,
+    columns: tl.int32,
+    LARGEST: tl.constexpr,
+    SMALLEST: tl.constexpr,
+    ROUNDER: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """One row: its greatest magnitude, then its values; a ROUNDER of None leaves rounding to the conversion."""
+    row = tl.program_id(0).to(tl.int64)
+    highest = tl.zeros([BLOCK], tl.float32)
+    poison = tl.zeros([BLOCK], tl.float32)  # NaN where something is not finite, which a maximum hides
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        value = tl.load(x + row * stride + column, column < columns, 0.0, eviction_policy="evict_last").to(tl.float32)
+        highest = tl.maximum(highest, tl.abs(value))
+        poison += value - value
+    highest = tl.maximum(tl.max(highest), SMALLEST) + tl.sum(poison)
+    tl.store(scales + row, tl.div_rn(highest, LARGEST))
+    factor = tl.div_rn(LARGEST, highest)
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        inside = column < columns
+        value = tl.load(x + row * stride + column, inside, 0.0, eviction_policy="evict_first").to(tl.float32) * factor
+        if ROUNDER is not None:
+            value = (value + ROUNDER) - ROUNDER
+        tl.store(values + row * columns + column, value.to(values.dtype.element_ty), inside)
+
+
+def reference(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """The formulas, in float32."""
+    wide = x.float()
+    highest = wide.abs().amax(-1, keepdim=True).clamp(min=SMALLEST) if x.shape[-1] else wide.sum(-1, keepdim=True)
+    values = wide * (LARGEST[dtype] / highest)
+    return (values.round() if dtype == torch.int8 else values).to(dtype), highest / LARGEST[dtype]
+
+
+@operator(reference)
+def quantize_rows(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows (..., columns) as values of `dtype` (int8 or float8_e4m3fn) and float32 scales (..., 1); both contiguous."""
+    check_floats(x=x)
+    if dtype not in LARGEST:
+        raise KernelRefuses(f"rows cannot be quantized to {dtype}", fix="use torch.int8 or torch.float8_e4m3fn")
+    rows = as_rows(x)
+    columns = rows.shape[1]
+    values = torch.empty(x.shape, dtype=dtype, device=x.device)
+    scales = torch.zeros((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
+    block = block_of(columns)
+    Launch(
+        quantize_rows_kernel,
+        {"x": rows, "values": values, "scales": scales, "stride": rows.stride(0), "columns": columns},
+        {
+            "LARGEST": LARGEST[dtype],
+            "SMALLEST": SMALLEST,
+            "ROUNDER": ROUNDER if dtype == torch.int8 else None,
+            "BLOCK": block,
+        },
+        (rows.shape[0] if columns else 0,),
+        warps_of(block),
+    ).run()
+    return values, scales

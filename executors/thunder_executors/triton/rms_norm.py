@@ -1,0 +1,323 @@
+"""RMSNorm, alone or after the addition of a residual.
+
+`y = weight * (x / sqrt(mean(x^2) + eps))`, Zhang and Sennrich, 2019 (arXiv:1910.07467), rounded as Hugging Face's
+`LlamaRMSNorm` does: the mean and the quotient are float32, the quotient is rounded to the dtype of x, then multiplied.
+
+With `r = 1 / sqrt(mean(x^2) + eps)` and `g = weight * dy` the derivatives are
+`dx = r * (g - x * r^2 * mean(g * x))` and `dweight = sum over rows of dy * x * r`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from thunder_core.errors import KernelRefuses
+from thunder_executors.triton.launch import Launch
+from thunder_executors.triton.operations import operator
+from thunder_executors.triton.rows import as_rows, block_of, check_floats, described, parts_of, warps_of
+
+TILE_ROWS, TILE_COLUMNS, MOST_GROUPS, GROUP_ROWS = 16, 128, 64, 128
+
+
+@triton.jit
+def rms_norm_forward_kernel(
+    x: tl.tensor,
+    residual: tl.tensor,
+    weight: tl.tensor,
+    y: tl.tensor,
+    total: tl.tensor,
+    x_stride: tl.int64,
+    residual_stride: tl.int64,
+    columns: tl.int32,
+    eps: tl.float32,
+    BLOCK: tl.constexpr,
+) -> None:
+    """One row: total = x + residual where there is one, y = weight * total / rms(total)."""
+    row = tl.program_id(0).to(tl.int64)
+    squares = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        inside = column < columns
+        value = tl.load(x + row * x_stride + column, inside, 0.0, eviction_policy="evict_last").to(tl.float32)
+        if residual is not None:
+            value += tl.load(residual + row * residual_stride + column, inside, 0.0).to(tl.float32)
+            value = value.to(x.dtype.element_ty).to(tl.float32)
+        squares += value * value
+    scale = 1.0 / tl.sqrt(tl.sum(squares) / columns + eps)
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        inside = column < columns
+        value = tl.load(x + row * x_stride + column, inside, 0.0, eviction_policy="evict_first").to(tl.float32)
+        if residual is not None:
+            value += tl.load(residual + row * residual_stride + column, inside, 0.0).to(tl.float32)
+            tl.store(total + row * columns + column, value.to(x.dtype.element_ty), inside)
+            value = value.to(x.dtype.element_ty).to(tl.float32)
+        value = (value * scale).to(x.dtype.element_ty).to(tl.float32)
+        if weight is not None:
+            value *= tl.load(weight + column, inside, 0.0).to(tl.float32)
+        tl.store(y + row * columns + column, value.to(y.dtype.element_ty), inside)
+
+
+@triton.jit
+def rms_norm_input_gradient_kernel(
+    dy: tl.tensor,
+    dtotal: tl.tensor,
+    x: tl.tensor,
+    weight: tl.tensor,
+    dx: tl.tensor,
+    scales: tl.tensor,
+    dy_stride: tl.int64,
+    dtotal_stride: tl.int64,
+    x_stride: tl.int64,
+    columns: tl.int32,
+    eps: tl.float32,
+    BLOCK: tl.constexpr,
+) -> None:
+    """One row: dx = r * (g - x * r^2 * mean(g * x)) + dtotal, and r, which the weight's gradient needs."""
+    row = tl.program_id(0).to(tl.int64)
+    squares = tl.zeros([BLOCK], tl.float32)
+    products = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        inside = column < columns
+        value = tl.load(x + row * x_stride + column, inside, 0.0, eviction_policy="evict_last").to(tl.float32)
+        slope = tl.load(dy + row * dy_stride + column, inside, 0.0, eviction_policy="evict_last").to(tl.float32)
+        if weight is not None:
+            slope *= tl.load(weight + column, inside, 0.0).to(tl.float32)
+        squares += value * value
+        products += value * slope
+    scale = 1.0 / tl.sqrt(tl.sum(squares) / columns + eps)
+    tl.store(scales + row, scale)
+    # (scale * mean) * scale^2 stays finite where scale^3 would overflow.
+    correction = (scale * (tl.sum(products) / columns)) * scale * scale
+    for start in range(0, columns, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        inside = column < columns
+        value = tl.load(x + row * x_stride + column, inside, 0.0, eviction_policy="evict_first").to(tl.float32)
+        slope = tl.load(dy + row * dy_stride + column, inside, 0.0, eviction_policy="evict_first").to(tl.float32)
+        if weight is not None:
+            slope *= tl.load(weight + column, inside, 0.0).to(tl.float32)
+        result = slope * scale - value * correction
+        if dtotal is not None:
+            result += tl.load(dtotal + row * dtotal_stride + column, inside, 0.0).to(tl.float32)
+        tl.store(dx + row * columns + column, result.to(dx.dtype.element_ty), inside)
+
+
+@triton.jit
+def rms_norm_weight_gradient_kernel(
+    dy: tl.tensor,
+    x: tl.tensor,
+    scales: tl.tensor,
+    partial: tl.tensor,
+    dy_stride: tl.int64,
+    x_stride: tl.int64,
+    rows: tl.int32,
+    columns: tl.int32,
+    group_rows: tl.int32,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+) -> None:
+    """Some columns of a group of rows: the sum of dy * round(x * r) over the group."""
+    group = tl.program_id(1)
+    column = tl.program_id(0) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
+    first = group * group_rows
+    last = tl.minimum(first + group_rows, rows)
+    sums = tl.zeros([TILE_ROWS, TILE_COLUMNS], tl.float32)
+    for start in range(first, last, TILE_ROWS):
+        row = (start + tl.arange(0, TILE_ROWS)).to(tl.int64)
+        inside = (row < last)[:, None] & (column < columns)[None, :]
+        value = tl.load(x + row[:, None] * x_stride + column[None, :], inside, 0.0).to(tl.float32)
+        scale = tl.load(scales + row, row < last, 0.0)
+        normalized = (value * scale[:, None]).to(x.dtype.element_ty).to(tl.float32)
+        sums += normalized * tl.load(dy + row[:, None] * dy_stride + column[None, :], inside, 0.0).to(tl.float32)
+    tl.store(partial + group.to(tl.int64) * columns + column, tl.sum(sums, 0), column < columns)
+
+
+def reference(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
+    """RMSNorm as Hugging Face's LlamaRMSNorm computes it."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    normalized = (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+    return normalized if weight is None else weight * normalized
+
+
+def add_reference(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The norm of x + residual, and x + residual."""
+    total = x + residual
+    return reference(total, weight, eps), total
+
+
+def input_gradient_reference(
+    dy: torch.Tensor,
+    dtotal: torch.Tensor | None,
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The formula for dx, and r for each row."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    slope = dy.to(wide.dtype) * (1 if weight is None else weight.to(wide.dtype))
+    scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    dx = scale * (slope - wide * scale.pow(2) * (slope * wide).mean(-1, keepdim=True))
+    return (dx if dtotal is None else dx + dtotal).to(x.dtype), scale.flatten()
+
+
+def weight_gradient_reference(
+    dy: torch.Tensor, x: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """The sum over rows of dy * x * r."""
+    normalized = (x.flatten(0, -2).to(scales.dtype) * scales[:, None]).to(x.dtype)
+    return (dy.flatten(0, -2).to(scales.dtype) * normalized).sum(0).to(dtype)
+
+
+def _forward(
+    x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, eps: float
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    check_floats(x=x, residual=residual, weight=weight)
+    dtype = x.dtype if weight is None else torch.promote_types(x.dtype, weight.dtype)
+    y = torch.empty(x.shape, dtype=dtype, device=x.device)
+    total = None if residual is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    values, others = as_rows(x), None if residual is None else as_rows(residual)
+    rows, columns = values.shape
+    if weight is not None and weight.shape != (columns,):
+        raise KernelRefuses(
+            f"RMSNorm of {described(x)} was given a weight of {described(weight)}",
+            fix="give it one weight for each number of the last dimension, or none",
+        )
+    block = block_of(columns)
+    Launch(
+        rms_norm_forward_kernel,
+        {
+            "x": values,
+            "residual": others,
+            "weight": None if weight is None else weight.contiguous(),
+            "y": y,
+            "total": total,
+            "x_stride": values.stride(0),
+            "residual_stride": 0 if others is None else others.stride(0),
+            "columns": columns,
+            "eps": eps,
+        },
+        {"BLOCK": block},
+        (rows if columns else 0,),
+        warps_of(block),
+    ).run()
+    return y, total
+
+
+@operator(reference)
+def rms_norm(x: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6) -> torch.Tensor:
+    """Normalize the last dimension of x (any shape); contiguous, of the dtype of `weight * x`."""
+    return _forward(x, None, weight, eps)[0]
+
+
+@operator(add_reference)
+def add_rms_norm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor | None = None, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The norm of x + residual (one shape and dtype), and x + residual itself."""
+    if x.shape != residual.shape or x.dtype != residual.dtype:
+        raise KernelRefuses(
+            f"a residual of {described(residual)} cannot join {described(x)}", fix="give both one shape and dtype"
+        )
+    y, total = _forward(x, residual, weight, eps)
+    assert total is not None
+    return y, total
+
+
+@operator(input_gradient_reference)
+def rms_norm_input_gradient(
+    dy: torch.Tensor,
+    dtotal: torch.Tensor | None,
+    x: torch.Tensor,
+    weight: torch.Tensor | None = None,
+    eps: float = 1e-6,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradient of x, with that of `x + residual` added where there is one, and r for each row in float32."""
+    slopes, values, others = as_rows(dy), as_rows(x), None if dtotal is None else as_rows(dtotal)
+    rows, columns = values.shape
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    scales = torch.empty(rows, dtype=torch.float32, device=x.device)
+    block = block_of(columns)
+    Launch(
+        rms_norm_input_gradient_kernel,
+        {
+            "dy": slopes,
+            "dtotal": others,
+            "x": values,
+            "weight": None if weight is None else weight.contiguous(),
+            "dx": dx,
+            "scales": scales,
+            "dy_stride": slopes.stride(0),
+            "dtotal_stride": 0 if others is None else others.stride(0),
+            "x_stride": values.stride(0),
+            "columns": columns,
+            "eps": eps,
+        },
+        {"BLOCK": block},
+        (rows if columns else 0,),
+        warps_of(block),
+    ).run()
+    return dx, scales
+
+
+@operator(weight_gradient_reference)
+def rms_norm_weight_gradient(
+    dy: torch.Tensor, x: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """The gradient of the weight, from r for each row: sums in float32, then rounded to `dtype`."""
+    slopes, values = as_rows(dy), as_rows(x)
+    rows, columns = values.shape
+    groups = max(1, min(MOST_GROUPS, parts_of(rows, GROUP_ROWS)))
+    partial = torch.zeros((groups, columns), dtype=torch.float32, device=x.device)
+    Launch(
+        rms_norm_weight_gradient_kernel,
+        {
+            "dy": slopes,
+            "x": values,
+            "scales": scales,
+            "partial": partial,
+            "dy_stride": slopes.stride(0),
+            "x_stride": values.stride(0),
+            "rows": rows,
+            "columns": columns,
+            "group_rows": parts_of(rows, groups),
+        },
+        {"TILE_ROWS": TILE_ROWS, "TILE_COLUMNS": TILE_COLUMNS},
+        (parts_of(columns, TILE_COLUMNS), groups if rows else 0),
+        warps_of(TILE_ROWS * TILE_COLUMNS),
+    ).run()
+    return partial.sum(0).to(dtype)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+    x, weight, ctx.eps = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    x, weight = ctx.saved_tensors
+    dx, scales = rms_norm_input_gradient(dy, None, x, weight, ctx.eps)
+    wanted = weight is not None and ctx.needs_input_grad[1]
+    return dx, rms_norm_weight_gradient(dy, x, scales, weight.dtype) if wanted else None, None
+
+
+def _save_total(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+    _, _, weight, ctx.eps = inputs
+    ctx.save_for_backward(output[1], weight)
+
+
+def _add_backward(ctx: Any, dy: torch.Tensor, dtotal: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    total, weight = ctx.saved_tensors
+    dx, scales = rms_norm_input_gradient(dy, dtotal, total, weight, ctx.eps)
+    wanted = weight is not None and ctx.needs_input_grad[2]
+    return dx, dx, rms_norm_weight_gradient(dy, total, scales, weight.dtype) if wanted else None, None
+
+
+rms_norm.differentiate(_save, _backward)
+add_rms_norm.differentiate(_save_total, _add_backward)

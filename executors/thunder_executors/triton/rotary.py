@@ -1,0 +1,242 @@
+"""Rotary position embedding of queries and keys at once, Su et al., 2021 (arXiv:2104.09864).
+
+In Hugging Face's convention (`apply_rotary_pos_emb`, `rotate_half`) the two numbers that turn together are half a head
+apart: `y = x * cos + cat(-x2, x1) * sin`, where x1 and x2 are the halves of x. So
+`y1 = x1 * cos1 - x2 * sin1`, `y2 = x2 * cos2 + x1 * sin2`, and backward
+`dx1 = dy1 * cos1 + dy2 * sin2`, `dx2 = dy2 * cos2 - dy1 * sin1`: where both halves of cos and sin are equal, as they
+are in every model that we know, the rotation by the opposite angle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from thunder_core.errors import KernelRefuses
+from thunder_executors.triton.launch import Launch
+from thunder_executors.triton.operations import operator
+from thunder_executors.triton.rows import check_floats, described, parts_of, power_of_two, warps_of
+
+MOST_HEADS = 8  # in one program, which reads cos and sin once for them
+
+
+@triton.jit
+def rotate_heads(
+    x: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    y: tl.tensor,
+    x_head: tl.int64,
+    y_head: tl.int64,
+    first: tl.int32,
+    heads: tl.int32,
+    half: tl.int32,
+    INVERSE: tl.constexpr,
+    HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+) -> None:
+    """Some heads at one position: both halves in, both halves out."""
+    head = first + tl.arange(0, HEADS)
+    column = tl.arange(0, HALF)
+    inside = (head < heads)[:, None] & (column < half)[None, :]
+    cos1 = tl.load(cos + column, column < half, 0.0).to(tl.float32)[None, :]
+    cos2 = tl.load(cos + half + column, column < half, 0.0).to(tl.float32)[None, :]
+    sin1 = tl.load(sin + column, column < half, 0.0).to(tl.float32)[None, :]
+    sin2 = tl.load(sin + half + column, column < half, 0.0).to(tl.float32)[None, :]
+    read = x + head.to(tl.int64)[:, None] * x_head + column[None, :]
+    x1 = tl.load(read, inside, 0.0).to(tl.float32)
+    x2 = tl.load(read + half, inside, 0.0).to(tl.float32)
+    if INVERSE:
+        y1 = x1 * cos1 + x2 * sin2
+        y2 = x2 * cos2 - x1 * sin1
+    else:
+        y1 = x1 * cos1 - x2 * sin1
+        y2 = x2 * cos2 + x1 * sin2
+    write = y + head.to(tl.int64)[:, None] * y_head + column[None, :]
+    tl.store(write, y1.to(y.dtype.element_ty), inside)
+    tl.store(write + half, y2.to(y.dtype.element_ty), inside)
+
+
+@triton.jit
+def rotary_kernel(
+    q: tl.tensor,
+    k: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    q_out: tl.tensor,
+    k_out: tl.tensor,
+    q_batch: tl.int64,
+    q_head: tl.int64,
+    q_position: tl.int64,
+    k_batch: tl.int64,
+    k_head: tl.int64,
+    k_position: tl.int64,
+    cos_batch: tl.int64,
+    cos_position: tl.int64,
+    sin_batch: tl.int64,
+    sin_position: tl.int64,
+    q_out_batch: tl.int64,
+    q_out_head: tl.int64,
+    q_out_position: tl.int64,
+    k_out_batch: tl.int64,
+    k_out_head: tl.int64,
+    k_out_position: tl.int64,
+    positions: tl.int32,
+    q_heads: tl.int32,
+    k_heads: tl.int32,
+    half: tl.int32,
+    INVERSE: tl.constexpr,
+    HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+) -> None:
+    """One position of one sequence: some heads of q, or some of k."""
+    batch = (tl.program_id(0) // positions).to(tl.int64)
+    position = (tl.program_id(0) % positions).to(tl.int64)
+    block = tl.program_id(1)
+    q_blocks = tl.cdiv(q_heads, HEADS)
+    cos += batch * cos_batch + position * cos_position
+    sin += batch * sin_batch + position * sin_position
+    if block < q_blocks:
+        x = q + batch * q_batch + position * q_position
+        y = q_out + batch * q_out_batch + position * q_out_position
+        rotate_heads(x, cos, sin, y, q_head, q_out_head, block * HEADS, q_heads, half, INVERSE, HEADS, HALF)
+    else:
+        x = k + batch * k_batch + position * k_position
+        y = k_out + batch * k_out_batch + position * k_out_position
+        first = (block - q_blocks) * HEADS
+        rotate_heads(x, cos, sin, y, k_head, k_out_head, first, k_heads, half, INVERSE, HEADS, HALF)
+
+
+def rotate_half(x: torch.Tensor) -> torch.Tensor:
+    """The halves of the last dimension exchanged, the second with its sign changed."""
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((-second, first), dim=-1)
+
+
+def reference(
+    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hugging Face's apply_rotary_pos_emb."""
+    cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+    return q * cos + rotate_half(q) * sin, k * cos + rotate_half(k) * sin
+
+
+def gradient_reference(
+    dq: torch.Tensor, dk: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The transpose of the rotation."""
+    cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+    return dq * cos - rotate_half(dq * sin), dk * cos - rotate_half(dk * sin)
+
+
+def _packed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] < 2 else tensor.contiguous()
+
+
+def _output(like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Laid out as the input is, since what comes next undoes the same transposition."""
+    return _packed(torch.empty_like(like, dtype=dtype))
+
+
+def _turn(
+    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int, inverse: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    check_floats(q=q, k=k, cos=cos, sin=sin)
+    if not (q.ndim == k.ndim == 4 and cos.ndim == sin.ndim == 3 and unsqueeze_dim in (1, 2) and q.shape[-1] % 2 == 0):
+        raise KernelRefuses(
+            f"rotary embedding was given {described(q, k, cos, sin)}, unsqueeze_dim={unsqueeze_dim}",
+            fix="give it q, k: (batch, heads, positions, even width), and cos, sin: (batch or 1, positions, width)",
+        )
+    q, k, cos, sin = _packed(q), _packed(k), _packed(cos), _packed(sin)
+    dtype = torch.promote_types(q.dtype, torch.promote_types(cos.dtype, sin.dtype))
+    outputs = _output(q, dtype), _output(k, torch.promote_types(k.dtype, dtype))
+    heads, places = (1, 2) if unsqueeze_dim == 1 else (2, 1)
+    batches, positions, width = q.shape[0], q.shape[places], q.shape[3]
+    fit = all(table.shape in ((batches, positions, width), (1, positions, width)) for table in (cos, sin))
+    if not fit or (k.shape[0], k.shape[places], k.shape[3]) != (batches, positions, width):
+        raise KernelRefuses(
+            f"rotary embedding was given q, k, cos and sin of {described(q, k, cos, sin)}",
+            fix="give it k of the same batch, positions and width, cos and sin of (batch or 1, positions, width)",
+        )
+    tables = {
+        f"{name}_{axis}": 0 if table.shape[0] == 1 and axis == "batch" else table.stride(number)
+        for name, table in (("cos", cos), ("sin", sin))
+        for number, axis in enumerate(("batch", "position"))
+    }
+    strides = {
+        name: {f"{name}_batch": x.stride(0), f"{name}_head": x.stride(heads), f"{name}_position": x.stride(places)}
+        for name, x in (("q", q), ("k", k), ("q_out", outputs[0]), ("k_out", outputs[1]))
+    }
+    most = min(MOST_HEADS, power_of_two(max(q.shape[heads], k.shape[heads], 1)))
+    half = power_of_two(max(width // 2, 1))
+    Launch(
+        rotary_kernel,
+        {
+            "q": q,
+            "k": k,
+            "cos": cos,
+            "sin": sin,
+            "q_out": outputs[0],
+            "k_out": outputs[1],
+            **strides["q"],
+            **strides["k"],
+            **tables,
+            **strides["q_out"],
+            **strides["k_out"],
+            "positions": positions,
+            "q_heads": q.shape[heads],
+            "k_heads": k.shape[heads],
+            "half": width // 2,
+        },
+        {"INVERSE": inverse, "HEADS": most, "HALF": half},
+        (
+            batches * positions if width else 0,
+            parts_of(q.shape[heads], most) + parts_of(k.shape[heads], most),
+        ),
+        warps_of(most * half),
+    ).run()
+    return outputs
+
+
+@operator(reference)
+def rotary(
+    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Turn q and k, (batch, heads, positions, width), or with `unsqueeze_dim=2` (batch, positions, heads, width)."""
+    return _turn(q, k, cos, sin, unsqueeze_dim, inverse=False)
+
+
+@operator(gradient_reference)
+def rotary_gradient(
+    dq: torch.Tensor, dk: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Turn the gradients of q and k back."""
+    return _turn(dq, dk, cos, sin, unsqueeze_dim, inverse=True)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    q, k, cos, sin, ctx.unsqueeze_dim = inputs
+    ctx.dtypes = q.dtype, k.dtype
+    needs_tables = cos.requires_grad or sin.requires_grad
+    ctx.save_for_backward(cos, sin, *((q, k) if needs_tables else ()))
+
+
+def _backward(ctx: Any, dq_out: torch.Tensor, dk_out: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    cos, sin, *inputs = ctx.saved_tensors
+    dq, dk = rotary_gradient(dq_out, dk_out, cos, sin, ctx.unsqueeze_dim)
+    slopes = list(zip((dq_out, dk_out), inputs, strict=False))
+    # No model asks for the tables' gradients, so there is no kernel for them.
+    dcos = _table_gradient([dy * x for dy, x in slopes], cos, ctx.unsqueeze_dim)
+    dsin = _table_gradient([dy * rotate_half(x) for dy, x in slopes], sin, ctx.unsqueeze_dim)
+    return dq.to(ctx.dtypes[0]), dk.to(ctx.dtypes[1]), dcos, dsin, None
+
+
+def _table_gradient(products: list[torch.Tensor], table: torch.Tensor, heads: int) -> torch.Tensor | None:
+    sums = [product.sum(heads).sum_to_size(table.shape) for product in products]
+    return torch.stack(sums).sum(0).to(table.dtype) if sums else None
+
+
+rotary.differentiate(_save, _backward)

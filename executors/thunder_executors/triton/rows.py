@@ -1,0 +1,56 @@
+"""Tensors as rows: how our kernels see shapes, and how large a block of a row one program takes."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from thunder_core.errors import KernelRefuses
+
+LONGEST_BLOCK = 4096  # elements of a row at once: sixteen a thread, in eight warps
+FLOATS = frozenset({torch.float32, torch.bfloat16, torch.float16})
+
+
+def as_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as (rows, columns) with columns side by side in memory; a view wherever strides allow one."""
+    if tensor.ndim == 0:
+        raise KernelRefuses("a kernel over rows was given a tensor without dimensions", fix="give it one dimension")
+    columns = tensor.shape[-1]
+    rows = tensor if tensor.ndim == 2 else tensor.reshape(math.prod(tensor.shape[:-1]), columns)
+    return rows if columns < 2 or rows.stride(1) == 1 else rows.contiguous()
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below a number; 1 for 0."""
+    return 1 << (max(int(number), 1) - 1).bit_length()
+
+
+def parts_of(number: int, size: int) -> int:
+    """How many parts of a size cover a number."""
+    return -(-number // size)
+
+
+def block_of(columns: int, longest: int = LONGEST_BLOCK) -> int:
+    """How many columns one step takes: all of a short row, a power of two."""
+    return min(power_of_two(columns), longest)
+
+
+def warps_of(block: int) -> int:
+    """The number of warps for a block: sixteen elements a thread, one to eight warps."""
+    return max(1, min(8, block // 512))
+
+
+def check_floats(**tensors: torch.Tensor | None) -> None:
+    """Raise KernelRefuses unless each tensor has a dtype that our kernels compute with."""
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.dtype not in FLOATS:
+            raise KernelRefuses(
+                f"{name} is {tensor.dtype}; the kernel takes float32, bfloat16 and float16",
+                fix=f"convert {name}, or leave the executor 'triton' out",
+            )
+
+
+def described(*tensors: torch.Tensor) -> str:
+    """Shapes and dtypes, for a message."""
+    return ", ".join(f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}" for tensor in tensors)

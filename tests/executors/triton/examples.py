@@ -1,0 +1,78 @@
+"""For each operation, calls of it whose kernels differ: what is compiled for a GPU, and what runs on one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+Make = Callable[..., torch.Tensor]
+ROWS, WIDTH, WORDS = 24, 256, 5120
+
+
+def labels(make: Make) -> torch.Tensor:
+    return make(ROWS, dtype=torch.int64)
+
+
+def wide(make: Make, *shape: int) -> torch.Tensor:
+    return make(*shape, dtype=torch.float32)
+
+
+def heads(make: Make, count: int) -> torch.Tensor:
+    return make(2, 12, count, 64).transpose(1, 2)
+
+
+def gradient_of_norm(make: Make) -> Iterator[tuple[Any, ...]]:
+    x, weight = make(ROWS, WIDTH), make(WIDTH)
+    yield x, None, x, weight, 1e-6
+    yield x, x, x, None, 1e-6
+
+
+EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
+    "rms_norm": lambda make: iter([(make(ROWS, WIDTH), make(WIDTH), 1e-6), (make(ROWS, 37), None, 1e-6)]),
+    "add_rms_norm": lambda make: iter([(make(ROWS, 5000), make(ROWS, 5000), make(5000), 1e-6)]),
+    "rms_norm_input_gradient": gradient_of_norm,
+    "rms_norm_weight_gradient": lambda make: iter(
+        [(make(ROWS, WIDTH), make(ROWS, WIDTH), wide(make, ROWS), make(1).dtype)]
+    ),
+    "rotary": lambda make: iter([(heads(make, 8), heads(make, 2), make(1, 12, 64), make(1, 12, 64))]),
+    "rotary_gradient": lambda make: iter([(heads(make, 8), heads(make, 2), make(1, 12, 64), make(1, 12, 64))]),
+    "gated": lambda make: iter(
+        [(*make(ROWS, 2 * WIDTH).chunk(2, dim=-1), activation) for activation in ("silu", "gelu", "gelu_tanh")]
+    ),
+    "gated_gradient": lambda make: iter(
+        [(make(ROWS, WIDTH),) * 3 + (activation,) for activation in ("silu", "gelu", "gelu_tanh")]
+    ),
+    "cross_entropy": lambda make: iter([(make(ROWS, WORDS), labels(make), -100, "mean")]),
+    "cross_entropy_gradient": lambda make: iter(
+        [(wide(make), make(ROWS, WORDS), labels(make), wide(make, ROWS), -100, "sum")]
+    ),
+    "linear_cross_entropy": lambda make: iter([(make(ROWS, WIDTH), make(WORDS, WIDTH), labels(make))]),
+    "linear_cross_entropy_gradient": lambda make: iter(
+        [(wide(make), make(ROWS, WIDTH), make(WORDS, WIDTH), labels(make), wide(make, ROWS) + 80)]
+    ),
+    "quantize_rows": lambda make: iter(
+        [(make(ROWS, WIDTH), torch.int8), (make(ROWS, WIDTH).narrow(1, 1, 37), torch.float8_e4m3fn)]
+    ),
+}
+
+
+def made(dtype: torch.dtype, device: str) -> Make:
+    """Empty tensors of a dtype on a device; under a FakeTensorMode there need be no such device."""
+
+    def make(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype, device=device)
+
+    return make
+
+
+def drawn(dtype: torch.dtype, device: str) -> Make:
+    """Random tensors of a dtype on a device; integers are zero."""
+    generator = torch.Generator().manual_seed(0)
+
+    def make(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
+        value = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return (value if dtype.is_floating_point else torch.zeros(shape)).to(device, dtype)
+
+    return make

@@ -1,0 +1,119 @@
+"""Cross-entropy of logits, and without logits, against PyTorch in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.executors.triton.closeness import DTYPES, assert_backward, assert_close, assert_forward, draw
+from thunder_core.errors import KernelRefuses
+from thunder_executors.triton import cross_entropy as kernels
+from thunder_executors.triton.cross_entropy import (
+    cross_entropy,
+    cross_entropy_gradient,
+    linear_cross_entropy,
+    linear_cross_entropy_gradient,
+)
+
+
+def labels_of(rows: int, words: int, ignored: int = -100) -> torch.Tensor:
+    labels = torch.randint(words, (rows,), generator=torch.Generator().manual_seed(5))
+    labels[1::3] = ignored
+    return labels
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("reduction", kernels.REDUCTIONS)
+@pytest.mark.parametrize("shape", [(5, 7), (3, 4099), (1, 1)], ids=str)
+def test_of_logits(shape: tuple[int, int], reduction: str, dtype: torch.dtype) -> None:
+    logits, labels = 3 * draw(*shape, dtype=dtype), labels_of(*shape)
+    assert_forward(cross_entropy, logits, labels, -100, reduction, dtype=dtype)
+    assert_backward(cross_entropy, logits, labels, -100, reduction)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("reduction", kernels.REDUCTIONS)
+def test_without_logits(reduction: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "CHUNK_WORDS", 8)
+    monkeypatch.setattr(kernels, "CHUNK_ELEMENTS", 40)
+    hidden, weight, labels = draw(5, 6, dtype=dtype), draw(19, 6, dtype=dtype, seed=1), labels_of(5, 19)
+    assert len(linear_cross_entropy.launches(hidden, weight, labels)) == 3
+    assert_forward(linear_cross_entropy, hidden, weight, labels, -100, reduction, dtype=dtype)
+    assert_backward(linear_cross_entropy, hidden, weight, labels, -100, reduction)
+
+
+def test_the_gradients_are_operations_with_references() -> None:
+    logits, labels, dloss = draw(5, 7), labels_of(5, 7), torch.tensor(0.5)
+    assert_forward(cross_entropy_gradient, dloss, logits, labels, logits.logsumexp(-1))
+    hidden, weight = draw(5, 3), draw(7, 3, seed=1)
+    lse = functional.linear(hidden, weight).logsumexp(-1)
+    assert_forward(linear_cross_entropy_gradient, dloss, hidden, weight, labels, lse)
+
+
+def test_another_index_may_be_ignored() -> None:
+    logits, labels = draw(6, 5), labels_of(6, 5, ignored=2)
+    assert_forward(cross_entropy, logits, labels, 2)
+    assert_backward(cross_entropy, logits, labels, 2)
+
+
+def test_words_that_are_masked_out() -> None:
+    logits = draw(3, 4100)
+    logits[:, :4097] = float("-inf")
+    logits[1, 2] = 100.0
+    labels = torch.tensor([4098, 2, 4097])
+    assert_forward(cross_entropy, logits, labels)
+    assert_backward(cross_entropy, logits, labels)
+
+
+def test_nothing_but_ignored_labels() -> None:
+    logits, labels = draw(2, 3), torch.full((2,), -100)
+    assert cross_entropy(logits, labels)[0].isnan()
+    assert cross_entropy(logits, labels, reduction="sum")[0] == 0
+
+
+def test_great_logits() -> None:
+    logits = torch.tensor([[3e4, -3e4, 2.9e4], [1e4, 1e4, 1e4]])
+    assert_forward(cross_entropy, logits, torch.tensor([2, 0]))
+    assert_forward(cross_entropy, logits.half(), torch.tensor([2, 0]))
+
+
+@pytest.mark.parametrize("label", [-1, 3, 2**40])
+def test_a_label_that_is_no_word_is_not_a_number(label: int) -> None:
+    loss, _ = cross_entropy(draw(2, 3), torch.tensor([label, 0]), reduction="none")
+    assert loss.isnan().tolist() == [True, False]
+
+
+def test_rows_that_lie_apart_in_memory() -> None:
+    storage, labels = draw(5, 20), labels_of(5, 7)
+    for logits in (storage[:, 3:10], storage[:, ::3], storage.T[:5, :5]):
+        assert_forward(cross_entropy, logits, labels % logits.shape[1])
+        assert_backward(cross_entropy, logits, labels % logits.shape[1])
+    assert_forward(cross_entropy, storage, torch.arange(10)[::2])
+
+
+@pytest.mark.parametrize("reduction", kernels.REDUCTIONS)
+def test_no_rows(reduction: str) -> None:
+    hidden, weight, labels = draw(0, 4).requires_grad_(), draw(9, 4), torch.zeros(0, dtype=torch.int64)
+    ours, _ = linear_cross_entropy(hidden, weight, labels, -100, reduction)
+    theirs = functional.cross_entropy(functional.linear(hidden, weight), labels, reduction=reduction)
+    torch.testing.assert_close(ours, theirs, equal_nan=True)
+    ours.sum().backward()
+    assert hidden.grad.shape == (0, 4)
+    assert cross_entropy(draw(0, 4), labels, -100, "sum")[0] == 0
+
+
+def test_the_loss_of_a_language_model() -> None:
+    hidden, weight, labels = draw(4, 6, dtype=torch.bfloat16), draw(11, 6, dtype=torch.bfloat16), labels_of(4, 11)
+    ours, _ = linear_cross_entropy(hidden, weight, labels)
+    assert ours.dtype == torch.float32
+    assert_close(ours, functional.cross_entropy(functional.linear(hidden, weight).float(), labels))
+
+
+def test_what_it_cannot_take_is_refused() -> None:
+    with pytest.raises(KernelRefuses, match="one int64 label a row"):
+        cross_entropy(draw(2, 3), draw(2, 3))
+    with pytest.raises(KernelRefuses, match="'middle'"):
+        cross_entropy(draw(2, 3), torch.tensor([0, 1]), -100, "middle")
+    with pytest.raises(KernelRefuses, match="of one dtype"):
+        linear_cross_entropy(draw(2, 3), draw(4, 3).half(), torch.tensor([0, 1]))

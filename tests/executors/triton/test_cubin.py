@@ -1,0 +1,147 @@
+"""Every kernel in every dtype compiles for a GPU that is not there, for exactly what it is launched with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from filelock import FileLock
+
+from tests.executors.triton.closeness import DTYPES
+from tests.executors.triton.examples import EXAMPLES, drawn, made
+from thunder_core.errors import BadOption, EnvironmentLacks
+from thunder_executors.triton.cubin import Cubin, capability_of, compile_for, is_consistent
+from thunder_executors.triton.elf import architecture_of, most_threads, parameter_sizes
+from thunder_executors.triton.launch import INTERPRETED, Specialization
+from thunder_executors.triton.operations import OPERATORS
+from thunder_executors.triton.rms_norm import rms_norm
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
+MOST_SHARED = 227 * 1024  # of a block on Hopper
+
+pytestmark = pytest.mark.skipif(not INTERPRETED, reason="the GPU's own tests compile what they launch")
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A process without the interpreter, which compiles nothing."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "executors", ROOT / "recipes")))
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything compiled, once for all workers."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cubins"
+    with FileLock(f"{shared}.lock"):
+        if not (shared / "all.json").exists():
+            shared.mkdir(exist_ok=True)
+            done = python("-m", "tests.executors.triton.compiling", "sm_90", str(shared), *NAMES)
+            assert done.returncode == 0, done.stderr
+    return shared
+
+
+@pytest.fixture(scope="module")
+def rows(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / "all.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def cubins(folder: Path) -> list[Cubin]:
+    files = [folder / f"{number}.json" for number in range(len(list(folder.glob("*.cubin"))))]
+    return [
+        Cubin.from_metadata(json.loads(file.read_text()), file.with_suffix(".cubin").read_bytes()) for file in files
+    ]
+
+
+def test_each_operation_has_examples() -> None:
+    assert set(EXAMPLES) == set(OPERATORS)
+
+
+@pytest.mark.slow
+def test_each_operation_and_dtype_is_compiled(rows: list[dict[str, Any]]) -> None:
+    assert {(row["operation"], row["dtype"]) for row in rows} == {(name, str(d)) for name in OPERATORS for d in DTYPES}
+
+
+@pytest.mark.slow
+def test_it_is_compiled_for_what_triton_would_compile_it_for(rows: list[dict[str, Any]]) -> None:
+    assert [row["ours"] for row in rows] == [row["triton"] for row in rows]
+
+
+@pytest.mark.slow
+def test_what_is_compiled_is_what_a_launch_looks_for(cubins: list[Cubin]) -> None:
+    """The specializations of real tensors, in this process, are those of the fake tensors that were compiled for."""
+    compiled = {cubin.specialization for cubin in cubins}
+    for dtype in DTYPES:
+        for name, examples in EXAMPLES.items():
+            for arguments in examples(made(dtype, "cpu")):
+                assert {launch.specialization for launch in OPERATORS[name].launches(*arguments)} <= compiled
+
+
+@pytest.mark.slow
+def test_the_machine_code_is_whole(cubins: list[Cubin]) -> None:
+    assert len(cubins) == len({cubin.specialization for cubin in cubins}) > 40
+    for cubin in cubins:
+        assert cubin.image.startswith(b"\x7fELF")
+        assert architecture_of(cubin.image) == cubin.target == "sm_90"
+        assert cubin.entry == cubin.specialization.kernel.partition(":")[2]
+        assert most_threads(cubin.image, cubin.entry) == 32 * cubin.specialization.warps
+        assert len(parameter_sizes(cubin.image, cubin.entry)) == len(cubin.specialization.types) + 2
+        assert 0 <= cubin.shared <= MOST_SHARED
+        assert cubin.compiler.startswith("triton 3.")
+
+
+@pytest.mark.slow
+def test_no_path_of_this_machine_is_in_it(cubins: list[Cubin]) -> None:
+    assert not [cubin.entry for cubin in cubins if b".py" in cubin.image or str(ROOT).encode() in cubin.image]
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_its_launch_is_noticed(cubins: list[Cubin]) -> None:
+    cubin = cubins[0]
+    types, data = cubin.specialization.types, cubin.metadata()
+    assert is_consistent(cubin)
+    for specialization in (
+        {"types": types[:-1]},
+        {"types": (*types[:-1], ("eps", "i64"))},
+        {"warps": cubin.specialization.warps * 2},
+    ):
+        changed = {**data, "specialization": {**data["specialization"], **specialization}}
+        assert not is_consistent(Cubin.from_metadata(changed, cubin.image))
+    assert not is_consistent(Cubin.from_metadata({**data, "target": "sm_80"}, cubin.image))
+    assert not is_consistent(Cubin.from_metadata({**data, "entry": "other"}, cubin.image))
+
+
+def test_other_files_have_no_architecture() -> None:
+    assert architecture_of(b"") is None
+    assert architecture_of(b"\x7fELF" + bytes(100)) is None
+    assert architecture_of(Path(sys.executable).resolve().read_bytes()) is None
+
+
+def test_the_interpreter_compiles_nothing() -> None:
+    (launch,) = rms_norm.launches(*next(EXAMPLES["rms_norm"](drawn(torch.float32, "cpu"))))
+    with pytest.raises(EnvironmentLacks, match="interpreter"):
+        compile_for(launch.specialization)
+
+
+@pytest.mark.parametrize("target", ["", "sm_", "90", "gfx90a", "sm_9x", "sm_-1"])
+def test_a_target_is_named_for_its_architecture(target: str) -> None:
+    with pytest.raises(BadOption, match="architecture"):
+        capability_of(target)
+
+
+@pytest.mark.slow
+def test_what_is_kept_comes_back(cubins: list[Cubin]) -> None:
+    for cubin in cubins:
+        data = json.loads(json.dumps(cubin.metadata()))
+        assert Cubin.from_metadata(data, cubin.image) == cubin
+        assert hash(Specialization.from_dict(data["specialization"])) == hash(cubin.specialization)

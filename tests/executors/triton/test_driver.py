@@ -1,0 +1,222 @@
+"""Launching kept machine code: what reaches the driver, on a driver that only takes notes; and on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.executors.triton.closeness import DTYPES, assert_close, draw, tensors, wide
+from tests.executors.triton.examples import EXAMPLES, drawn
+from thunder_core.errors import (
+    ArtifactDamaged,
+    ArtifactForeign,
+    Bug,
+    DeviceNotAvailable,
+    OutOfMemory,
+    ThunderError,
+)
+from thunder_executors.triton import driver as driving
+from thunder_executors.triton.cubin import Cubin, compile_for
+from thunder_executors.triton.driver import CAUSES, Driver, Kernel, keep
+from thunder_executors.triton.launch import INTERPRETED, KEPT, Launch
+from thunder_executors.triton.operations import OPERATORS
+from thunder_executors.triton.rms_norm import rms_norm
+
+STREAM = 0x5EED
+READERS: dict[str, Callable[[int], Any]] = {
+    "i32": lambda address: ctypes.c_int32.from_address(address).value,
+    "i64": lambda address: ctypes.c_int64.from_address(address).value,
+    "fp32": lambda address: ctypes.c_float.from_address(address).value,
+}
+
+
+class Notes:
+    """CUDA's driver as it is called: every function notes its name and arguments, and answers with a code."""
+
+    def __init__(self, **codes: int) -> None:
+        self.codes, self.calls, self.launched, self.context = codes, [], [], 7
+        self.types: tuple[tuple[str, str], ...] = ()
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            self.calls.append((name, arguments))
+            return self.codes.get(name, 0)
+
+        return call
+
+    def named(self, name: str) -> list[tuple[Any, ...]]:
+        return [arguments for called, arguments in self.calls if called == name]
+
+    def cuCtxGetCurrent(self, context: Any) -> int:
+        context._obj.value = self.context
+        return 0
+
+    def cuModuleGetFunction(self, function: Any, module: Any, name: Any) -> int:
+        function._obj.value = 0xF00D
+        self.calls.append(("cuModuleGetFunction", (name.value,)))
+        return self.codes.get("cuModuleGetFunction", 0)
+
+    def cuGetErrorName(self, code: Any, name: Any) -> int:
+        name._obj.value = b"CUDA_ERROR_OF_A_TEST"
+        return 0
+
+    def cuLaunchKernel(self, function: Any, *rest: Any) -> int:
+        """The arguments are read while they are alive, as the driver does."""
+        *sizes, stream, addresses, extra = rest
+        kinds = [kind for _, kind in self.types] + ["*", "*"]
+        values = [
+            READERS.get(kind, lambda at: ctypes.c_void_p.from_address(at).value)(address)
+            for kind, address in zip(kinds, addresses, strict=True)
+        ]
+        self.launched.append((function.value, tuple(size.value for size in sizes), stream.value, values, extra))
+        return self.codes.get("cuLaunchKernel", 0)
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=STREAM))
+
+
+def example() -> tuple[Launch, Cubin]:
+    (launch,) = rms_norm.launches(draw(3, 33, dtype=torch.bfloat16), draw(33, dtype=torch.bfloat16), 0.5)
+    return launch, Cubin(launch.specialization, b"\x7fELF", "rms_norm_forward_kernel", 64, "sm_90", "triton 3.7.1")
+
+
+def test_each_argument_reaches_the_kernel(one_gpu: None) -> None:
+    launch, cubin = example()
+    notes = Notes()
+    notes.types = launch.specialization.types
+    Kernel(cubin, Driver(notes))(launch)
+    ((function, sizes, stream, values, extra),) = notes.launched
+    x, weight, y = (launch.values[name].data_ptr() for name in ("x", "weight", "y"))
+    assert (function, stream, extra) == (0xF00D, STREAM, None)
+    assert sizes == (3, 1, 1, 32, 1, 1, 64)
+    assert values == [x, weight, y, 33, 0, 33, 0.5, None, None]
+
+
+def test_machine_code_is_loaded_once(one_gpu: None) -> None:
+    launch, cubin = example()
+    notes = Notes()
+    notes.types = launch.specialization.types
+    kernel = Kernel(cubin, Driver(notes))
+    kernel(launch)
+    kernel(launch)
+    assert [arguments[1].value for arguments in notes.named("cuModuleLoadData")] == [cubin.image]
+    assert notes.named("cuModuleGetFunction") == [(b"rms_norm_forward_kernel",)]
+    assert len(notes.launched) == 2
+    assert not notes.named("cuFuncSetAttribute")
+
+
+def test_much_shared_memory_is_asked_for() -> None:
+    notes = Notes()
+    _, cubin = example()
+    Driver(notes).function(Cubin(cubin.specialization, cubin.image, cubin.entry, 100_000, "sm_90", ""))
+    ((_, attribute, size),) = notes.named("cuFuncSetAttribute")
+    assert (attribute.value, size.value) == (8, 100_000)
+
+
+def test_a_thread_without_a_context_gets_pytorchs() -> None:
+    notes = Notes()
+    Driver(notes).enter(0)
+    assert not notes.calls
+    notes.context = None
+    Driver(notes).enter(3)
+    assert [name for name, _ in notes.calls] == ["cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"]
+    assert notes.named("cuDevicePrimaryCtxRetain")[0][1].value == 3
+
+
+@pytest.mark.parametrize("code", [*CAUSES, 700])
+def test_a_code_becomes_an_error(code: int) -> None:
+    expected, _ = CAUSES.get(code, (Bug, ""))
+    with pytest.raises(expected, match=rf"cuModuleLoadData failed: CUDA_ERROR_OF_A_TEST \({code}\)") as caught:
+        Driver(Notes(cuModuleLoadData=code)).function(example()[1])
+    assert isinstance(caught.value, ThunderError)
+    assert caught.value.fix
+
+
+def test_the_causes_are_told_apart() -> None:
+    assert [CAUSES[code][0] for code in (2, 100, 200, 209)] == [
+        OutOfMemory,
+        DeviceNotAvailable,
+        ArtifactDamaged,
+        ArtifactForeign,
+    ]
+
+
+def test_arguments_that_do_not_fit_never_reach_the_driver(one_gpu: None) -> None:
+    launch, cubin = example()
+    notes = Notes()
+    uneven = draw(100, dtype=torch.bfloat16)[1:]
+    for arguments in ({**launch.arguments, "x": uneven}, {**launch.arguments, "weight": None}):
+        with pytest.raises(Bug, match="cannot be launched as"):
+            Kernel(cubin, Driver(notes))(replace(launch, arguments=arguments))
+    assert not notes.calls
+    assert not notes.launched
+
+
+def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driving, "LIBRARY", "libcuda_that_is_not_there.so")
+    driving.driver.cache_clear()
+    with pytest.raises(DeviceNotAvailable, match="CUDA's driver cannot be loaded"):
+        keep([example()[1]])
+    assert example()[0].specialization not in KEPT
+
+
+def test_what_is_kept_is_launched(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, cubin = example()
+    notes = Notes()
+    notes.types = launch.specialization.types
+    monkeypatch.setattr(driving, "driver", lambda: Driver(notes))
+    monkeypatch.setattr(driving, "KEPT", kept := {})
+    keep([cubin])
+    assert list(kept) == [launch.specialization]
+    kept[launch.specialization](launch)
+    assert len(notes.launched) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(INTERPRETED, reason="Triton's interpreter is on: run make test-gpu")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_on_a_gpu_each_operation_is_its_reference(name: str, dtype: torch.dtype) -> None:
+    operator = OPERATORS[name]
+    for arguments in EXAMPLES[name](drawn(dtype, "cuda")):
+        if name == "quantize_rows":
+            values, scales = operator(*arguments)
+            expected, factors = operator.reference(*arguments)
+            assert_close(scales, factors)
+            assert (values.float() - expected.float()).abs().max() <= (1 if arguments[1] == torch.int8 else 32)
+            continue
+        for actual, wanted in zip(
+            tensors(operator(*arguments)), tensors(operator.reference(*map(wide, arguments))), strict=True
+        ):
+            assert_close(actual, wanted, dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(INTERPRETED, reason="Triton's interpreter is on: run make test-gpu")
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_on_a_gpu_kept_machine_code_does_what_triton_does(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = OPERATORS[name]
+    target = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    for arguments in EXAMPLES[name](drawn(dtype, "cuda")):
+        expected = tensors(operator(*arguments))
+        specializations = {launch.specialization for launch in operator.launches(*arguments)}
+        kernels = {one: Kernel(compile_for(one, target), driving.driver()) for one in specializations}
+        with monkeypatch.context() as patch:
+            for one, kernel in kernels.items():
+                patch.setitem(KEPT, one, kernel)
+            actual = tensors(operator(*arguments))
+        assert all(kernel.functions for kernel in kernels.values())
+        for found, wanted in zip(actual, expected, strict=True):
+            assert torch.equal(found.float(), wanted.float())

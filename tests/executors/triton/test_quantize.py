@@ -1,0 +1,66 @@
+"""Row-wise quantization against the formulas."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.executors.triton.closeness import DTYPES, draw
+from thunder_core.errors import KernelRefuses
+from thunder_executors.triton.quantize import LARGEST, quantize_rows, reference
+
+TARGETS = tuple(LARGEST)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.parametrize("shape", [(3, 8), (2, 3, 5), (7,), (2, 4099)], ids=str)
+def test_values_and_scales(shape: tuple[int, ...], target: torch.dtype, dtype: torch.dtype) -> None:
+    x = draw(*shape, dtype=dtype) * 3
+    values, scales = quantize_rows(x, target)
+    expected, factors = reference(x, target)
+    assert (values.dtype, values.shape, scales.shape) == (target, x.shape, (*x.shape[:-1], 1))
+    assert torch.equal(values.float(), expected.float())
+    assert torch.equal(scales, factors)
+
+
+@pytest.mark.parametrize(("target", "step"), [(torch.int8, 0.5 / 127), (torch.float8_e4m3fn, 1 / 16)], ids=str)
+def test_what_comes_back_is_near(target: torch.dtype, step: float) -> None:
+    x = draw(6, 300)
+    values, scales = quantize_rows(x, target)
+    error = (values.float() * scales - x).abs()
+    bound = x.abs().amax(-1, keepdim=True) * step if target == torch.int8 else x.abs() * step + scales * 2**-10
+    assert (error <= bound * 1.0001).all()
+    assert (values.float().abs().amax(-1) == LARGEST[target]).all()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_zeros_and_what_is_not_finite(target: torch.dtype) -> None:
+    x = torch.tensor([[0.0, 0.0], [float("nan"), 1.0], [float("inf"), 1.0], [1e-38, 0.0], [3e38, -3e38]])
+    values, scales = quantize_rows(x, target)
+    assert values[0].float().tolist() == [0.0, 0.0]
+    assert scales.isfinite().flatten().tolist() == [True, False, False, True, True]
+    assert (values[4].float() == torch.tensor([LARGEST[target], -LARGEST[target]])).all()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+def test_rows_that_lie_apart_and_none(target: torch.dtype) -> None:
+    storage = draw(6, 20)
+    for x in (storage.T, storage[:, ::3], storage[:, 2:9], storage[:0], storage[:, :0]):
+        values, scales = quantize_rows(x, target)
+        expected, factors = reference(x, target)
+        assert torch.equal(values.float(), expected.float())
+        assert torch.equal(scales, factors)
+
+
+def test_what_it_cannot_take_is_refused() -> None:
+    with pytest.raises(KernelRefuses, match="uint8"):
+        quantize_rows(draw(2, 3), torch.uint8)
+    with pytest.raises(KernelRefuses, match="int64"):
+        quantize_rows(torch.ones(2, 3, dtype=torch.int64), torch.int8)
+
+
+def test_there_is_no_derivative() -> None:
+    _, scales = quantize_rows(draw(2, 3).requires_grad_(), torch.int8)
+    with pytest.raises(RuntimeError, match=r"no autograd formula|does not require grad"):
+        scales.sum().backward()
