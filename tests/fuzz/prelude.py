@@ -1,5 +1,7 @@
 """What every generated program may use: small classes, one for each protocol, and the drivers of coroutines."""
 
+import dis
+import functools
 import inspect
 import operator
 import sys
@@ -255,14 +257,29 @@ def exhaust(generator, plan):
 
 
 def entries_of(entry):
-    """The entries of a traceback; on 3.11 none below a generator, whose `throw` may lose them."""
+    """The entries of a traceback; on 3.11 none below a generator that handles an error: its `throw` may lose them."""
     entries = []
     while entry is not None:
         entries.append(entry)
-        if LOSES_ENTRIES and entry.tb_frame.f_code.co_flags & SUSPENDS:
+        if LOSES_ENTRIES and entry.tb_frame.f_code.co_flags & SUSPENDS and _handles(entry):
             break
         entry = entry.tb_next
     return entries
+
+
+def _handles(entry):
+    """Whether a frame handled an error where a traceback says: what ends a handler is guarded there."""
+    return any(start <= entry.tb_lasti < end for start, end in _handlers(entry.tb_frame.f_code))
+
+
+@functools.lru_cache(64)
+def _handlers(code):
+    """Where a code object handles errors, as byte offsets."""
+    return [
+        (start, end)
+        for start, end, target, _depth, keeps_position in dis._parse_exception_table(code)
+        if keeps_position and dis.opname[code.co_code[target]] != "PUSH_EXC_INFO"
+    ]
 
 
 def told(error):

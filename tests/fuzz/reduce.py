@@ -1,6 +1,12 @@
 """Cuts a program that differs down to the lines that make it differ."""
 
+import os
+import signal
+
 from tests.fuzz.oracle import difference
+
+# A program without its fuel may never end; no whole one takes so many seconds.
+SECONDS = 5
 
 
 def reduced(text: str) -> str:
@@ -20,8 +26,17 @@ def reduced(text: str) -> str:
 
 
 def _differs(text: str) -> bool:
-    """Whether a text is a program that does otherwise inside."""
+    """Whether a text is a program that ends and does otherwise inside; tried in a process that may be killed."""
     try:
-        return difference(text) is not None
+        compile(text, "program.py", "exec")
     except SyntaxError:
         return False
+    child = os.fork()
+    if not child:
+        signal.alarm(SECONDS)
+        found = 0
+        try:
+            found = int(difference(text) is not None)
+        finally:
+            os._exit(found)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1

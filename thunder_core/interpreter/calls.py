@@ -53,6 +53,9 @@ def route(machine: "Machine", function: Any, arguments: Arguments, keywords: Key
 @route_of(MethodType)
 def call_method(machine: "Machine", method: MethodType, arguments: Arguments, keywords: Keywords) -> Any:
     """A bound method is its function with the instance first."""
+    if type(arguments) is list:
+        arguments.insert(0, method.__self__)
+        return machine.invoke_quietly(method.__func__, arguments, keywords)
     return machine.invoke_quietly(method.__func__, (method.__self__, *arguments), keywords)
 
 

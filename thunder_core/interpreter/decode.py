@@ -16,6 +16,7 @@ Step = tuple[Handler, Any]
 
 # Instructions that the making of a frame has done, or that do nothing.
 _SETUP = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "RETURN_GENERATOR"})
+_CACHE = dis.opmap["CACHE"]
 _JUMPS = frozenset(dis.hasjrel)
 _NAMES = frozenset(dis.hasname)
 _CONSTANTS = frozenset(dis.hasconst)
@@ -92,11 +93,11 @@ def local_names(code: CodeType) -> tuple[str, ...]:
 def instructions(code: CodeType) -> Iterator[Instruction]:
     """The instructions of a code object, extended arguments joined and caches counted in."""
     raw = code.co_code
-    offset, argument = 0, 0
-    while offset < len(raw):
+    offset, argument, length = 0, 0, len(raw)
+    while offset < length:
         operation, argument = raw[offset], argument << 8 | raw[offset + 1]
         end = offset + 2
-        while end < len(raw) and dis.opname[raw[end]] == "CACHE":
+        while end < length and raw[end] == _CACHE:
             end += 2
         yield Instruction(offset, end, operation, dis.opname[operation], argument)
         if operation != dis.EXTENDED_ARG:

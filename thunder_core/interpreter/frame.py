@@ -27,8 +27,9 @@ class Frame:
     """
 
     __slots__ = (
-        "__weakref__", "builtins", "caller", "code", "delegate", "delegator", "fast", "function", "globals", "handling",
-        "machine", "made", "names", "pc", "pending", "program", "resume_at", "snapshot", "stack", "suspended",
+        "__weakref__", "builtins", "caller", "code", "delegate", "delegator", "delegators", "fast", "function",
+        "globals", "handling", "machine", "made", "names", "pc", "pending", "program", "resume_at", "snapshot", "stack",
+        "suspended",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +56,7 @@ class Frame:
         self.caller: Frame | None = None
         self.delegate: Frame | None = None
         self.delegator: Frame | None = None
+        self.delegators = 0
         self.handling = 0
         self.pending: BaseException | None = None
         self.suspended = 0
@@ -84,8 +86,8 @@ class Frame:
         """The local, cell and free variables that have a value."""
         found: dict[str, Any] = {}
         cells = self.cell_slots()
-        for slot, name in enumerate(self.program.names):
-            value = self.fast[slot]
+        for slot, (name, held) in enumerate(zip(self.program.names, self.fast, strict=False)):
+            value = held
             if slot in cells and type(value) is CellType:
                 try:
                     value = value.cell_contents
@@ -168,13 +170,19 @@ class Frame:
             set_locals(self.made, self.fast)
 
     def leave(self) -> None:
-        """The frame has ended: leave what others may still look at in its frame object."""
+        """The frame has ended: leave what others may still look at in its frame object, and let its variables go.
+
+        They go in CPython's order, first the stack from its top, then the variables from the first one.
+        """
         made = self.made
         if made is not None and sys.getrefcount(made) > 3:
             self.settle()
             if made.f_back is None:
                 back = self.back
                 set_back(made, self.machine.outside if back is None else back.native())
+        self.stack.clear()
+        self.fast.reverse()
+        self.fast.clear()
 
     def suspend(self) -> None:
         """The frame waits to be resumed: it has no caller."""

@@ -19,19 +19,20 @@ _KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATO
 
 
 def _drive(frame: Frame) -> Generator[Any, Any, Any]:
-    """Run a frame between its suspensions."""
+    """Run a frame between its suspensions; while it waits, no variable holds what it gave."""
     try:
         while True:
-            value = frame.machine.resume(frame)
+            given = [frame.machine.resume(frame)]
             if not frame.suspended:
-                return value
+                return given.pop()
             try:
-                value = (yield from value) if frame.suspended == DELEGATED else (yield value)
+                value = (yield from given.pop()) if frame.suspended == DELEGATED else (yield given.pop())
             except BaseException as error:
                 error.__traceback__ = below(error)
                 frame.pending = error
             else:
                 frame.stack.append(value)
+                del value
     except BaseException as error:
         error.__traceback__ = without_own_entries(below(error))
         raise
@@ -41,16 +42,17 @@ async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
     """The same for an asynchronous generator, whose yields and awaits take different ways."""
     try:
         while True:
-            value = frame.machine.resume(frame)
+            given = [frame.machine.resume(frame)]
             if not frame.suspended:
                 return
             try:
-                value = (await _awaited(value)) if frame.suspended == DELEGATED else (yield value)
+                value = (await _awaited(given.pop())) if frame.suspended == DELEGATED else (yield given.pop())
             except BaseException as error:
                 error.__traceback__ = below(error)
                 frame.pending = error
             else:
                 frame.stack.append(value)
+                del value
     except BaseException as error:
         error.__traceback__ = without_own_entries(below(error))
         raise
@@ -107,7 +109,7 @@ def delegate(frame: Frame, iterator: Any, resume_at: int) -> None:
     frame.resume_at = resume_at
     inner = frame_of(iterator)
     if inner is not None:
-        frame.delegate, inner.delegator = inner, frame
+        frame.delegate, inner.delegator, inner.delegators = inner, frame, frame.delegators + 1
 
 
 def _driving_code(code: CodeType) -> CodeType:

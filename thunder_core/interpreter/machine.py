@@ -65,7 +65,11 @@ class Machine:
         return value
 
     def call_function(self, function: FunctionType, arguments: Arguments, keywords: Keywords) -> Any:
-        """Interpret a Python function; for generators and coroutines, make the object."""
+        """Interpret a Python function; for generators and coroutines, make the object.
+
+        Arguments that come as a list are the function's: with their keywords, they are taken out of what the caller
+        holds.
+        """
         code = function.__code__
         cache = self.cache
         program = cache.programs.get(id(code)) or cache(code)
@@ -75,6 +79,9 @@ class Machine:
             return self.call_native(function, arguments, keywords)
         else:
             fast = bind(function, program, arguments, keywords)
+        if type(arguments) is list:
+            arguments.clear()
+            keywords.clear()
         closure = function.__closure__
         if closure:
             fast[program.first_free :] = closure
@@ -184,16 +191,19 @@ class Machine:
 def run(frame: Frame) -> Any:
     """Run a frame until it returns or suspends; its result, or the value that it yields."""
     machine = frame.machine
-    if machine.depth >= machine.limit:
+    levels = 1 + frame.delegators
+    depth = machine.depth
+    if depth + levels > machine.limit:
         raise RecursionError("maximum recursion depth exceeded")
     caller = frame.caller = machine.frame
     machine.frame = frame
-    machine.depth += 1
+    machine.depth = depth + levels
     if machine.observer is not None and not frame.suspended:
         machine.observer.on_enter(frame)
     frame.suspended = 0
     if frame.delegate is not None:
         frame.delegate.delegator = None
+        frame.delegate.delegators = 0
         frame.delegate = None
     steps = frame.program.steps
     pc = frame.resume_at
@@ -222,7 +232,7 @@ def run(frame: Frame) -> Any:
                 raise_again(frame.stack.pop())
     finally:
         machine.frame = caller
-        machine.depth -= 1
+        machine.depth = depth
         if frame.suspended:
             frame.suspend()
         else:

@@ -22,6 +22,8 @@ _FRAME_DATA = 3 * _POINTER
 _DATA_INSTRUCTION = 7 * _POINTER
 _DATA_STACK_TOP = 8 * _POINTER
 _DATA_LOCALS = 9 * _POINTER
+# Offset in 3.12's PyThreadState.
+_THREAD_C_CALLS = 36
 # Offset in PyTypeObject.
 _TYPE_VERSION = 48 * _POINTER
 
@@ -72,6 +74,11 @@ def set_locals(frame: FrameType, values: Sequence[Any], start: int = 0) -> None:
 def type_version(kind: type) -> ctypes.c_uint:
     """A view of CPython's version of a type: its `value` changes when the type or a base does; 0 means unknown."""
     return ctypes.c_uint.from_address(id(kind) + _TYPE_VERSION)
+
+
+def c_calls_left() -> ctypes.c_int:
+    """A view of how much deeper 3.12 lets the C code of this thread call; another version has it elsewhere."""
+    return ctypes.c_int.from_address(_thread_state() + _THREAD_C_CALLS)
 
 
 def _data(frame: FrameType) -> int:

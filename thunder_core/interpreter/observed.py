@@ -22,11 +22,12 @@ class ObservedMachine(Machine):
 
     def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Announce a call, then make it or what the observer puts in its place."""
-        arguments = tuple(arguments)
-        replacement = self.observer.on_call(function, arguments, keywords)
+        announced = tuple(arguments)
+        replacement = self.observer.on_call(function, announced, keywords.copy())
         if replacement is not None:
-            value = replacement(*arguments, **keywords)
-            return self.observer.on_call_result(function, arguments, keywords, value)
+            value = replacement(*announced, **keywords)
+            return self.observer.on_call_result(function, announced, keywords, value)
+        del announced
         return self.invoke_quietly(function, arguments, keywords)
 
     def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:

@@ -1,5 +1,7 @@
 """Calls, and the making of functions and classes."""
 
+import sys
+from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
@@ -7,6 +9,8 @@ from thunder_core.interpreter.decode import Context
 from thunder_core.interpreter.frame import NULL, Frame
 from thunder_core.interpreter.keywords import as_arguments, as_dict
 from thunder_core.interpreter.table import opcode
+
+_TAKES_UNPACKED = sys.version_info >= (3, 12)
 
 
 def _call(context: Context, count: int) -> tuple[int, tuple[str, ...]]:
@@ -27,13 +31,25 @@ def call(frame: Frame, argument: tuple[int, tuple[str, ...]]) -> None:
     if first is not NULL:
         arguments.insert(0, function)
         function = first
+    keywords: dict[str, Any] = {}
     if names:
         split = len(arguments) - len(names)
         keywords = dict(zip(names, arguments[split:], strict=True))
         del arguments[split:]
-        stack.append(frame.machine.invoke(function, arguments, keywords))
-    else:
-        stack.append(frame.machine.invoke(function, arguments, {}))
+    stack.append(call_with(frame, function, arguments, keywords))
+
+
+def call_with(frame: Frame, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+    """Call with arguments that only this call holds: a Python function takes them, else they die when it returns.
+
+    They die one by one, the first one first: where they died with their list, CPython would put off some that die
+    deep inside the deaths of others.
+    """
+    try:
+        return frame.machine.invoke(function, arguments, keywords)
+    finally:
+        arguments.reverse()
+        arguments.clear()
 
 
 @opcode("CALL_FUNCTION_EX")
@@ -47,11 +63,16 @@ def call_function_ex(frame: Frame, flags: int) -> None:
     machine = frame.machine
     if type(keywords) is not dict:
         keywords = as_dict(machine, keywords, function)
-    arguments = as_arguments(machine, arguments, function)
+    arguments = given(function, as_arguments(machine, arguments, function))
     for key in keywords:
         if not isinstance(key, str):
             raise TypeError("keywords must be strings")
     stack.append(machine.invoke(function, arguments, keywords))
+
+
+def given(function: Any, arguments: tuple[Any, ...]) -> Sequence[Any]:
+    """Unpacked arguments: since 3.12 a Python function takes them."""
+    return list(arguments) if _TAKES_UNPACKED and type(function) is FunctionType else arguments
 
 
 @opcode("MAKE_FUNCTION")

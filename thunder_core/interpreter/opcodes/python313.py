@@ -11,6 +11,7 @@ from thunder_core.interpreter.keywords import as_arguments, as_dict, merge_keywo
 from thunder_core.interpreter.namespaces import unbound_slot
 from thunder_core.interpreter.native import UNBOUND
 from thunder_core.interpreter.opcodes.build import CONVERSIONS
+from thunder_core.interpreter.opcodes.calls import call_with, given
 from thunder_core.interpreter.opcodes.iteration import for_iter
 from thunder_core.interpreter.opcodes.names import _global
 from thunder_core.interpreter.opcodes.python312 import _attribute, _super_attribute, from_super
@@ -105,7 +106,7 @@ def _operands(frame: Frame, count: int) -> tuple[Any, list[Any]]:
 def call(frame: Frame, count: int) -> None:
     """[function, NULL or first argument, arguments] -> [result]."""
     function, arguments = _operands(frame, count)
-    frame.stack.append(frame.machine.invoke(function, arguments, {}))
+    frame.stack.append(call_with(frame, function, arguments, {}))
 
 
 @opcode("CALL_KW", since=_3_13)
@@ -116,7 +117,7 @@ def call_kw(frame: Frame, count: int) -> None:
     split = len(arguments) - len(names)
     keywords = dict(zip(names, arguments[split:], strict=True))
     del arguments[split:]
-    frame.stack.append(frame.machine.invoke(function, arguments, keywords))
+    frame.stack.append(call_with(frame, function, arguments, keywords))
 
 
 @opcode("CALL_FUNCTION_EX", since=_3_13)
@@ -129,7 +130,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
     function = stack.pop()
     if type(keywords) is not dict:
         keywords = as_dict(machine, keywords, function)
-    arguments = as_arguments(machine, arguments, function)
+    arguments = given(function, as_arguments(machine, arguments, function))
     if any(not isinstance(key, str) for key in keywords):
         raise TypeError("keywords must be strings")
     stack.append(machine.invoke(function, arguments, keywords))
