@@ -93,6 +93,8 @@ def load_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> Any:
     if special is not None:
         return special(machine, owner, name)
     getter = _class_getter(kind, owner, name) if issubclass(kind, type) else _getter(kind, owner, name)
+    if getter is None and hook is _OF_MODULE and machine.observer is not None:
+        getter = _of_module(owner, name)
     if getter is None:
         return hook(owner, name)
     try:
@@ -111,6 +113,18 @@ def _getter(kind: type, owner: Any, name: str) -> Getter | None:
     if raw is ABSENT or type(raw) is FunctionType:
         return None
     return _descriptor_getter(raw, owner, kind, lambda: _in_instance(owner, name))
+
+
+def _of_module(module: Any, name: str) -> Getter | None:
+    """The module's own `__getattr__`, for a name that the module lacks."""
+    fallback = module.__dict__.get("__getattr__")
+    if type(fallback) is not FunctionType:
+        return None
+    try:
+        _GENERIC(module, name)
+    except AttributeError:
+        return fallback, (name,)
+    return None
 
 
 def _class_getter(kind: type, owner: type, name: str) -> Getter | None:

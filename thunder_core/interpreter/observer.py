@@ -1,7 +1,7 @@
 """The seam: what an observer of an interpreted program is told, and what it may answer."""
 
 from collections.abc import Callable
-from types import CellType
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,6 +44,14 @@ class Observer:
     ) -> Any:  # fmt: skip
         """A native call has returned."""
         return value
+
+    def interprets(self, function: FunctionType) -> bool:  # noqa: ARG002
+        """Whether a Python function that C code calls is interpreted; it runs natively otherwise."""
+        return True
+
+    def on_cached(self, cached: Any, value: Any) -> bool:  # noqa: ARG002
+        """A function under `functools.lru_cache` was run; whether the cache may keep its value."""
+        return True
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """An operator or protocol step is about to be applied natively."""

@@ -1,0 +1,255 @@
+"""Which Python functions C code may call, told from what it is given."""
+
+import functools
+import gc
+import itertools
+import json
+import operator
+import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from types import (
+    BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType,
+    TracebackType,
+)  # fmt: skip
+from typing import Any
+
+from thunder_core.interpreter.lookup import remember, shortcut
+from thunder_core.interpreter.operators import PLAIN
+
+Functions = dict[FunctionType, None]
+Keywords = dict[str, Any]
+
+# How deep in what C code is given its parts are looked at.
+_DEPTH = 5
+_HEAP_TYPE = 1 << 9
+# Types that cannot be changed: those of C.
+_OF_C = 1 << 8
+_mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+_dict_of: Callable[[type], dict[str, Any]] = type.__dict__["__dict__"].__get__
+
+# Types whose instances lead to no Python function.
+QUIET = PLAIN | {
+    BuiltinFunctionType, CellType, CodeType, FrameType, ModuleType, TracebackType, weakref.ref, bytearray, memoryview, object, range,
+    type(str.join), type(object.__init__), type("".__len__), type(Ellipsis), type(NotImplemented),
+}  # fmt: skip
+
+
+class _Sequence:
+    """An object that is iterated by its items."""
+
+    def __getitem__(self, index: int) -> int:
+        raise IndexError(index)
+
+
+def _behind(iterator: Any) -> Iterable[Any]:
+    """What an iterator of C goes through."""
+    reduced = iterator.__reduce__()
+    return reduced[1] if isinstance(reduced, tuple) else ()
+
+
+def nothing() -> None:
+    """Stands for functions that are not known yet: those of what an iterator will give."""
+
+
+def later(_: Any) -> Iterable[Any]:
+    """What a generator or a bridge leads to is known when it gives something."""
+    return (nothing,)
+
+
+# Iterators that call Python functions of what they go through, and those that hand it on.
+_CALLING = frozenset({type(iter(_Sequence())), reversed})
+_ITERATORS = _CALLING | {
+    map, filter, zip, enumerate, type(iter([])), type(iter(())), type(iter(set())),
+    *(type(iter(view)) for view in ({}.keys(), {}.values(), {}.items())), type(reversed([])),
+}  # fmt: skip
+
+_OF_ITERTOOLS = frozenset(kind for kind in vars(itertools).values() if isinstance(kind, type))
+HANDING_ON = _CALLING | _OF_ITERTOOLS | {map, filter, zip, enumerate}
+
+Parts = Callable[[Any], Iterable[Any]]
+# What C code finds in what it is given. Exact types: others are asked for their special methods too.
+PARTS: dict[type, Parts] = {
+    MethodType: lambda method: (method.__func__, method.__self__),
+    functools.partial: lambda partial: (partial.func, *partial.args, *partial.keywords.values()),
+    functools._lru_cache_wrapper: lambda cached: (getattr(cached, "__wrapped__", None),),
+    staticmethod: lambda method: (method.__func__,),
+    classmethod: lambda method: (method.__func__,),
+    property: lambda found: (found.fget, found.fset, found.fdel),
+    GeneratorType: later,
+    **dict.fromkeys(_ITERATORS, _behind),
+    **dict.fromkeys(_OF_ITERTOOLS, later),
+    json.encoder.c_make_encoder: gc.get_referents,
+    slice: lambda found: (found.start, found.stop, found.step),
+}
+_HOLDING: dict[type, Parts] = {
+    dict: lambda held: (*dict.keys(held), *dict.values(held)),
+    list: list.__iter__,
+    tuple: tuple.__iter__,
+    set: set.__iter__,
+    frozenset: frozenset.__iter__,
+    deque: deque.__iter__,
+}
+_HOLDING |= {type(view): iter for view in ({}.keys(), {}.values(), {}.items())}
+PARTS |= _HOLDING | dict.fromkeys((OrderedDict, Counter), _HOLDING[dict])
+PARTS[defaultdict] = lambda held: (held.default_factory, *_HOLDING[dict](held))
+
+# C functions that call nothing of what they are given; methods of containers by name, and what of them asks for keys.
+_QUIET_FUNCTIONS = frozenset({id, len, type, callable, iter, next, list, tuple, operator.index, isinstance, object.__init__})
+_QUIET_METHODS = frozenset(
+    {
+        "append", "appendleft", "insert", "pop", "popleft", "popitem", "copy", "clear", "reverse", "keys", "values",
+        "items", "rotate", "__len__", "__iter__",
+    }
+)  # fmt: skip
+_KEYED_METHODS = frozenset({"get", "setdefault", "add", "discard", "__contains__", "__getitem__", "__setitem__"})
+_CONTAINERS = frozenset(_HOLDING) | {OrderedDict, defaultdict, Counter}
+_KEYED = frozenset({dict, OrderedDict, set, frozenset, Counter})
+
+# Finalizers run whenever they please; torch's own protocol is captured whoever runs it.
+_LEFT_OUT = frozenset({"__del__", "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__prepare__"})
+_OF_CLASS = ("__new__", "__init__", "__init_subclass__", "__class_getitem__")
+
+
+# Methods without underscores that C calls by name, of what stands for a file, a mapping or a generator.
+_BY_NAME = frozenset({"write", "flush", "read", "readline", "keys", "items", "update", "send", "throw", "close"})
+
+
+class Reach:
+    """Finds the Python functions that a native call may lead to, of those that are wanted."""
+
+    def __init__(self, wanted: Callable[[FunctionType], bool]) -> None:
+        self._wanted = wanted
+
+    def of_call(self, function: Any, arguments: Sequence[Any], keywords: Keywords) -> Functions:
+        """What a C function may call, given these arguments."""
+        found: Functions = {}
+        kind = type(function)
+        if kind is BuiltinFunctionType:
+            owner = function.__self__
+            owner_kind = type(owner)
+            if owner_kind in _CONTAINERS:
+                name = function.__name__
+                if name in _QUIET_METHODS:
+                    return found
+                if name in _KEYED_METHODS and owner_kind in _KEYED:
+                    arguments = arguments[:1]
+                else:
+                    self._visit(owner, found, _DEPTH)
+            elif function in _QUIET_FUNCTIONS:
+                if function is next and type(arguments[0]) in _CALLING:
+                    self._visit(arguments[0], found, _DEPTH)
+                return found
+            elif owner_kind not in QUIET:
+                self._visit(owner, found, 2)
+                self._own_methods(owner, found)
+        elif kind is not type:
+            self._visit(function, found, 1)
+        elif function in _QUIET_FUNCTIONS:
+            return found
+        else:
+            self._visit(function, found, 1)
+        for value in arguments:
+            if type(value) not in QUIET:
+                self._visit(value, found, _DEPTH)
+        for value in keywords.values():
+            if type(value) not in QUIET:
+                self._visit(value, found, _DEPTH)
+        return found
+
+    def of(self, *values: Any) -> Functions:
+        """What C code may call that is given these values."""
+        found: Functions = {}
+        for value in values:
+            if type(value) not in QUIET:
+                self._visit(value, found, _DEPTH)
+        return found
+
+    def _visit(self, value: Any, found: Functions, depth: int) -> None:
+        """Add what one value leads to."""
+        kind = type(value)
+        if kind is FunctionType:
+            if value is nothing or self._may_be_redirected(value):
+                found[value] = None
+            return
+        parts = PARTS.get(kind)
+        if parts is None:
+            if issubclass(kind, type):
+                self._add(_constructors(value), found)
+            self._add(special_functions(kind), found)
+            parts = next((_HOLDING[base] for base in _mro_of(kind) if base in _HOLDING), None)
+            if parts is None and kind.__flags__ & _OF_C and not issubclass(kind, BaseException):
+                parts = gc.get_referents
+        if parts is not None and depth:
+            for part in parts(value):
+                if type(part) not in QUIET:
+                    self._visit(part, found, depth - 1)
+
+    def _add(self, functions: tuple[FunctionType, ...], found: Functions) -> None:
+        """Add those functions that are wanted."""
+        for function in functions:
+            if function not in found and self._may_be_redirected(function):
+                found[function] = None
+
+    def _may_be_redirected(self, function: FunctionType) -> bool:
+        """Whether a function is wanted, and its code can be exchanged."""
+        return len(function.__closure__ or ()) == len(function.__code__.co_freevars) and self._wanted(function)
+
+    def _own_methods(self, owner: Any, found: Functions) -> None:
+        """Add all methods of an instance or class: a method of C that they inherit may call any of them by name.
+
+        So may an object of C those of what it holds.
+        """
+        kind = owner if isinstance(owner, type) else type(owner)
+        if kind.__flags__ & _OF_C:
+            for part in gc.get_referents(owner):
+                if not type(part).__flags__ & _OF_C:
+                    self._add(_functions(type(part), "methods", lambda _: True), found)
+        else:
+            self._add(_functions(kind, "methods", lambda _: True), found)
+
+
+def special_functions(kind: type) -> tuple[FunctionType, ...]:
+    """The Python functions that C calls for instances of a type: special methods and what properties call."""
+    if not kind.__flags__ & _HEAP_TYPE:
+        return ()
+    return _functions(kind, "special functions", _is_special)
+
+
+def _constructors(kind: type) -> tuple[FunctionType, ...]:
+    """The Python functions that C calls when it calls a class, or derives from it."""
+    return _functions(kind, "constructors", _OF_CLASS.__contains__)
+
+
+def _is_special(name: str) -> bool:
+    return name in _BY_NAME or name[:2] == "__" == name[-2:] and name not in _LEFT_OUT and not name.startswith("__torch_")
+
+
+def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[FunctionType, ...]:
+    """The functions that a type has under the chosen names, remembered until the type changes."""
+    known: tuple[FunctionType, ...] | None = shortcut(kind, label)
+    if known is not None:
+        return known
+    found: dict[FunctionType, None] = {}
+    seen: set[str] = set()
+    for base in _mro_of(kind):
+        if not base.__flags__ & _HEAP_TYPE:
+            continue
+        for name, raw in _dict_of(base).items():
+            if name not in seen and (chosen(name) or isinstance(raw, property)):
+                seen.add(name)
+                found.update(dict.fromkeys(_of_raw(raw)))
+    functions = tuple(found)
+    remember(kind, label, functions)
+    return functions
+
+
+def _of_raw(raw: Any) -> Iterable[FunctionType]:
+    """The functions behind an entry of a class."""
+    kind = type(raw)
+    if kind is FunctionType:
+        return (raw,)
+    parts = PARTS[kind](raw) if kind in (staticmethod, classmethod, MethodType, functools.partial) else ()
+    if isinstance(raw, property):
+        parts = (raw.fget, raw.fset, raw.fdel)
+    return [part for part in parts if type(part) is FunctionType]
