@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import dataclasses
+import functools
 import operator
 import types
 from collections.abc import Callable
@@ -472,7 +473,24 @@ def default_changed() -> bool:
     return torch.equal(compiled(X), X * 3)
 
 
+def cache_cleared() -> bool:
+    factor = 2
+
+    @functools.lru_cache
+    def cached() -> int:
+        return factor
+
+    compiled = thunder.jit(lambda x: x * cached())
+    cached()
+    same = torch.equal(compiled(X), X * 2)
+    factor = 3
+    same = same and torch.equal(compiled(X), X * 2)
+    cached.cache_clear()
+    return same and torch.equal(compiled(X), X * 3)
+
+
 SCENES = {
+    "misses": cache_cleared,
     "same as": aliases_parted,
     "no hooks": hook_added,
     "truth": global_hook_added,

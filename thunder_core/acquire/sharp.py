@@ -8,6 +8,7 @@ import io
 import os
 import random
 import secrets
+import sysconfig
 import time
 import types
 import uuid
@@ -19,9 +20,11 @@ from typing import Any, Literal
 
 import torch
 
+import thunder_core
 from thunder_core.acquire.paths import Path
 from thunder_core.errors import SharpEdgeError, SourceLine
 
+OWN_FOLDER = thunder_core.__path__[0]
 SharpEdges = Literal["allow", "warn", "error"]
 POLICIES: tuple[SharpEdges, ...] = ("allow", "warn", "error")
 
@@ -117,6 +120,20 @@ def edge_of(function: Any) -> str | None:
 @cache
 def _of_module(module: str) -> str | None:
     return next((what for prefix, what in MODULES.items() if module.startswith(prefix)), None)
+
+
+FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def is_users(function: Any) -> bool:
+    """Whether a Python function is the user's own, not of the standard library or an installed package."""
+    code = getattr(function, "__code__", None)
+    return code is not None and _is_users_file(code.co_filename)
+
+
+@cache
+def _is_users_file(name: str) -> bool:
+    return not name.startswith(("<", *FOREIGN)) and "site-packages" not in name and not name.startswith(OWN_FOLDER)
 
 
 def settle(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:

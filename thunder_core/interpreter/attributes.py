@@ -22,6 +22,8 @@ def load(machine: "Machine", owner: Any, name: str) -> Any:
     known = shortcut(kind, name)
     if known is getattr:
         return getattr(owner, name)
+    if known is _OF_MODULE:
+        return getattr(owner, name) if name in owner.__dict__ else _load(machine, kind, owner, name)
     if known is not None:
         try:
             return _GENERIC(owner, name)
@@ -50,7 +52,7 @@ def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
     if type(raw) is property and type(raw.fget) is FunctionType:
         return
     if fallback is ABSENT:
-        remember(kind, name, getattr)
+        remember(kind, name, getattr if hook is _GENERIC else _OF_MODULE)
     elif hook is _GENERIC:
         remember(kind, name, fallback)
 

@@ -94,6 +94,9 @@ def iterable(machine: "Machine", value: Any) -> Any:
 
 def _bridged(machine: "Machine", iterator: Any, value: Any) -> BridgedIterator:
     """The bridge of an iterator over a value."""
+    kind = type(value)
+    if python_method(kind, "__len__") is None and python_method(kind, "__length_hint__") is None:
+        return BridgedIterator(machine, iterator, lambda: operator.length_hint(value, 0))
     return BridgedIterator(machine, iterator, lambda: machine.call_back(operator.length_hint, (value, 0), {}))
 
 

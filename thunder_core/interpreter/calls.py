@@ -118,7 +118,7 @@ def _call(function: Any, arguments: Arguments, keywords: Keywords) -> Any:
 
 def call_in_globals(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call natively, from a native frame whose globals are those of the interpreted caller."""
-    if machine.frame is None:
+    if machine.frame is None or function is object.__new__:
         return function(*arguments, **keywords)
     caller = FunctionType(_call.__code__, machine.frame.globals)
     return machine.natively(caller, (function, arguments, keywords), {})

@@ -1,6 +1,7 @@
 """A machine that tells its observer what the program reads, writes and calls, and takes its answers."""
 
 import operator
+from collections import defaultdict
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
@@ -8,14 +9,21 @@ from typing import Any
 from thunder_core.interpreter import attributes, operators
 from thunder_core.interpreter.decode import is_opaque, observed_programs
 from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.lookup import type_lookup
 from thunder_core.interpreter.machine import Arguments, Keywords, Machine
 from thunder_core.interpreter.observer import Observer
 from thunder_core.interpreter.operators import PLAIN
-from thunder_core.interpreter.reach import Reach
+from thunder_core.interpreter.reach import Functions, Reach
 from thunder_core.interpreter.redirection import NotKeptError, Redirection
 
 # Containers whose items are found without a call of the program's, by a plain key.
+_MAKE_ITEM = defaultdict.__missing__
 _PLAINLY_INDEXED = frozenset({dict, list, tuple, str, bytes})
+
+
+def _makes_items(kind: type) -> bool:
+    """Whether a type makes missing items as defaultdict does."""
+    return issubclass(kind, defaultdict) and type_lookup(kind, "__missing__") is _MAKE_ITEM
 
 
 class ObservedMachine(Machine):
@@ -25,7 +33,7 @@ class ObservedMachine(Machine):
         super().__init__(observed_programs)
         self.observer: Observer = observer
         self.redirection: Redirection | None = None
-        self.reach = Reach(self._is_redirected)
+        self.reach = Reach(self._is_redirected, observer.quiet)
         observer.machine = self
 
     def _is_redirected(self, function: FunctionType) -> bool:
@@ -38,7 +46,8 @@ class ObservedMachine(Machine):
         replacement = self.observer.on_call(function, arguments, keywords)
         if replacement is not None:
             if replacement is function:
-                value = self.natively(function, arguments, keywords)
+                reached = self.reach.of(*arguments, *keywords.values())
+                value = self._redirecting(reached, function, arguments, keywords)
             else:
                 value = replacement(*arguments, **keywords)
             return self.observer.on_call_result(function, arguments, keywords, value)
@@ -54,6 +63,10 @@ class ObservedMachine(Machine):
     def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call natively; what the called calls back is interpreted, as far as it is known."""
         reached = self.reach.of_call(function, arguments, keywords)
+        return self._redirecting(reached, function, arguments, keywords)
+
+    def _redirecting(self, reached: Functions, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call natively while these functions lead back here."""
         if not reached:
             return function(*arguments, **keywords)
         redirection = Redirection(self)
@@ -74,6 +87,8 @@ class ObservedMachine(Machine):
         try:
             redirection.add(self.reach.of_call(cached, arguments, keywords))
             value = cached(*arguments, **keywords)
+            if not redirection.missed:
+                self.observer.on_cached(cached, value, hit=True)
         except NotKeptError as passed:
             value = passed.value
         finally:
@@ -174,11 +189,22 @@ class ObservedMachine(Machine):
     def load_item(self, container: Any, key: Any) -> Any:
         """Read an item and report it."""
         self.operate_on(operator.getitem, container, key)
+        if _makes_items(type(container)) and not self.natively(operator.contains, (container, key), {}):
+            return self._missing_item(container, key)
         if type(key) in PLAIN and type(container) in _PLAINLY_INDEXED:
             value = container[key]
         else:
             value = self.natively(operator.getitem, (container, key), {})
         return self.observer.on_subscript(container, key, value)
+
+    def _missing_item(self, container: defaultdict[Any, Any], key: Any) -> Any:
+        """What a defaultdict does for a key that it lacks, in steps of which the observer hears."""
+        factory = self.load_attr(container, "default_factory")
+        if factory is None:
+            return self.natively(operator.getitem, (container, key), {})
+        value = self.invoke(factory, (), {})
+        self.store_item(container, key, value)
+        return value
 
     def operate_on(self, function: Callable[..., Any], *operands: Any) -> None:
         """Announce an operation."""

@@ -13,6 +13,8 @@ class Observer:
     """Told what the interpreted program reads, writes and calls; may answer with another value."""
 
     machine: "Machine"
+    # Types whose instances lead C code to no Python function that this observer wants to hear of.
+    quiet: frozenset[type] = frozenset()
 
     def on_load_global(self, frame: "Frame", name: str, value: Any) -> Any:  # noqa: ARG002
         """A global or builtin was read; `name in frame.globals` tells which."""
@@ -49,8 +51,8 @@ class Observer:
         """Whether a Python function that C code calls is interpreted; it runs natively otherwise."""
         return True
 
-    def on_cached(self, cached: Any, value: Any) -> bool:  # noqa: ARG002
-        """A function under `functools.lru_cache` was run; whether the cache may keep its value."""
+    def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:  # noqa: ARG002
+        """The cache of `functools.lru_cache` gave a value, or its function did; whether the cache may keep the latter."""
         return True
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:

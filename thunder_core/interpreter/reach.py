@@ -22,6 +22,8 @@ Keywords = dict[str, Any]
 
 # How deep in what C code is given its parts are looked at.
 _DEPTH = 5
+# Added to the depth where C code makes instances of the classes that it is given, or derives from them.
+_CLASSES = 100
 _HEAP_TYPE = 1 << 9
 # Types that cannot be changed: those of C.
 _OF_C = 1 << 8
@@ -95,7 +97,9 @@ PARTS |= _HOLDING | dict.fromkeys((OrderedDict, Counter), _HOLDING[dict])
 PARTS[defaultdict] = lambda held: (held.default_factory, *_HOLDING[dict](held))
 
 # C functions that call nothing of what they are given; methods of containers by name, and what of them asks for keys.
-_QUIET_FUNCTIONS = frozenset({id, len, type, callable, iter, next, list, tuple, operator.index, isinstance, object.__init__})
+_QUIET_FUNCTIONS = frozenset({id, len, callable, iter, next, operator.index, isinstance})
+_QUIET_TYPES = frozenset({type, list, tuple})
+_ON_ITEMS = frozenset({operator.getitem, operator.setitem, operator.delitem, operator.contains})
 _QUIET_METHODS = frozenset(
     {
         "append", "appendleft", "insert", "pop", "popleft", "popitem", "copy", "clear", "reverse", "keys", "values",
@@ -103,8 +107,18 @@ _QUIET_METHODS = frozenset(
     }
 )  # fmt: skip
 _KEYED_METHODS = frozenset({"get", "setdefault", "add", "discard", "__contains__", "__getitem__", "__setitem__"})
-_CONTAINERS = frozenset(_HOLDING) | {OrderedDict, defaultdict, Counter}
-_KEYED = frozenset({dict, OrderedDict, set, frozenset, Counter})
+_CONTAINERS = (dict, list, set, frozenset, deque, tuple)
+
+
+def _is_container(kind: type) -> bool:
+    """Whether a type is a container of C or derives from one."""
+    return issubclass(kind, _CONTAINERS)
+
+
+def _is_keyed(kind: type) -> bool:
+    """Whether a type finds its items by their hashes."""
+    return issubclass(kind, dict | set | frozenset)
+
 
 # Finalizers run whenever they please; torch's own protocol is captured whoever runs it.
 _LEFT_OUT = frozenset({"__del__", "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__prepare__"})
@@ -118,8 +132,11 @@ _BY_NAME = frozenset({"write", "flush", "read", "readline", "keys", "items", "up
 class Reach:
     """Finds the Python functions that a native call may lead to, of those that are wanted."""
 
-    def __init__(self, wanted: Callable[[FunctionType], bool]) -> None:
+    def __init__(self, wanted: Callable[[FunctionType], bool], quiet: frozenset[type]) -> None:
         self._wanted = wanted
+        self._quiet = QUIET | quiet
+        # What of the functions of a type may be redirected, by the identity of the tuple that the type is known by.
+        self._chosen: dict[int, tuple[tuple[FunctionType, ...], Functions]] = {}
 
     def of_call(self, function: Any, arguments: Sequence[Any], keywords: Keywords) -> Functions:
         """What a C function may call, given these arguments."""
@@ -128,45 +145,49 @@ class Reach:
         if kind is BuiltinFunctionType:
             owner = function.__self__
             owner_kind = type(owner)
-            if owner_kind in _CONTAINERS:
-                name = function.__name__
-                if name in _QUIET_METHODS:
+            if owner_kind is ModuleType:
+                if function in _QUIET_FUNCTIONS:
+                    return self.of(arguments[0]) if function is next and type(arguments[0]) in _CALLING else found
+                if function in _ON_ITEMS and _is_keyed(type(arguments[0])):
+                    return self._of_item(arguments[0], arguments[1])
+            elif owner_kind not in self._quiet:
+                container = _is_container(owner_kind)
+                if container and function.__name__ in _QUIET_METHODS:
                     return found
-                if name in _KEYED_METHODS and owner_kind in _KEYED:
-                    arguments = arguments[:1]
-                else:
-                    self._visit(owner, found, _DEPTH)
-            elif function in _QUIET_FUNCTIONS:
-                if function is next and type(arguments[0]) in _CALLING:
-                    self._visit(arguments[0], found, _DEPTH)
-                return found
-            elif owner_kind not in QUIET:
-                self._visit(owner, found, 2)
-                self._own_methods(owner, found)
-        elif kind is not type:
-            self._visit(function, found, 1)
-        elif function in _QUIET_FUNCTIONS:
+                if container and function.__name__ in _KEYED_METHODS and arguments and _is_keyed(owner_kind):
+                    return self._of_item(owner, arguments[0])
+                self._visit(owner, found, _DEPTH if container else 2)
+                if not container:
+                    self._own_methods(owner, found)
+        elif kind is type and function in _QUIET_TYPES:
             return found
         else:
             self._visit(function, found, 1)
-        for value in arguments:
-            if type(value) not in QUIET:
-                self._visit(value, found, _DEPTH)
-        for value in keywords.values():
-            if type(value) not in QUIET:
-                self._visit(value, found, _DEPTH)
+        depth = _DEPTH if kind is BuiltinFunctionType else _DEPTH + _CLASSES
+        for value in (*arguments, *keywords.values()) if keywords else arguments:
+            if type(value) not in self._quiet:
+                self._visit(value, found, depth)
         return found
 
     def of(self, *values: Any) -> Functions:
         """What C code may call that is given these values."""
         found: Functions = {}
         for value in values:
-            if type(value) not in QUIET:
+            if type(value) not in self._quiet:
                 self._visit(value, found, _DEPTH)
         return found
 
+    def _of_item(self, container: Any, key: Any) -> Functions:
+        """What looking for an item of a mapping or set may call: the key's methods and what makes missing items."""
+        found = self.of(key)
+        kind = type(container)
+        self._add(special_functions(kind), found)
+        if kind is defaultdict:
+            self._visit(container.default_factory, found, 1)
+        return found
+
     def _visit(self, value: Any, found: Functions, depth: int) -> None:
-        """Add what one value leads to."""
+        """Add what one value leads to; what makes instances of classes only where the depth says so."""
         kind = type(value)
         if kind is FunctionType:
             if value is nothing or self._may_be_redirected(value):
@@ -174,22 +195,28 @@ class Reach:
             return
         parts = PARTS.get(kind)
         if parts is None:
-            if issubclass(kind, type):
-                self._add(_constructors(value), found)
             self._add(special_functions(kind), found)
+            if issubclass(kind, type):
+                if depth >= _CLASSES:
+                    self._add(_constructors(value), found)
+                return
             parts = next((_HOLDING[base] for base in _mro_of(kind) if base in _HOLDING), None)
             if parts is None and kind.__flags__ & _OF_C and not issubclass(kind, BaseException):
                 parts = gc.get_referents
-        if parts is not None and depth:
+        if parts is not None and depth % _CLASSES:
             for part in parts(value):
-                if type(part) not in QUIET:
+                if type(part) not in self._quiet:
                     self._visit(part, found, depth - 1)
 
     def _add(self, functions: tuple[FunctionType, ...], found: Functions) -> None:
         """Add those functions that are wanted."""
-        for function in functions:
-            if function not in found and self._may_be_redirected(function):
-                found[function] = None
+        if not functions:
+            return
+        known = self._chosen.get(id(functions))
+        if known is None:
+            chosen = dict.fromkeys(function for function in functions if self._may_be_redirected(function))
+            known = self._chosen[id(functions)] = functions, chosen
+        found.update(known[1])
 
     def _may_be_redirected(self, function: FunctionType) -> bool:
         """Whether a function is wanted, and its code can be exchanged."""
@@ -236,7 +263,7 @@ def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[F
         if not base.__flags__ & _HEAP_TYPE:
             continue
         for name, raw in _dict_of(base).items():
-            if name not in seen and (chosen(name) or isinstance(raw, property)):
+            if name not in seen and (chosen(name) or (chosen is _is_special and isinstance(raw, property))):
                 seen.add(name)
                 found.update(dict.fromkeys(_of_raw(raw)))
     functions = tuple(found)

@@ -71,7 +71,9 @@ class Redirection:
         self._outer = machine.redirection
         machine.redirection = self
         self._own: dict[FunctionType, CodeType] = {}
+        # The function under `functools.lru_cache` that is called, and whether it was found to have no value yet.
         self.cached: Any = None
+        self.missed = False
 
     def add(self, functions: Functions) -> None:
         """Redirect these functions too."""
@@ -111,9 +113,15 @@ class Redirection:
         except BaseException as error:
             error.__traceback__ = without_own_entries(error.__traceback__)
             raise
-        cached = self.cached
-        if cached is not None and cached.__wrapped__ is function and not machine.observer.on_cached(cached, value):
-            raise NotKeptError(value)
+        if getattr(self.cached, "__wrapped__", None) is function:
+            self.missed = True
+            self.lift()
+            try:
+                kept = machine.observer.on_cached(self.cached, value, hit=False)
+            finally:
+                self.lay()
+            if not kept:
+                raise NotKeptError(value)
         return value
 
     def original(self, function: FunctionType) -> FunctionType:
