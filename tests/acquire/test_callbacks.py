@@ -10,7 +10,6 @@ import torch
 import thunder_core as thunder
 from tests.interpreter import callbacks
 from tests.interpreter.callbacks import CALLBACKS
-from thunder_core.acquire.guards import is_constant
 
 X = torch.ones(2)
 

@@ -429,7 +429,7 @@ def test_imports_inside_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(compiled(X), X * 2.0)
 
 
-@pytest.mark.parametrize("kind", ["same as", "no hooks", "truth", "values"])
+@pytest.mark.parametrize("kind", ["same as", "no hooks", "truth", "values", "misses"])
 def test_kinds_that_need_a_scene_of_their_own(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the guard nothing goes unnoticed; without it, something does."""
     for broken in (False, True):

@@ -1,8 +1,8 @@
 """Programs whose Python code is called by C, one way each; what is called reads the global PROBE."""
 
 # The programs call C on purpose, in all the ways that there are.
-# ruff: noqa: B009, C400, C401, C402, C411, C413, C414, C416, C417, C419, C420, E731, PERF401, PLC2801, PLC1901, PLW1641
-# ruff: noqa: PIE810, PLR0124, PLR1730, PLW0108, RUF005, RUF012, RUF015, RUF052, SIM118, SIM300, UP031, UP032
+# ruff: noqa: B008, B905, C416
+# ruff: noqa: RUF005, UP031
 
 import bisect
 import collections

@@ -15,9 +15,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.effects import MUTATORS, container_base
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
-from thunder_core.acquire.lookasides import LOOKASIDES, runs_natively
+from thunder_core.acquire.lookasides import LOOKASIDES, looks_at_code, runs_natively
 from thunder_core.acquire.outside import Outside
-from thunder_core.acquire.sharp import edge_of, is_users
+from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.capture.recorder import Place, Recorder
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import SourceLine
@@ -156,11 +156,12 @@ class Acquisition(Observer):
         if inner is not None:
             owner = () if plain is function else (function.__self__,)
             return functools.partial(self.machine.call, inner.subject, *owner)
-        if plain in self._operations or runs_natively(plain.__module__, plain.__name__) or self._check_edge(plain):
+        edge = self._check_edge(plain)
+        if edge or plain in self._operations or runs_natively(plain.__module__, plain.__name__):
             for arg in args:
                 self.outside.expand(arg)
             native: Callable[..., Any] = function
-            return native
+            return functools.partial(native) if looks_at_code(plain.__module__) else native
         self.outside.defaults(plain)
         return None
 
@@ -175,7 +176,7 @@ class Acquisition(Observer):
             self.outside.cached(cached)
             return True
         kept = is_fixed(value)
-        if not kept and is_users(cached.__wrapped__):
+        if not kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
             self.note_edge(f"{cached.__qualname__} under functools.lru_cache makes an object, anew at each call")
         return kept
 
@@ -187,6 +188,11 @@ class Acquisition(Observer):
             left = self._is_library(code) or runs_natively(function.__module__, function.__name__)
             known = self._interpreted[code] = not left
         return known
+
+    def on_native_code(self, code: types.CodeType) -> None:
+        """What C code ran natively of the user's was captured; what it read is not guarded."""
+        if is_users_code(code):
+            self.note_edge(f"{code.co_qualname} ran natively, and what it reads is not guarded")
 
     def note_edge(self, what: str) -> None:
         """Note a sharp edge at the program's present line."""

@@ -9,6 +9,7 @@ import os
 import random
 import secrets
 import sysconfig
+import threading
 import time
 import types
 import uuid
@@ -44,7 +45,7 @@ class SharpEdge:
         return self.what if self.where is None else f"{self.what} ({self.where})"
 
 
-def _of(kind: str, module: types.ModuleType, *names: str) -> dict[Any, str]:
+def _of(kind: str, module: types.ModuleType | type, *names: str) -> dict[Any, str]:
     return {getattr(module, name): f"{kind}: {module.__name__}.{name}" for name in names if hasattr(module, name)}
 
 
@@ -75,6 +76,7 @@ FILES = (
 KNOWN: dict[Any, str] = {
     **_of("the time", time, *CLOCKS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
     **_of("the outside world", time, "sleep"),
+    **_of("code in another thread", threading.Thread, "start"),
     **_of("the outside world", os, *FILES),
     **_of("input and output", builtins, "open", "input"),
     **_of("randomness outside torch", uuid, "uuid1", "uuid4"),
@@ -125,9 +127,8 @@ def _of_module(module: str) -> str | None:
 FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-def is_users(function: Any) -> bool:
-    """Whether a Python function is the user's own, not of the standard library or an installed package."""
-    code = getattr(function, "__code__", None)
+def is_users_code(code: types.CodeType | None) -> bool:
+    """Whether Python code is the user's own, not of the standard library or an installed package."""
     return code is not None and _is_users_file(code.co_filename)
 
 

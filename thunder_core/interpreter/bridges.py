@@ -108,4 +108,3 @@ def _observed(machine: "Machine", value: Any) -> Any:
     if python_method(kind, "__getitem__") is not None and type_lookup(kind, "__iter__") is ABSENT:
         return _bridged(machine, iter(value), value)
     return value
-

@@ -15,6 +15,7 @@ from thunder_core.interpreter.observer import Observer
 from thunder_core.interpreter.operators import PLAIN
 from thunder_core.interpreter.reach import Functions, Reach
 from thunder_core.interpreter.redirection import NotKeptError, Redirection
+from thunder_core.interpreter.witness import Witness
 
 # Containers whose items are found without a call of the program's, by a plain key.
 _MAKE_ITEM = defaultdict.__missing__
@@ -34,6 +35,7 @@ class ObservedMachine(Machine):
         self.observer: Observer = observer
         self.redirection: Redirection | None = None
         self.reach = Reach(self._is_redirected, observer.quiet)
+        self.witness = Witness(observer.on_native_code) if observer.watches else None
         observer.machine = self
 
     def _is_redirected(self, function: FunctionType) -> bool:
@@ -68,16 +70,16 @@ class ObservedMachine(Machine):
     def _redirecting(self, reached: Functions, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call natively while these functions lead back here."""
         if not reached:
-            return function(*arguments, **keywords)
+            return self._run(function, arguments, keywords)
         redirection = Redirection(self)
         try:
             redirection.add(reached)
-            return function(*arguments, **keywords)
+            return self._run(function, arguments, keywords)
         finally:
             redirection.end()
 
     def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call what `functools.lru_cache` has made: its function is interpreted, and the observer is asked for its value.
+        """Call what `functools.lru_cache` has made: its function is interpreted, its value is shown to the observer.
 
         A value that is found in the cache is C's: the program would get the same.
         """
@@ -86,7 +88,7 @@ class ObservedMachine(Machine):
         redirection.cached = cached
         try:
             redirection.add(self.reach.of_call(cached, arguments, keywords))
-            value = cached(*arguments, **keywords)
+            value = self._run(cached, arguments, keywords)
             if not redirection.missed:
                 self.observer.on_cached(cached, value, hit=True)
         except NotKeptError as passed:
@@ -107,8 +109,19 @@ class ObservedMachine(Machine):
         """Run the frame of a generator, which C code may drive."""
         return self._entered(super().resume, frame)
 
+    def _run(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call natively, watched where the observer wants that."""
+        if self.witness is None:
+            return function(*arguments, **keywords)
+        return self.witness.call(function, arguments, keywords)
+
     def _entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of ours from C code."""
+        if self.witness is not None and self.witness.watch(False):
+            try:
+                return self._entered(function, *arguments)
+            finally:
+                self.witness.watch(True)
         active = self.redirection
         if active is None:
             return function(*arguments)

@@ -1,7 +1,7 @@
 """The seam: what an observer of an interpreted program is told, and what it may answer."""
 
 from collections.abc import Callable
-from types import CellType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ class Observer:
     machine: "Machine"
     # Types whose instances lead C code to no Python function that this observer wants to hear of.
     quiet: frozenset[type] = frozenset()
+    # Whether to be told of Python code that runs natively, for which each native call is profiled.
+    watches = False
 
     def on_load_global(self, frame: "Frame", name: str, value: Any) -> Any:  # noqa: ARG002
         """A global or builtin was read; `name in frame.globals` tells which."""
@@ -52,8 +54,11 @@ class Observer:
         return True
 
     def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:  # noqa: ARG002
-        """The cache of `functools.lru_cache` gave a value, or its function did; whether the cache may keep the latter."""
+        """The cache of `functools.lru_cache` gave a value, or else its function; whether the cache may keep that."""
         return True
+
+    def on_native_code(self, code: CodeType) -> None:
+        """Python code was run natively by C code; told once, and only where `watches` is true."""
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """An operator or protocol step is about to be applied natively."""

@@ -1,17 +1,24 @@
 """Which Python functions C code may call, told from what it is given."""
 
+import _json
 import functools
 import gc
 import itertools
-import json
 import operator
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from types import (
-    BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType,
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
     TracebackType,
-)  # fmt: skip
+)
 from typing import Any
 
 from thunder_core.interpreter.lookup import remember, shortcut
@@ -32,7 +39,8 @@ _dict_of: Callable[[type], dict[str, Any]] = type.__dict__["__dict__"].__get__
 
 # Types whose instances lead to no Python function.
 QUIET = PLAIN | {
-    BuiltinFunctionType, CellType, CodeType, FrameType, ModuleType, TracebackType, weakref.ref, bytearray, memoryview, object, range,
+    BuiltinFunctionType, CellType, CodeType, FrameType, ModuleType, TracebackType, weakref.ref, bytearray,
+    memoryview, object, range,
     type(str.join), type(object.__init__), type("".__len__), type(Ellipsis), type(NotImplemented),
 }  # fmt: skip
 
@@ -59,14 +67,16 @@ def later(_: Any) -> Iterable[Any]:
     return (nothing,)
 
 
+_EMPTY: dict[Any, Any] = {}
+_VIEWS = (_EMPTY.keys(), _EMPTY.values(), _EMPTY.items())
 # Iterators that call Python functions of what they go through, and those that hand it on.
-_CALLING = frozenset({type(iter(_Sequence())), reversed})
-_ITERATORS = _CALLING | {
+_CALLING: frozenset[type] = frozenset({type(iter(_Sequence())), reversed})
+_ITERATORS: frozenset[type] = _CALLING | {
     map, filter, zip, enumerate, type(iter([])), type(iter(())), type(iter(set())),
-    *(type(iter(view)) for view in ({}.keys(), {}.values(), {}.items())), type(reversed([])),
+    *(type(iter(view)) for view in _VIEWS), type(reversed([])),
 }  # fmt: skip
 
-_OF_ITERTOOLS = frozenset(kind for kind in vars(itertools).values() if isinstance(kind, type))
+_OF_ITERTOOLS: frozenset[type] = frozenset(kind for kind in vars(itertools).values() if isinstance(kind, type))
 HANDING_ON = _CALLING | _OF_ITERTOOLS | {map, filter, zip, enumerate}
 
 Parts = Callable[[Any], Iterable[Any]]
@@ -81,7 +91,7 @@ PARTS: dict[type, Parts] = {
     GeneratorType: later,
     **dict.fromkeys(_ITERATORS, _behind),
     **dict.fromkeys(_OF_ITERTOOLS, later),
-    json.encoder.c_make_encoder: gc.get_referents,
+    _json.make_encoder: gc.get_referents,
     slice: lambda found: (found.start, found.stop, found.step),
 }
 _HOLDING: dict[type, Parts] = {
@@ -92,7 +102,7 @@ _HOLDING: dict[type, Parts] = {
     frozenset: frozenset.__iter__,
     deque: deque.__iter__,
 }
-_HOLDING |= {type(view): iter for view in ({}.keys(), {}.values(), {}.items())}
+_HOLDING |= {type(view): iter for view in _VIEWS}
 PARTS |= _HOLDING | dict.fromkeys((OrderedDict, Counter), _HOLDING[dict])
 PARTS[defaultdict] = lambda held: (held.default_factory, *_HOLDING[dict](held))
 
@@ -249,7 +259,8 @@ def _constructors(kind: type) -> tuple[FunctionType, ...]:
 
 
 def _is_special(name: str) -> bool:
-    return name in _BY_NAME or name[:2] == "__" == name[-2:] and name not in _LEFT_OUT and not name.startswith("__torch_")
+    special = name[:2] == "__" == name[-2:] and name not in _LEFT_OUT
+    return name in _BY_NAME or (special and not name.startswith("__torch_"))
 
 
 def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[FunctionType, ...]:

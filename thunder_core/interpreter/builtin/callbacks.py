@@ -73,7 +73,9 @@ def _filter(machine: "Machine", function: Any, arguments: Arguments, keywords: K
 
 
 def _any_argument(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """A type of `itertools`: what is callable is bridged as such, the rest as iterables."""
+    """A type of `itertools`: what is callable is bridged as such, the rest as iterables, if somebody listens."""
+    if machine.observer is None:
+        return function(*arguments, **keywords)
     bridged = [_by_nature(machine, value) for value in arguments]
     return machine.natively(function, bridged, {name: _by_nature(machine, value) for name, value in keywords.items()})
 
@@ -85,13 +87,15 @@ def _by_nature(machine: "Machine", value: Any) -> Any:
 
 def _chain_from(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`itertools.chain.from_iterable(iterables)`."""
-    if keywords or len(arguments) != 1:
+    if keywords or len(arguments) != 1 or machine.observer is None:
         return function(*arguments, **keywords)
     outer = bridges.iterable(machine, arguments[0])
     return machine.natively(function, (map(functools.partial(bridges.iterable, machine), outer),), {})
 
 
-REPLACED.update({kind: _any_argument for kind in vars(itertools).values() if isinstance(kind, type)} | {filter: _filter})
+REPLACED.update(
+    {kind: _any_argument for kind in vars(itertools).values() if isinstance(kind, type)} | {filter: _filter}
+)
 REPLACED[itertools.groupby] = Bridged(callables=(1, "key"), iterables=(0, "iterable"))
 REPLACED[itertools.starmap] = Bridged(callables=(0,), iterables=(1,))
 REPLACED[itertools.chain.from_iterable] = _chain_from
@@ -101,9 +105,7 @@ def _attributes(machine: "Machine", getter: Any, arguments: Arguments, keywords:
     """An `operator.attrgetter` is called."""
     if keywords or len(arguments) != 1:
         return getter(*arguments, **keywords)
-    found = [
-        functools.reduce(machine.load_attr, name.split("."), arguments[0]) for name in getter.__reduce__()[1]
-    ]
+    found = [functools.reduce(machine.load_attr, name.split("."), arguments[0]) for name in getter.__reduce__()[1]]
     return found[0] if len(found) == 1 else tuple(found)
 
 
