@@ -127,6 +127,10 @@ def _of_module(module: str) -> str | None:
 FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
+# Code that libraries generate: dataclasses and named tuples, frozen modules, graphs of torch.fx, NumPy's dispatch.
+GENERATED = ("<string>", "<frozen ", "<eval_with_key>", "<__array_function__")
+
+
 def is_users_code(code: types.CodeType | None) -> bool:
     """Whether Python code is the user's own, not of the standard library or an installed package."""
     return code is not None and _is_users_file(code.co_filename)
@@ -134,7 +138,9 @@ def is_users_code(code: types.CodeType | None) -> bool:
 
 @cache
 def _is_users_file(name: str) -> bool:
-    return not name.startswith(("<", *FOREIGN)) and "site-packages" not in name and not name.startswith(OWN_FOLDER)
+    return (
+        not name.startswith((*GENERATED, *FOREIGN)) and "site-packages" not in name and not name.startswith(OWN_FOLDER)
+    )
 
 
 def settle(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
