@@ -70,7 +70,7 @@ class Redirection:
         self._machine = machine
         self._outer = machine.redirection
         machine.redirection = self
-        self._own: dict[FunctionType, CodeType] = {}
+        self._own: dict[FunctionType, tuple[CodeType, Way]] = {}
         # The function under `functools.lru_cache` that is called, and whether it was found to have no value yet.
         self.cached: Any = None
         self.missed = False
@@ -83,7 +83,7 @@ class Redirection:
 
     def _redirect(self, function: FunctionType) -> None:
         code, way = _way_of(function)
-        self._own[function] = function.__code__
+        self._own[function] = function.__code__, way
         way.redirection = self
         function.__code__ = code
 
@@ -96,9 +96,9 @@ class Redirection:
     def lift(self) -> None:
         """Give all functions their own code back."""
         self._machine.redirection = None
-        for function, code in self._own.items():
+        for function, (code, way) in self._own.items():
             function.__code__ = code
-            _way_of(function)[1].redirection = None
+            way.redirection = None
 
     def end(self) -> None:
         """Give all functions their own code back for good."""
@@ -126,7 +126,7 @@ class Redirection:
 
     def original(self, function: FunctionType) -> FunctionType:
         """A copy of a function with its own code."""
-        code = self._own.get(function, function.__code__)
+        code = self._own[function][0] if function in self._own else function.__code__
         copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
         copy.__kwdefaults__ = function.__kwdefaults__
         return copy
