@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import collections
 import dataclasses
+import functools
 import operator
 import types
 from collections.abc import Callable
@@ -428,7 +429,7 @@ def test_imports_inside_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(compiled(X), X * 2.0)
 
 
-@pytest.mark.parametrize("kind", ["same as", "no hooks", "truth", "values"])
+@pytest.mark.parametrize("kind", ["same as", "no hooks", "truth", "values", "misses"])
 def test_kinds_that_need_a_scene_of_their_own(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the guard nothing goes unnoticed; without it, something does."""
     for broken in (False, True):
@@ -472,7 +473,24 @@ def default_changed() -> bool:
     return torch.equal(compiled(X), X * 3)
 
 
+def cache_cleared() -> bool:
+    factor = 2
+
+    @functools.lru_cache
+    def cached() -> int:
+        return factor
+
+    compiled = thunder.jit(lambda x: x * cached())
+    cached()
+    same = torch.equal(compiled(X), X * 2)
+    factor = 3
+    same = same and torch.equal(compiled(X), X * 2)
+    cached.cache_clear()
+    return same and torch.equal(compiled(X), X * 3)
+
+
 SCENES = {
+    "misses": cache_cleared,
     "same as": aliases_parted,
     "no hooks": hook_added,
     "truth": global_hook_added,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import random
+import threading
 import time
 import uuid
 import warnings
@@ -31,6 +33,35 @@ def reads_a_file(x: Tensor) -> Tensor:
         return x * len(file.readline())
 
 
+class Hidden:
+    """An object whose comparison C reaches too deep in what it is given."""
+
+    def __eq__(self, other: object) -> bool:
+        return bool(SCALE)
+
+    __hash__ = object.__hash__
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else Hidden()
+
+
+def compares(x: Tensor) -> Tensor:
+    return x if nested(9) == nested(9) else -x
+
+
+@functools.lru_cache
+def makes_a_tensor() -> Tensor:
+    return torch.ones(2) * SCALE
+
+
+def starts_a_thread(x: Tensor) -> Tensor:
+    thread = threading.Thread(target=compares, args=(1,))
+    thread.start()
+    thread.join()
+    return x + 1
+
+
 EDGES: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "clock": (lambda x: x * time.time(), "the time: time.time"),
     "date": (lambda x: x * dt.datetime.now().year, "the time: datetime.now"),  # noqa: DTZ005
@@ -39,6 +70,8 @@ EDGES: dict[str, tuple[Callable[[Tensor], Any], str]] = {
     "numpy random": (lambda x: x * float(np.random.rand()), "randomness outside torch"),
     "uuid": (lambda x: (x, uuid.uuid4().hex), "randomness outside torch"),
     "file": (reads_a_file, "input and output"),
+    "cached tensor": (lambda x: x + makes_a_tensor(), "makes_a_tensor under functools.lru_cache makes an object"),
+    "thread": (starts_a_thread, "code in another thread"),
 }
 
 
@@ -57,6 +90,14 @@ def test_each_policy(name: str) -> None:
         compiled = thunder.jit(program)
         compiled(X)
     assert any(told in edge.what for edge in thunder.last_program(compiled).sharp_edges)
+
+
+def test_what_runs_natively_is_told_where_edges_matter() -> None:
+    told = "Hidden.__eq__ ran natively"
+    with pytest.raises(SharpEdgeError, match=told):
+        thunder.jit(compares, sharp_edges="error")(X)
+    with pytest.warns(SharpEdgeWarning, match=told):
+        thunder.jit(compares, sharp_edges="warn")(X)
 
 
 def test_a_plain_program_has_none() -> None:

@@ -1,4 +1,4 @@
-"""A program that replaces a builtin which the interpreter uses must not bring the process down."""
+"""A program that replaces a builtin replaces it for itself, not for the interpreter."""
 
 import subprocess
 import sys
@@ -13,21 +13,17 @@ def f():
     old = builtins.{name}
     builtins.{name} = lambda *arguments: 42
     try:
-        return [one for one in (1, 2)]
+        return [one for one in (1, 2)], {name}([1]), sorted([2, 1]), (lambda *all: all)(3), str({{}})
     finally:
         builtins.{name} = old
 
-try:
-    interpret(f)()
-except BaseException:
-    pass
-print("alive")
+print(interpret(f)() == f())
 """
 
 
-@pytest.mark.parametrize("name", ["len", "id", "enumerate"])
-def test_the_process_lives(name):
+@pytest.mark.parametrize("name", ["len", "id", "enumerate", "isinstance", "type", "tuple", "getattr", "next"])
+def test_the_interpreter_keeps_its_own(name):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(name=name)], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.stdout == "alive\n", done.stderr
+    assert done.stdout == "True\n", done.stderr

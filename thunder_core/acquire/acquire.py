@@ -130,6 +130,7 @@ def acquire(
     `SharpEdgeError` if it has sharp edges and they are errors.
     """
     run = Run(subject, args, kwargs)
+    run.watches = sharp_edges != "allow"
     if functional:
         run.outside.surprises = Surprises(lambda: run.place().source)
     state = process_state()

@@ -117,7 +117,12 @@ def _tensor(subject: str, expected: tuple[type, TensorProxy], scope: Scope) -> s
     return " and ".join(parts)
 
 
+def _misses(subject: str, expected: int, scope: Scope) -> str:
+    return f"{subject}.cache_info()[1] == {expected}"
+
+
 CONDITIONS: dict[str, Condition] = {
+    "misses": _misses,
     "is": _is,
     "type": _type,
     "equal": _equal,
@@ -134,6 +139,7 @@ CONDITIONS: dict[str, Condition] = {
 }
 
 DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
+    "misses": lambda expected: f"had computed {expected} values",
     "is": lambda expected: f"was {getattr(expected, '__name__', expected)!s}",
     "type": lambda expected: f"was a {expected.__name__}",
     "equal": lambda expected: f"was {expected!r}",

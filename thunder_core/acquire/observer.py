@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.effects import MUTATORS, container_base
-from thunder_core.acquire.lookasides import LOOKASIDES, runs_natively
+from thunder_core.acquire.guards import BY_IDENTITY, is_constant
+from thunder_core.acquire.lookasides import LOOKASIDES, looks_at_code, runs_natively
 from thunder_core.acquire.outside import Outside
-from thunder_core.acquire.sharp import edge_of
+from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.capture.recorder import Place, Recorder
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import SourceLine
@@ -30,6 +32,8 @@ TORCH_FOLDER = torch.__path__[0]
 class Acquisition(Observer):
     """One run of the program under the interpreter: what it read, wrote and recorded."""
 
+    quiet = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
+
     def __init__(self, module_names: Mapping[int, str]) -> None:
         self.outside = Outside()
         self.recorder = Recorder(self.name_input, self.place)
@@ -38,6 +42,7 @@ class Acquisition(Observer):
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self._operations = operations()
         self._library_code: dict[types.CodeType, bool] = {}
+        self._interpreted: dict[types.CodeType, bool] = {}
 
     # ---- reads ----------------------------------------------------------------------------------------------
 
@@ -151,13 +156,43 @@ class Acquisition(Observer):
         if inner is not None:
             owner = () if plain is function else (function.__self__,)
             return functools.partial(self.machine.call, inner.subject, *owner)
-        if plain in self._operations or runs_natively(plain.__module__, plain.__name__) or self._check_edge(plain):
+        edge = self._check_edge(plain)
+        if edge or plain in self._operations or runs_natively(plain.__module__, plain.__name__):
             for arg in args:
                 self.outside.expand(arg)
             native: Callable[..., Any] = function
-            return native
+            return functools.partial(native) if looks_at_code(plain.__module__) else native
         self.outside.defaults(plain)
         return None
+
+    def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:
+        """A value found in a cache is eager's, as long as the cache is the same.
+
+        A value that was computed now enters the cache if nothing of the trace can be in it, as in eager: a later
+        change of what it was computed from gives the cached value there, and here too. Other values are computed at
+        each call of the trace, where eager would find the first one.
+        """
+        if hit:
+            self.outside.cached(cached)
+            return True
+        kept = is_fixed(value)
+        if not kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
+            self.note_edge(f"{cached.__qualname__} under functools.lru_cache makes an object, anew at each call")
+        return kept
+
+    def interprets(self, function: types.FunctionType) -> bool:
+        """PyTorch's own Python code, and what runs natively anyway, does so when C calls it too."""
+        code = function.__code__
+        known = self._interpreted.get(code)
+        if known is None:
+            left = self._is_library(code) or runs_natively(function.__module__, function.__name__)
+            known = self._interpreted[code] = not left
+        return known
+
+    def on_native_code(self, code: types.CodeType) -> None:
+        """What C code ran natively of the user's was captured; what it read is not guarded."""
+        if is_users_code(code):
+            self.note_edge(f"{code.co_qualname} ran natively, and what it reads is not guarded")
 
     def note_edge(self, what: str) -> None:
         """Note a sharp edge at the program's present line."""
@@ -208,6 +243,13 @@ class Acquisition(Observer):
 def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> Callable[..., Any]:
     """A replacement for a function, to be called with a bound method's arguments."""
     return lambda *args, **kwargs: replacement(method.__self__, *args, **kwargs)
+
+
+def is_fixed(value: Any) -> bool:
+    """Whether a value is known by itself, and so are its parts."""
+    if type(value) is tuple:
+        return all(map(is_fixed, value))
+    return is_constant(value) or isinstance(value, BY_IDENTITY)
 
 
 def is_plain_mapping(value: Any) -> bool:

@@ -184,6 +184,16 @@ class Outside:
         elif issubclass(kind, set | frozenset):
             self.guard("members", path, frozenset(held))
 
+    def cached(self, function: Any) -> None:
+        """The program got a value from the cache of `functools.lru_cache`: eager does as long as the cache is the same.
+
+        A value enters or leaves such a cache only when another one is computed, or when all are cleared, which sets the
+        count of those that were computed back.
+        """
+        path = self.paths.get(id(function))
+        if path is not None:
+            self.guards["misses", path] = Guard("misses", path, function.cache_info().misses)
+
     def defaults(self, function: types.FunctionType) -> None:
         """The program called an outside function: its default arguments are reads."""
         path = self.paths.get(id(function))

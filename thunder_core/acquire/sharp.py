@@ -8,6 +8,8 @@ import io
 import os
 import random
 import secrets
+import sysconfig
+import threading
 import time
 import types
 import uuid
@@ -19,9 +21,11 @@ from typing import Any, Literal
 
 import torch
 
+import thunder_core
 from thunder_core.acquire.paths import Path
 from thunder_core.errors import SharpEdgeError, SourceLine
 
+OWN_FOLDER = thunder_core.__path__[0]
 SharpEdges = Literal["allow", "warn", "error"]
 POLICIES: tuple[SharpEdges, ...] = ("allow", "warn", "error")
 
@@ -41,7 +45,7 @@ class SharpEdge:
         return self.what if self.where is None else f"{self.what} ({self.where})"
 
 
-def _of(kind: str, module: types.ModuleType, *names: str) -> dict[Any, str]:
+def _of(kind: str, module: types.ModuleType | type, *names: str) -> dict[Any, str]:
     return {getattr(module, name): f"{kind}: {module.__name__}.{name}" for name in names if hasattr(module, name)}
 
 
@@ -72,6 +76,7 @@ FILES = (
 KNOWN: dict[Any, str] = {
     **_of("the time", time, *CLOCKS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
     **_of("the outside world", time, "sleep"),
+    **_of("code in another thread", threading.Thread, "start"),
     **_of("the outside world", os, *FILES),
     **_of("input and output", builtins, "open", "input"),
     **_of("randomness outside torch", uuid, "uuid1", "uuid4"),
@@ -117,6 +122,25 @@ def edge_of(function: Any) -> str | None:
 @cache
 def _of_module(module: str) -> str | None:
     return next((what for prefix, what in MODULES.items() if module.startswith(prefix)), None)
+
+
+FOREIGN = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+# Code that libraries generate: dataclasses and named tuples, frozen modules, graphs of torch.fx, NumPy's dispatch.
+GENERATED = ("<string>", "<frozen ", "<eval_with_key>", "<__array_function__")
+
+
+def is_users_code(code: types.CodeType | None) -> bool:
+    """Whether Python code is the user's own, not of the standard library or an installed package."""
+    return code is not None and _is_users_file(code.co_filename)
+
+
+@cache
+def _is_users_file(name: str) -> bool:
+    return (
+        not name.startswith((*GENERATED, *FOREIGN)) and "site-packages" not in name and not name.startswith(OWN_FOLDER)
+    )
 
 
 def settle(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:

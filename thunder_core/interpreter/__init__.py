@@ -3,10 +3,13 @@
 Needs the standard library alone. `interpret(function)` is a function that behaves as `function` does.
 """
 
-from thunder_core.interpreter import builtin, classes, opcodes
-from thunder_core.interpreter.entry import interpret
-from thunder_core.interpreter.frame import Frame
-from thunder_core.interpreter.machine import Machine
-from thunder_core.interpreter.observer import Observer
+from thunder_core.interpreter.own_builtins import own_builtins
 
-__all__ = ["Frame", "Machine", "Observer", "builtin", "classes", "interpret", "opcodes"]
+with own_builtins(__name__):
+    from thunder_core.interpreter import builtin, opcodes
+    from thunder_core.interpreter.entry import interpret
+    from thunder_core.interpreter.frame import Frame
+    from thunder_core.interpreter.machine import Machine
+    from thunder_core.interpreter.observer import Observer
+
+__all__ = ["Frame", "Machine", "Observer", "builtin", "interpret", "opcodes"]

@@ -22,6 +22,8 @@ def load(machine: "Machine", owner: Any, name: str) -> Any:
     known = shortcut(kind, name)
     if known is getattr:
         return getattr(owner, name)
+    if known is _OF_MODULE:
+        return getattr(owner, name) if name in owner.__dict__ else _load(machine, kind, owner, name)
     if known is not None:
         try:
             return _GENERIC(owner, name)
@@ -50,7 +52,7 @@ def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
     if type(raw) is property and type(raw.fget) is FunctionType:
         return
     if fallback is ABSENT:
-        remember(kind, name, getattr)
+        remember(kind, name, getattr if hook is _GENERIC else _OF_MODULE)
     elif hook is _GENERIC:
         remember(kind, name, fallback)
 
@@ -93,6 +95,8 @@ def load_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> Any:
     if special is not None:
         return special(machine, owner, name)
     getter = _class_getter(kind, owner, name) if issubclass(kind, type) else _getter(kind, owner, name)
+    if getter is None and hook is _OF_MODULE and machine.observer is not None:
+        getter = _of_module(owner, name)
     if getter is None:
         return hook(owner, name)
     try:
@@ -111,6 +115,18 @@ def _getter(kind: type, owner: Any, name: str) -> Getter | None:
     if raw is ABSENT or type(raw) is FunctionType:
         return None
     return _descriptor_getter(raw, owner, kind, lambda: _in_instance(owner, name))
+
+
+def _of_module(module: Any, name: str) -> Getter | None:
+    """The module's own `__getattr__`, for a name that the module lacks."""
+    fallback = module.__dict__.get("__getattr__")
+    if type(fallback) is not FunctionType:
+        return None
+    try:
+        _GENERIC(module, name)
+    except AttributeError:
+        return fallback, (name,)
+    return None
 
 
 def _class_getter(kind: type, owner: type, name: str) -> Getter | None:

@@ -85,6 +85,12 @@ def call_partial(machine: "Machine", partial: Any, arguments: Arguments, keyword
     return machine.invoke(partial.func, (*partial.args, *arguments), {**partial.keywords, **keywords})
 
 
+@route_of(functools._lru_cache_wrapper)
+def call_cached(machine: "Machine", cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """A function under `functools.lru_cache`."""
+    return machine.call_cached(cached, arguments, keywords)
+
+
 @route_of(type)
 def call_class(machine: "Machine", kind: type, arguments: Arguments, keywords: Keywords) -> Any:
     """`type.__call__`: the Python-level `__new__` and `__init__` interpreted."""
@@ -115,9 +121,10 @@ def _call(function: Any, arguments: Arguments, keywords: Keywords) -> Any:
 
 def call_in_globals(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call natively, from a native frame whose globals are those of the interpreted caller."""
-    if machine.frame is None:
+    if machine.frame is None or function is object.__new__:
         return function(*arguments, **keywords)
-    return FunctionType(_call.__code__, machine.frame.globals)(function, arguments, keywords)
+    caller = FunctionType(_call.__code__, machine.frame.globals)
+    return machine.natively(caller, (function, arguments, keywords), {})
 
 
 def initialize(machine: "Machine", made: Any, arguments: Arguments, keywords: Keywords) -> None:

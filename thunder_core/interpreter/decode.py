@@ -135,13 +135,13 @@ def decode(code: CodeType, table: dict[str, Row]) -> Program:
         blanks=[UNBOUND] * (len(names) - count),
         first_free=len(names) - len(code.co_freevars),
         flags=code.co_flags,
-        simple=not (variadic or code.co_kwonlyargcount or _is_opaque(code)),
-        opaque=_is_opaque(code),
+        simple=not (variadic or code.co_kwonlyargcount or is_opaque(code)),
+        opaque=is_opaque(code),
         resumable=bool(code.co_flags & _KINDS),
     )
 
 
-def _is_opaque(code: CodeType) -> bool:
+def is_opaque(code: CodeType) -> bool:
     """Whether functions of this code run natively: the import system's and the interpreter's own."""
     return code.co_filename.startswith(_OPAQUE)
 

@@ -4,14 +4,18 @@ One native generator function drives frames of every kind. Its code object is co
 CPython makes the right type of object; what a frame delegates to (`yield from`, `await`) is delegated to natively.
 """
 
+import functools
 import inspect
 import weakref
-from collections.abc import AsyncGenerator, Generator
-from types import CodeType, CoroutineType, FunctionType, GeneratorType
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Generator
+from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
+from typing import TYPE_CHECKING, Any
 
 from thunder_core.interpreter.frame import DELEGATED, Frame
 from thunder_core.interpreter.tracebacks import below, without_own_entries
+
+if TYPE_CHECKING:
+    from thunder_core.interpreter.machine import Machine
 
 # The frames that generators drive, by the identity of the generator.
 _frames: weakref.WeakValueDictionary[int, Frame] = weakref.WeakValueDictionary()
@@ -107,9 +111,40 @@ def delegate(frame: Frame, iterator: Any, resume_at: int) -> None:
     """Suspend a frame until what it delegates to has ended."""
     frame.suspended = DELEGATED
     frame.resume_at = resume_at
+    if frame.machine.observer is not None and not isinstance(iterator, _DELEGATES):
+        frame.stack[-1] = _relay(frame.machine, iterator)
     inner = frame_of(iterator)
     if inner is not None:
         frame.delegate, inner.delegator, inner.delegators = inner, frame, frame.delegators + 1
+
+
+_DELEGATES = (GeneratorType, CoroutineType, AsyncGeneratorType)
+
+
+def _relay(machine: "Machine", iterator: Any) -> Generator[Any, Any, Any]:
+    """Delegate to an iterator whose steps may be Python's: PEP 380, each step taken on the machine."""
+    step: Callable[[], Any] = functools.partial(machine.next_for_native, iterator)
+    while True:
+        try:
+            value = step()
+        except StopIteration as stop:
+            return stop.value
+        try:
+            sent = yield value
+        except GeneratorExit:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                machine.call_back(close, (), {})
+            raise
+        except BaseException as error:
+            throw = getattr(iterator, "throw", None)
+            if throw is None:
+                raise
+            step = functools.partial(machine.call_back, throw, (error,), {})
+        else:
+            step = functools.partial(machine.next_for_native, iterator)
+            if sent is not None:
+                step = functools.partial(machine.call_back, getattr(iterator, "send"), (sent,), {})  # noqa: B009
 
 
 def _driving_code(code: CodeType) -> CodeType:

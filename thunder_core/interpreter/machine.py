@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.interpreter import attributes, calls
+from thunder_core.interpreter import attributes, calls, operators
 from thunder_core.interpreter import namespaces as names_of
 from thunder_core.interpreter.binding import bind
 from thunder_core.interpreter.decode import ProgramCache, programs
@@ -59,6 +59,22 @@ class Machine:
     def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call what is not interpreted."""
         return function(*arguments, **keywords)
+
+    def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """The same, as a part of something that is announced by itself."""
+        return function(*arguments, **keywords)
+
+    def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call what `functools.lru_cache` has made."""
+        return cached(*arguments, **keywords)
+
+    def call_back(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """C code calls this."""
+        return self.invoke(function, arguments, keywords)
+
+    def next_for_native(self, iterator: Any) -> Any:
+        """C code asks this for its next value."""
+        return operators.next_of(self, iterator)
 
     def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:  # noqa: ARG002
         """The value of a call that was not interpreted."""

@@ -3,15 +3,11 @@
 Each name here is CPython's own, reached through `ctypes`; the offsets hold for 64-bit builds of 3.11 to 3.13.
 """
 
-import builtins
 import ctypes
 import sys
 from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Any
-
-# A program may replace builtins; what writes to memory keeps those of its own.
-__builtins__ = dict(vars(builtins))  # type: ignore[assignment]
 
 _api = ctypes.pythonapi
 _POINTER = ctypes.sizeof(ctypes.c_void_p)

@@ -1,15 +1,30 @@
 """A machine that tells its observer what the program reads, writes and calls, and takes its answers."""
 
 import operator
+from collections import defaultdict
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
-from thunder_core.interpreter import attributes
-from thunder_core.interpreter.decode import observed_programs
+from thunder_core.interpreter import attributes, operators
+from thunder_core.interpreter.decode import is_opaque, observed_programs
 from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.lookup import type_lookup
 from thunder_core.interpreter.machine import Arguments, Keywords, Machine
 from thunder_core.interpreter.observer import Observer
 from thunder_core.interpreter.operators import PLAIN
+from thunder_core.interpreter.reach import Functions, Reach
+from thunder_core.interpreter.redirection import NotKeptError, Redirection
+from thunder_core.interpreter.witness import Witness
+
+# Containers whose items are found without a call of the program's, by a plain key.
+_MAKE_ITEM = defaultdict.__missing__
+_PLAINLY_INDEXED = frozenset({dict, list, tuple, str, bytes})
+
+
+def _makes_items(kind: type) -> bool:
+    """Whether a type makes missing items as defaultdict does."""
+    return issubclass(kind, defaultdict) and type_lookup(kind, "__missing__") is _MAKE_ITEM
 
 
 class ObservedMachine(Machine):
@@ -18,14 +33,25 @@ class ObservedMachine(Machine):
     def __init__(self, observer: Observer) -> None:
         super().__init__(observed_programs)
         self.observer: Observer = observer
+        self.redirection: Redirection | None = None
+        self.reach = Reach(self._is_redirected, observer.quiet)
+        self.witness = Witness(observer.on_native_code) if observer.watches else None
         observer.machine = self
+
+    def _is_redirected(self, function: FunctionType) -> bool:
+        """Whether a function that C code calls leads back here."""
+        return not is_opaque(function.__code__) and self.observer.interprets(function)
 
     def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Announce a call, then make it or what the observer puts in its place."""
         announced = tuple(arguments)
         replacement = self.observer.on_call(function, announced, keywords.copy())
         if replacement is not None:
-            value = replacement(*announced, **keywords)
+            if replacement is function:
+                reached = self.reach.of(*announced, *keywords.values())
+                value = self._redirecting(reached, function, announced, keywords)
+            else:
+                value = replacement(*announced, **keywords)
             return self.observer.on_call_result(function, announced, keywords, value)
         del announced
         return self.invoke_quietly(function, arguments, keywords)
@@ -33,7 +59,80 @@ class ObservedMachine(Machine):
     def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call natively and report the result."""
         arguments = tuple(arguments)
-        return self.observer.on_call_result(function, arguments, keywords, function(*arguments, **keywords))
+        return self.observer.on_call_result(
+            function, arguments, keywords, self.natively(function, arguments, keywords)
+        )  # fmt: skip
+
+    def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call natively; what the called calls back is interpreted, as far as it is known."""
+        reached = self.reach.of_call(function, arguments, keywords)
+        return self._redirecting(reached, function, arguments, keywords)
+
+    def _redirecting(self, reached: Functions, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call natively while these functions lead back here."""
+        if not reached:
+            return self._run(function, arguments, keywords)
+        redirection = Redirection(self)
+        try:
+            redirection.add(reached)
+            return self._run(function, arguments, keywords)
+        finally:
+            redirection.end()
+
+    def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call what `functools.lru_cache` has made: its function is interpreted, its value is shown to the observer.
+
+        A value that is found in the cache is C's: the program would get the same.
+        """
+        arguments = tuple(arguments)
+        redirection = Redirection(self)
+        redirection.cached = cached
+        try:
+            redirection.add(self.reach.of_call(cached, arguments, keywords))
+            value = self._run(cached, arguments, keywords)
+            if not redirection.missed:
+                self.observer.on_cached(cached, value, hit=True)
+        except NotKeptError as passed:
+            value = passed.value
+        finally:
+            redirection.end()
+        return self.observer.on_call_result(cached, arguments, keywords, value)
+
+    def call_back(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """C code calls this: nothing is redirected meanwhile, and what C may call of the result is from then on."""
+        return self._entered(self.invoke, function, arguments, keywords)
+
+    def next_for_native(self, iterator: Any) -> Any:
+        """C code asks this for its next value."""
+        return self._entered(operators.next_of, self, iterator)
+
+    def resume(self, frame: Frame) -> Any:
+        """Run the frame of a generator, which C code may drive."""
+        return self._entered(super().resume, frame)
+
+    def _run(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call natively, watched where the observer wants that."""
+        if self.witness is None:
+            return function(*arguments, **keywords)
+        return self.witness.call(function, arguments, keywords)
+
+    def _entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of ours from C code."""
+        if self.witness is not None and self.witness.watch(False):
+            try:
+                return self._entered(function, *arguments)
+            finally:
+                self.witness.watch(True)
+        active = self.redirection
+        if active is None:
+            return function(*arguments)
+        active.lift()
+        try:
+            value = function(*arguments)
+        finally:
+            active.lay()
+        active.add(self.reach.of(value))
+        return value
 
     def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:
         """Report the result of a call that something else stood in for."""
@@ -85,7 +184,7 @@ class ObservedMachine(Machine):
         for operand in operands:
             if type(operand) not in PLAIN:
                 self.observer.on_operation(function, operands)
-                break
+                return self.natively(function, operands, {})
         return function(*operands)
 
     def announce_iteration(self, iterable: Any) -> None:
@@ -104,7 +203,22 @@ class ObservedMachine(Machine):
     def load_item(self, container: Any, key: Any) -> Any:
         """Read an item and report it."""
         self.operate_on(operator.getitem, container, key)
-        return self.observer.on_subscript(container, key, operator.getitem(container, key))
+        if _makes_items(type(container)) and not self.natively(operator.contains, (container, key), {}):
+            return self._missing_item(container, key)
+        if type(key) in PLAIN and type(container) in _PLAINLY_INDEXED:
+            value = container[key]
+        else:
+            value = self.natively(operator.getitem, (container, key), {})
+        return self.observer.on_subscript(container, key, value)
+
+    def _missing_item(self, container: defaultdict[Any, Any], key: Any) -> Any:
+        """What a defaultdict does for a key that it lacks, in steps of which the observer hears."""
+        factory = self.load_attr(container, "default_factory")
+        if factory is None:
+            return self.natively(operator.getitem, (container, key), {})
+        value = self.invoke(factory, (), {})
+        self.store_item(container, key, value)
+        return value
 
     def operate_on(self, function: Callable[..., Any], *operands: Any) -> None:
         """Announce an operation."""
@@ -112,9 +226,13 @@ class ObservedMachine(Machine):
 
     def store_item(self, container: Any, key: Any, value: Any) -> None:
         """Write an item after reporting it."""
-        container[key] = self.observer.on_store_subscript(container, key, value)
+        value = self.observer.on_store_subscript(container, key, value)
+        if type(key) in PLAIN and type(container) in _PLAINLY_INDEXED:
+            container[key] = value
+        else:
+            self.natively(operator.setitem, (container, key, value), {})
 
     def delete_item(self, container: Any, key: Any) -> None:
         """Delete an item after reporting it."""
         self.observer.on_delete_subscript(container, key)
-        del container[key]
+        self.natively(operator.delitem, (container, key), {})

@@ -1,7 +1,7 @@
 """The seam: what an observer of an interpreted program is told, and what it may answer."""
 
 from collections.abc import Callable
-from types import CellType
+from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +13,10 @@ class Observer:
     """Told what the interpreted program reads, writes and calls; may answer with another value."""
 
     machine: "Machine"
+    # Types whose instances lead C code to no Python function that this observer wants to hear of.
+    quiet: frozenset[type] = frozenset()
+    # Whether to be told of Python code that runs natively, for which each native call is profiled.
+    watches = False
 
     def on_load_global(self, frame: "Frame", name: str, value: Any) -> Any:  # noqa: ARG002
         """A global or builtin was read; `name in frame.globals` tells which."""
@@ -44,6 +48,17 @@ class Observer:
     ) -> Any:  # fmt: skip
         """A native call has returned."""
         return value
+
+    def interprets(self, function: FunctionType) -> bool:  # noqa: ARG002
+        """Whether a Python function that C code calls is interpreted; it runs natively otherwise."""
+        return True
+
+    def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:  # noqa: ARG002
+        """The cache of `functools.lru_cache` gave a value, or else its function; whether the cache may keep that."""
+        return True
+
+    def on_native_code(self, code: CodeType) -> None:
+        """Python code was run natively by C code; told once, and only where `watches` is true."""
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """An operator or protocol step is about to be applied natively."""

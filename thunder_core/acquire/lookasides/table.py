@@ -36,6 +36,10 @@ NATIVE_MODULES = (
 )
 
 
+# Of these, the modules whose functions look at the code of functions; nothing that they are given is redirected.
+LOOKING_AT_CODE = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")
+
+
 def lookaside(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside]:
     """Register the decorated function as the lookaside of these functions."""
 
@@ -56,3 +60,9 @@ def runs_natively(module: str | None, name: str = "") -> bool:
     if any(str(module).startswith(f"{package}.") and name == asked for package, asked in ASKED_AGAIN):
         return True
     return any(module == native or str(module).startswith(f"{native}.") for native in NATIVE_MODULES)
+
+
+@cache
+def looks_at_code(module: str | None) -> bool:
+    """Whether functions of this module look at the code of the functions that they are given, which must be theirs."""
+    return any(module == one or str(module).startswith(f"{one}.") for one in LOOKING_AT_CODE)

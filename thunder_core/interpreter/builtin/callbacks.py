@@ -2,11 +2,12 @@
 
 import functools
 import itertools
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.interpreter import bridges
-from thunder_core.interpreter.calls import REPLACED, Arguments, Keywords
+from thunder_core.interpreter import bridges, operators
+from thunder_core.interpreter.calls import REPLACED, ROUTES, Arguments, Keywords
 
 if TYPE_CHECKING:
     from thunder_core.interpreter.machine import Machine
@@ -24,7 +25,7 @@ class Bridged:
         """Call natively with bridges in place of what would run Python code."""
         bridged = [self._argument(machine, position, value) for position, value in enumerate(arguments)]
         named = {name: self._argument(machine, name, value) for name, value in keywords.items()}
-        return function(*bridged, **named)
+        return machine.natively(function, bridged, named)
 
     def _argument(self, machine: "Machine", position: int | str, value: Any) -> Any:
         """One argument as the C function gets it."""
@@ -41,11 +42,9 @@ REPLACED.update(
         all: _ITERABLE,
         any: _ITERABLE,
         enumerate: Bridged(iterables=(0, "iterable")),
-        filter: Bridged(callables=(0,), iterables=(1,)),
         frozenset: _ITERABLE,
         functools.reduce: Bridged(callables=(0,), iterables=(1,)),
-        itertools.groupby: Bridged(callables=(1, "key"), iterables=(0, "iterable")),
-        itertools.starmap: Bridged(callables=(0,), iterables=(1,)),
+        functools.cmp_to_key: Bridged(callables=(0, "mycmp")),
         list: _ITERABLE,
         map: Bridged(callables=(0,), rest=True),
         set: _ITERABLE,
@@ -64,3 +63,68 @@ def _extreme(machine: "Machine", function: Any, arguments: Arguments, keywords: 
 
 
 REPLACED.update({min: _extreme, max: _extreme})
+
+
+def _filter(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`filter(function, iterable)`; None asks for the truth of each item."""
+    if machine.observer is not None and len(arguments) == 2 and arguments[0] is None:
+        arguments = (bool, arguments[1])
+    return Bridged(callables=(0,), iterables=(1,))(machine, function, arguments, keywords)
+
+
+def _any_argument(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """A type of `itertools`: what is callable is bridged as such, the rest as iterables, if somebody listens."""
+    if machine.observer is None:
+        return function(*arguments, **keywords)
+    bridged = [_by_nature(machine, value) for value in arguments]
+    return machine.natively(function, bridged, {name: _by_nature(machine, value) for name, value in keywords.items()})
+
+
+def _by_nature(machine: "Machine", value: Any) -> Any:
+    """The bridge of a callable or of an iterable."""
+    return bridges.callback(machine, value) if callable(value) else bridges.iterable(machine, value)
+
+
+def _chain_from(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`itertools.chain.from_iterable(iterables)`."""
+    if keywords or len(arguments) != 1 or machine.observer is None:
+        return function(*arguments, **keywords)
+    outer = bridges.iterable(machine, arguments[0])
+    return machine.natively(function, (map(functools.partial(bridges.iterable, machine), outer),), {})
+
+
+REPLACED.update(
+    {kind: _any_argument for kind in vars(itertools).values() if isinstance(kind, type)} | {filter: _filter}
+)
+REPLACED[itertools.groupby] = Bridged(callables=(1, "key"), iterables=(0, "iterable"))
+REPLACED[itertools.starmap] = Bridged(callables=(0,), iterables=(1,))
+REPLACED[itertools.chain.from_iterable] = _chain_from
+
+
+def _attributes(machine: "Machine", getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """An `operator.attrgetter` is called."""
+    if keywords or len(arguments) != 1:
+        return getter(*arguments, **keywords)
+    found = [functools.reduce(machine.load_attr, name.split("."), arguments[0]) for name in getter.__reduce__()[1]]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _items(machine: "Machine", getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """An `operator.itemgetter` is called."""
+    if keywords or len(arguments) != 1:
+        return getter(*arguments, **keywords)
+    found = [operators.get_item(machine, arguments[0], key) for key in getter.__reduce__()[1]]
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _method(machine: "Machine", caller: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """An `operator.methodcaller` is called."""
+    if keywords or len(arguments) != 1:
+        return caller(*arguments, **keywords)
+    maker, given = caller.__reduce__()
+    if isinstance(maker, functools.partial):
+        return machine.invoke(machine.load_attr(arguments[0], maker.args[0]), given, maker.keywords)
+    return machine.invoke(machine.load_attr(arguments[0], given[0]), given[1:], {})
+
+
+ROUTES.update({operator.attrgetter: _attributes, operator.itemgetter: _items, operator.methodcaller: _method})

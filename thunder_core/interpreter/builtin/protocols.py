@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def length(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`len(value)`."""
     if keywords or len(arguments) != 1 or python_method(type(arguments[0]), "__len__") is None:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return operators.length(machine, arguments[0])
 
 
@@ -26,7 +26,7 @@ def length(machine: "Machine", function: Any, arguments: Arguments, keywords: Ke
 def truth(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`bool(value)`."""
     if keywords or len(arguments) != 1:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return operators.truth(machine, arguments[0])
 
 
@@ -34,7 +34,7 @@ def truth(machine: "Machine", function: Any, arguments: Arguments, keywords: Key
 def negation(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`not value`."""
     if keywords or len(arguments) != 1:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return not operators.truth(machine, arguments[0])
 
 
@@ -42,11 +42,11 @@ def negation(machine: "Machine", function: Any, arguments: Arguments, keywords: 
 def iterate(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`iter(value)` and `iter(function, sentinel)`."""
     if keywords or len(arguments) not in (1, 2):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     if len(arguments) == 2:
         return function(bridges.callback(machine, arguments[0]), arguments[1])
     if python_method(type(arguments[0]), "__iter__") is None:
-        return function(arguments[0])
+        return machine.natively(function, arguments, keywords)
     return operators.iterate(machine, arguments[0])
 
 
@@ -54,7 +54,7 @@ def iterate(machine: "Machine", function: Any, arguments: Arguments, keywords: K
 def advance(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`next(iterator[, default])`."""
     if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__next__") is None:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     if len(arguments) == 2:
         return operators.advance(machine, *arguments)
     return operators.next_of(machine, arguments[0])
@@ -64,7 +64,7 @@ def advance(machine: "Machine", function: Any, arguments: Arguments, keywords: K
 def convert(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`str(value)`, `repr(value)` and `ascii(value)`."""
     if keywords or len(arguments) != 1:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return texts.convert(machine, function, arguments[0])
 
 
@@ -72,10 +72,10 @@ def convert(machine: "Machine", function: Any, arguments: Arguments, keywords: K
 def formatted(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`format(value[, specification])`."""
     if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__format__") is None:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     specification = arguments[1] if len(arguments) == 2 else ""
     if not isinstance(specification, str):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return texts.formatted(machine, arguments[0], specification)
 
 
@@ -83,17 +83,17 @@ def formatted(machine: "Machine", function: Any, arguments: Arguments, keywords:
 def check_class(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`isinstance(value, kind)` and `issubclass(kind, base)`."""
     if keywords or len(arguments) != 2:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     value, wanted = arguments
     if function is isinstance and type(value) is wanted:
         return True
     if type(wanted) is type:
-        return function(value, wanted)
+        return machine.natively(function, arguments, keywords)
     if issubclass(type(wanted), tuple):
         return any(check_class(machine, function, (value, one), keywords) for one in wanted)
     method = python_method(type(wanted), "__instancecheck__" if function is isinstance else "__subclasscheck__")
     if method is None:
-        return function(value, wanted)
+        return machine.natively(function, arguments, keywords)
     return operators.truth(machine, machine.invoke(method, (wanted, value), {}))
 
 
@@ -101,7 +101,7 @@ def check_class(machine: "Machine", function: Any, arguments: Arguments, keyword
 def check_abstract(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """What `ABCMeta.__instancecheck__` asks of C, which would call a Python-level `__subclasscheck__` natively."""
     if keywords or len(arguments) != 2:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     kind, value = arguments
     method = python_method(type(kind), "__subclasscheck__")
     if method is None or method is abc.ABCMeta.__dict__["__subclasscheck__"]:
@@ -118,7 +118,7 @@ def _by_operator(step: Callable[..., Any], count: int) -> Any:
 
     def replaced(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         if keywords or len(arguments) != count:
-            return function(*arguments, **keywords)
+            return machine.natively(function, arguments, keywords)
         return step(machine, function, *arguments)
 
     return replaced

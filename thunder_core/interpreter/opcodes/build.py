@@ -114,7 +114,7 @@ def dict_update(frame: Frame, depth: int) -> None:
     frame.machine.announce_iteration(mapping)
     if not hasattr(mapping, "keys"):
         raise TypeError(f"'{type(mapping).__name__}' object is not a mapping")
-    frame.stack[-depth].update(mapping)
+    frame.machine.natively(frame.stack[-depth].update, (mapping,), {})
 
 
 @opcode("DICT_MERGE")

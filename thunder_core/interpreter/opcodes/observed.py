@@ -3,7 +3,8 @@
 from typing import Any
 
 from thunder_core.interpreter.frame import NULL, Frame
-from thunder_core.interpreter.opcodes.iteration import _exactly
+from thunder_core.interpreter.opcodes.build import taken
+from thunder_core.interpreter.opcodes.iteration import _exactly, listed
 from thunder_core.interpreter.opcodes.names import _global
 from thunder_core.interpreter.table import opcode
 
@@ -43,3 +44,38 @@ def unpack_sequence(frame: Frame, count: int) -> None:
     if type(value) in (tuple, list):
         frame.machine.announce_iteration(value)
     frame.stack.extend(reversed(_exactly(frame, value, count)))
+
+
+@opcode("BUILD_SET", observed=True)
+def build_set(frame: Frame, count: int) -> None:
+    """[items] -> [set]."""
+    frame.stack.append(frame.machine.natively(set, (taken(frame, count),), {}))
+
+
+@opcode("SET_ADD", observed=True)
+def set_add(frame: Frame, depth: int) -> None:
+    """[set, ..., item] -> [set, ...]."""
+    item = frame.stack.pop()
+    frame.machine.natively(frame.stack[-depth].add, (item,), {})
+
+
+@opcode("SET_UPDATE", observed=True)
+def set_update(frame: Frame, depth: int) -> None:
+    """[set, ..., iterable] -> [set, ...]."""
+    iterable = frame.stack.pop()
+    frame.machine.natively(frame.stack[-depth].update, (listed(frame, iterable),), {})
+
+
+@opcode("BUILD_MAP", observed=True)
+def build_map(frame: Frame, count: int) -> None:
+    """[key, value, ...] -> [dict]."""
+    items = taken(frame, 2 * count)
+    values = items[1::2]
+    frame.stack.append(frame.machine.natively(lambda keys: dict(zip(keys, values, strict=True)), (items[::2],), {}))
+
+
+@opcode("MAP_ADD", observed=True)
+def map_add(frame: Frame, depth: int) -> None:
+    """[dict, ..., key, value] -> [dict, ...]."""
+    value, key = frame.stack.pop(), frame.stack.pop()
+    frame.machine.natively(frame.stack[-depth].__setitem__, (key, value), {})

@@ -1,0 +1,90 @@
+"""Python code that C calls is interpreted: an observer hears of the globals that it reads."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.interpreter.callbacks import CALLBACKS, PROBE
+from thunder_core.interpreter import Observer, interpret
+
+
+class Probes(Observer):
+    """Counts the reads of PROBE and says that it is 3."""
+
+    def __init__(self):
+        self.count = 0
+
+    def on_load_global(self, frame, name, value):
+        if name == "PROBE":
+            self.count += 1
+            return 3
+        return value
+
+
+def outcome(program):
+    """What a program gives or raises, as text."""
+    try:
+        return repr(program())
+    except Exception as error:
+        return repr(error)
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+def test_what_c_calls_is_interpreted(name, monkeypatch):
+    """Every read of the global is seen: the answer is that of a world in which it has the observer's value."""
+    probes = Probes()
+    ours = outcome(interpret(CALLBACKS[name], probes))
+    assert probes.count
+    monkeypatch.setattr("tests.interpreter.callbacks.PROBE", 3)
+    assert ours == outcome(CALLBACKS[name])
+
+
+def test_functions_have_their_own_code_afterwards():
+    """Also when what C calls raises, and while it runs."""
+    seen = []
+
+    class Fragile:
+        def __lt__(self, other):
+            seen.append(Fragile.__lt__.__code__ is code)
+            raise KeyError(PROBE)
+
+    code = Fragile.__lt__.__code__
+    with pytest.raises(KeyError):
+        interpret(lambda: sorted([Fragile(), Fragile()]), Observer())()
+    assert seen == [True]
+    assert Fragile.__lt__.__code__ is code
+
+
+def test_other_threads_are_not_redirected():
+    """A function that another thread calls meanwhile runs there natively."""
+    calls = []
+
+    def key(n):
+        if not calls:
+            calls.append(None)
+            with ThreadPoolExecutor() as pool:
+                calls.append(pool.submit(sorted, [2, 1], key=key).result())
+        return n
+
+    assert interpret(lambda: sorted([3, 1], key=key), Observer())() == [1, 3]
+    assert calls == [None, [1, 2]]
+
+
+def test_what_runs_natively_is_told_where_it_is_asked_for():
+    class Watching(Observer):
+        watches = True
+
+        def __init__(self):
+            self.names = []
+
+        def interprets(self, function):
+            return False
+
+        def on_native_code(self, code):
+            self.names.append(code.co_qualname)
+
+    watching = Watching()
+    interpret(CALLBACKS["list.index"], watching)()
+    assert "Value.__eq__" in watching.names
+    assert sys.getprofile() is None

@@ -1,0 +1,293 @@
+"""Which Python functions C code may call, told from what it is given."""
+
+import _json
+import functools
+import gc
+import itertools
+import operator
+import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+    TracebackType,
+)
+from typing import Any
+
+from thunder_core.interpreter.lookup import remember, shortcut
+from thunder_core.interpreter.operators import PLAIN
+
+Functions = dict[FunctionType, None]
+Keywords = dict[str, Any]
+
+# How deep in what C code is given its parts are looked at.
+_DEPTH = 5
+# Added to the depth where C code makes instances of the classes that it is given, or derives from them.
+_CLASSES = 100
+_HEAP_TYPE = 1 << 9
+# Types that cannot be changed: those of C.
+_OF_C = 1 << 8
+_mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+_dict_of: Callable[[type], dict[str, Any]] = type.__dict__["__dict__"].__get__
+
+# Types whose instances lead to no Python function.
+QUIET = PLAIN | {
+    BuiltinFunctionType, CellType, CodeType, FrameType, ModuleType, TracebackType, weakref.ref, bytearray,
+    memoryview, object, range,
+    type(str.join), type(object.__init__), type("".__len__), type(Ellipsis), type(NotImplemented),
+}  # fmt: skip
+
+
+class _Sequence:
+    """An object that is iterated by its items."""
+
+    def __getitem__(self, index: int) -> int:
+        raise IndexError(index)
+
+
+def _behind(iterator: Any) -> Iterable[Any]:
+    """What an iterator of C goes through."""
+    reduced = iterator.__reduce__()
+    return reduced[1] if isinstance(reduced, tuple) else ()
+
+
+def nothing() -> None:
+    """Stands for functions that are not known yet: those of what an iterator will give."""
+
+
+def later(_: Any) -> Iterable[Any]:
+    """What a generator or a bridge leads to is known when it gives something."""
+    return (nothing,)
+
+
+_EMPTY: dict[Any, Any] = {}
+_VIEWS = (_EMPTY.keys(), _EMPTY.values(), _EMPTY.items())
+# Iterators that call Python functions of what they go through, and those that hand it on.
+_CALLING: frozenset[type] = frozenset({type(iter(_Sequence())), reversed})
+_ITERATORS: frozenset[type] = _CALLING | {
+    map, filter, zip, enumerate, type(iter([])), type(iter(())), type(iter(set())),
+    *(type(iter(view)) for view in _VIEWS), type(reversed([])),
+}  # fmt: skip
+
+_OF_ITERTOOLS: frozenset[type] = frozenset(kind for kind in vars(itertools).values() if isinstance(kind, type))
+HANDING_ON = _CALLING | _OF_ITERTOOLS | {map, filter, zip, enumerate}
+
+Parts = Callable[[Any], Iterable[Any]]
+# What C code finds in what it is given. Exact types: others are asked for their special methods too.
+PARTS: dict[type, Parts] = {
+    MethodType: lambda method: (method.__func__, method.__self__),
+    functools.partial: lambda partial: (partial.func, *partial.args, *partial.keywords.values()),
+    functools._lru_cache_wrapper: lambda cached: (getattr(cached, "__wrapped__", None),),
+    staticmethod: lambda method: (method.__func__,),
+    classmethod: lambda method: (method.__func__,),
+    property: lambda found: (found.fget, found.fset, found.fdel),
+    GeneratorType: later,
+    **dict.fromkeys(_ITERATORS, _behind),
+    **dict.fromkeys(_OF_ITERTOOLS, later),
+    _json.make_encoder: gc.get_referents,
+    slice: lambda found: (found.start, found.stop, found.step),
+}
+_HOLDING: dict[type, Parts] = {
+    dict: lambda held: (*dict.keys(held), *dict.values(held)),
+    list: list.__iter__,
+    tuple: tuple.__iter__,
+    set: set.__iter__,
+    frozenset: frozenset.__iter__,
+    deque: deque.__iter__,
+}
+_HOLDING |= {type(view): iter for view in _VIEWS}
+PARTS |= _HOLDING | dict.fromkeys((OrderedDict, Counter), _HOLDING[dict])
+PARTS[defaultdict] = lambda held: (held.default_factory, *_HOLDING[dict](held))
+
+# C functions that call nothing of what they are given; methods of containers by name, and what of them asks for keys.
+_QUIET_FUNCTIONS = frozenset({id, len, callable, iter, next, operator.index, isinstance})
+_QUIET_TYPES = frozenset({type, list, tuple})
+_ON_ITEMS = frozenset({operator.getitem, operator.setitem, operator.delitem, operator.contains})
+_QUIET_METHODS = frozenset(
+    {
+        "append", "appendleft", "insert", "pop", "popleft", "popitem", "copy", "clear", "reverse", "keys", "values",
+        "items", "rotate", "__len__", "__iter__",
+    }
+)  # fmt: skip
+_KEYED_METHODS = frozenset({"get", "setdefault", "add", "discard", "__contains__", "__getitem__", "__setitem__"})
+_CONTAINERS = (dict, list, set, frozenset, deque, tuple)
+
+
+def _is_container(kind: type) -> bool:
+    """Whether a type is a container of C or derives from one."""
+    return issubclass(kind, _CONTAINERS)
+
+
+def _is_keyed(kind: type) -> bool:
+    """Whether a type finds its items by their hashes."""
+    return issubclass(kind, dict | set | frozenset)
+
+
+# Finalizers run whenever they please; torch's own protocol is captured whoever runs it.
+_LEFT_OUT = frozenset({"__del__", "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__prepare__"})
+_OF_CLASS = ("__new__", "__init__", "__init_subclass__", "__class_getitem__")
+
+
+# Methods without underscores that C calls by name, of what stands for a file, a mapping or a generator.
+_BY_NAME = frozenset({"write", "flush", "read", "readline", "keys", "items", "update", "send", "throw", "close"})
+
+
+class Reach:
+    """Finds the Python functions that a native call may lead to, of those that are wanted."""
+
+    def __init__(self, wanted: Callable[[FunctionType], bool], quiet: frozenset[type]) -> None:
+        self._wanted = wanted
+        self._quiet = QUIET | quiet
+        # What of the functions of a type may be redirected, by the identity of the tuple that the type is known by.
+        self._chosen: dict[int, tuple[tuple[FunctionType, ...], Functions]] = {}
+
+    def of_call(self, function: Any, arguments: Sequence[Any], keywords: Keywords) -> Functions:
+        """What a C function may call, given these arguments."""
+        found: Functions = {}
+        kind = type(function)
+        if kind is BuiltinFunctionType:
+            owner = function.__self__
+            owner_kind = type(owner)
+            if owner_kind is ModuleType:
+                if function in _QUIET_FUNCTIONS:
+                    return self.of(arguments[0]) if function is next and type(arguments[0]) in _CALLING else found
+                if function in _ON_ITEMS and _is_keyed(type(arguments[0])):
+                    return self._of_item(arguments[0], arguments[1])
+            elif owner_kind not in self._quiet:
+                container = _is_container(owner_kind)
+                if container and function.__name__ in _QUIET_METHODS:
+                    return found
+                if container and function.__name__ in _KEYED_METHODS and arguments and _is_keyed(owner_kind):
+                    return self._of_item(owner, arguments[0])
+                self._visit(owner, found, _DEPTH if container else 2)
+                if not container:
+                    self._own_methods(owner, found)
+        elif kind is type and function in _QUIET_TYPES:
+            return found
+        else:
+            self._visit(function, found, 1)
+        depth = _DEPTH if kind is BuiltinFunctionType else _DEPTH + _CLASSES
+        for value in (*arguments, *keywords.values()) if keywords else arguments:
+            if type(value) not in self._quiet:
+                self._visit(value, found, depth)
+        return found
+
+    def of(self, *values: Any) -> Functions:
+        """What C code may call that is given these values."""
+        found: Functions = {}
+        for value in values:
+            if type(value) not in self._quiet:
+                self._visit(value, found, _DEPTH)
+        return found
+
+    def _of_item(self, container: Any, key: Any) -> Functions:
+        """What looking for an item of a mapping or set may call: the key's methods and what makes missing items."""
+        found = self.of(key)
+        kind = type(container)
+        self._add(special_functions(kind), found)
+        if kind is defaultdict:
+            self._visit(container.default_factory, found, 1)
+        return found
+
+    def _visit(self, value: Any, found: Functions, depth: int) -> None:
+        """Add what one value leads to; what makes instances of classes only where the depth says so."""
+        kind = type(value)
+        if kind is FunctionType:
+            if value is nothing or self._may_be_redirected(value):
+                found[value] = None
+            return
+        parts = PARTS.get(kind)
+        if parts is None:
+            self._add(special_functions(kind), found)
+            if issubclass(kind, type):
+                if depth >= _CLASSES:
+                    self._add(_constructors(value), found)
+                return
+            parts = next((_HOLDING[base] for base in _mro_of(kind) if base in _HOLDING), None)
+            if parts is None and kind.__flags__ & _OF_C and not issubclass(kind, BaseException):
+                parts = gc.get_referents
+        if parts is not None and depth % _CLASSES:
+            for part in parts(value):
+                if type(part) not in self._quiet:
+                    self._visit(part, found, depth - 1)
+
+    def _add(self, functions: tuple[FunctionType, ...], found: Functions) -> None:
+        """Add those functions that are wanted."""
+        if not functions:
+            return
+        known = self._chosen.get(id(functions))
+        if known is None:
+            chosen = dict.fromkeys(function for function in functions if self._may_be_redirected(function))
+            known = self._chosen[id(functions)] = functions, chosen
+        found.update(known[1])
+
+    def _may_be_redirected(self, function: FunctionType) -> bool:
+        """Whether a function is wanted, and its code can be exchanged."""
+        return len(function.__closure__ or ()) == len(function.__code__.co_freevars) and self._wanted(function)
+
+    def _own_methods(self, owner: Any, found: Functions) -> None:
+        """Add all methods of an instance or class: a method of C that they inherit may call any of them by name.
+
+        So may an object of C those of what it holds.
+        """
+        kind = owner if isinstance(owner, type) else type(owner)
+        if kind.__flags__ & _OF_C:
+            for part in gc.get_referents(owner):
+                if not type(part).__flags__ & _OF_C:
+                    self._add(_functions(type(part), "methods", lambda _: True), found)
+        else:
+            self._add(_functions(kind, "methods", lambda _: True), found)
+
+
+def special_functions(kind: type) -> tuple[FunctionType, ...]:
+    """The Python functions that C calls for instances of a type: special methods and what properties call."""
+    if not kind.__flags__ & _HEAP_TYPE:
+        return ()
+    return _functions(kind, "special functions", _is_special)
+
+
+def _constructors(kind: type) -> tuple[FunctionType, ...]:
+    """The Python functions that C calls when it calls a class, or derives from it."""
+    return _functions(kind, "constructors", _OF_CLASS.__contains__)
+
+
+def _is_special(name: str) -> bool:
+    special = name[:2] == "__" == name[-2:] and name not in _LEFT_OUT
+    return name in _BY_NAME or (special and not name.startswith("__torch_"))
+
+
+def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[FunctionType, ...]:
+    """The functions that a type has under the chosen names, remembered until the type changes."""
+    known: tuple[FunctionType, ...] | None = shortcut(kind, label)
+    if known is not None:
+        return known
+    found: dict[FunctionType, None] = {}
+    seen: set[str] = set()
+    for base in _mro_of(kind):
+        if not base.__flags__ & _HEAP_TYPE:
+            continue
+        for name, raw in _dict_of(base).items():
+            if name not in seen and (chosen(name) or (chosen is _is_special and isinstance(raw, property))):
+                seen.add(name)
+                found.update(dict.fromkeys(_of_raw(raw)))
+    functions = tuple(found)
+    remember(kind, label, functions)
+    return functions
+
+
+def _of_raw(raw: Any) -> Iterable[FunctionType]:
+    """The functions behind an entry of a class."""
+    kind = type(raw)
+    if kind is FunctionType:
+        return (raw,)
+    parts = PARTS[kind](raw) if kind in (staticmethod, classmethod, MethodType, functools.partial) else ()
+    if isinstance(raw, property):
+        parts = (raw.fget, raw.fset, raw.fdel)
+    return [part for part in parts if type(part) is FunctionType]
