@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import enum
 import types
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from thunder_core.artifact.modules import find_in_modules, find_in_tables
 from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
 from thunder_core.errors import ArtifactForeign, CannotReplay
 from thunder_core.ir.literal import dotted_name
+from thunder_core.ir.objects import HEAP_TYPE
 from thunder_core.lower.machine_code import ENTRY, MachineCode, kept_by
 
 NAMELESS = ("__main__", "builtins")
@@ -93,6 +95,8 @@ class Keeper:
 
 def import_path(value: Any) -> str | None:
     """`module:qualname` of an object that can be imported in another process."""
+    if is_builtin(value) and vars(builtins).get(value.__name__) is value:
+        return f"builtins:{getattr(value, '__name__', '')}"
     if isinstance(value, enum.Enum):
         owner = import_path(type(value))
         return None if owner is None else f"{owner}.{value.name}"
@@ -106,6 +110,13 @@ def import_path(value: Any) -> str | None:
         return None
     path = f"{dotted[1]}:{dotted[0].removeprefix(dotted[1]).lstrip('.')}"
     return path.rstrip(":") if isinstance(value, types.ModuleType) else path
+
+
+def is_builtin(value: Any) -> bool:
+    """Whether an object is a function or class of C, as Python's own builtins are: one put in their place is not."""
+    if isinstance(value, type):
+        return not value.__flags__ & HEAP_TYPE
+    return isinstance(value, types.BuiltinFunctionType)
 
 
 def _torch_name(value: Any) -> tuple[str, str] | None:
@@ -147,8 +158,11 @@ class Finder:
         return read_literal(facts.text)
 
     def from_import(self, facts: ConstantFacts) -> object:
-        """From its module."""
-        return plugins.imported(facts.text)
+        """From its module; a builtin has to be Python's own."""
+        found = plugins.imported(facts.text)
+        if facts.text.startswith("builtins:") and not is_builtin(found):
+            raise LookupError("another object stands in its place")
+        return found
 
     def from_tensors(self, facts: ConstantFacts) -> torch.Tensor:
         """From the file of tensors: one object, however many traces hold it."""
