@@ -74,6 +74,11 @@ def nothing(x):
     return (x[:0].exp() + 1).sum(0), x[:0] * 2 + 1
 
 
+def cached(x):
+    keys = (x * 2).view(2, 4, 4, 4).transpose(1, 2)
+    return torch.cat([torch.tensor([]), keys], dim=-2), keys + 1
+
+
 def scalar(x):
     return (x.mean() + 1).sqrt(), x.std() * 2 + 1
 
@@ -92,6 +97,7 @@ PROGRAMS = {
     "embedded": (embedded, X, torch.randn(7, 5)),
     "masked": (masked, X),
     "nothing": (nothing, X),
+    "cached": (cached, X),
     "scalar": (scalar, X),
     "strided": (rotary, torch.randn(16, 32)[::2, ::2]),
     "expanded": (rotary, torch.randn(1, 16).expand(8, 16)),

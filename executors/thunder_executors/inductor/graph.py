@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
         fakes: Any = [_empty(proxy) for proxy in region.inputs]
 
     def run(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return evaluate(region, given)
+        return tuple(laid_out(*pair) for pair in zip(evaluate(region, given), region.outputs, strict=True))
 
     with mode, torch.no_grad():
         graph = make_fx(run, decomposition_table=select_decomp_table(), tracing_mode="real")(*fakes)
@@ -45,6 +46,20 @@ def evaluate(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Ten
         )
         _bind(operation.output, result, values)
     return tuple(values[proxy.name] for proxy in region.outputs)
+
+
+def same_layout(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether strides address the same memory: those of sizes of one do not matter."""
+    return all(size < 2 or first == second for size, first, second in zip(shape, one, other, strict=True))
+
+
+def laid_out(result: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
+    """The result, copied where decompositions give another order of dimensions in memory than PyTorch itself does."""
+    if same_layout(proxy.shape, result.stride(), proxy.stride):
+        return result
+    order = sorted(range(len(proxy.shape)), key=lambda place: -proxy.stride[place])
+    back = [order.index(place) for place in range(len(order))]
+    return result.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 
 
 def _bind(names: Any, result: Any, values: dict[str, Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 from thunder_core import plugins
@@ -13,7 +15,6 @@ from thunder_core.lower.machine_code import MachineCode
 from thunder_core.lower.region import Region
 from thunder_executors.inductor.machine import facts
 
-VERSION = "1"  # of what this executor makes of a region: a change of it makes every entry anew
 BUILD = "thunder_executors.inductor.build:build"  # imported when it is needed: Inductor takes seconds
 Result = MachineCode | Refusal
 Build = Callable[[Sequence[Region]], Sequence[Result]]
@@ -34,7 +35,14 @@ def from_cache(regions: Sequence[Region]) -> list[Fused | Refusal]:
 
 def key_of(region: Region, machine: Mapping[str, str]) -> Key:
     """What the machine code of a region depends on."""
-    return Key("inductor", {"region": region.digest, "executor": VERSION, **machine})
+    return Key("inductor", {"region": region.digest, "executor": version(), **machine})
+
+
+@cache
+def version() -> str:
+    """The digest of this executor's own source: a change of what it makes of a region makes every entry anew."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def label_of(region: Region) -> str:

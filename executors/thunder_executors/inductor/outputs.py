@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from thunder_core.ir.proxy import TensorProxy
 from thunder_core.lower.aliases import families
 from thunder_core.lower.region import Region
 from thunder_executors.inductor.generate import Generated, Unsupported
+from thunder_executors.inductor.graph import same_layout
 
 VIEWS = "reinterpret_tensor"
 
@@ -16,15 +16,10 @@ VIEWS = "reinterpret_tensor"
 def check_outputs(region: Region, generated: Generated) -> None:
     """Raise `Unsupported` where a program could tell Inductor's results from PyTorch's."""
     for proxy, stride in zip(region.outputs, generated.strides, strict=True):
-        if stride is not None and not _same_layout(proxy, stride):
+        if stride is not None and not same_layout(proxy.shape, proxy.stride, stride):
             raise Unsupported(f"a result has the strides {stride} instead of {proxy.stride}")
     if shared_in_wrapper(generated.wrapper) != shared_in_region(region):
         raise Unsupported("its results do not share memory with each other as PyTorch's do")
-
-
-def _same_layout(proxy: TensorProxy, stride: tuple[int, ...]) -> bool:
-    """Whether strides address the same memory: those of sizes of one do not matter."""
-    return all(size < 2 or one == other for size, one, other in zip(proxy.shape, proxy.stride, stride, strict=True))
 
 
 def shared_in_region(region: Region) -> list[int]:
