@@ -3,9 +3,14 @@
 import dis
 import functools
 import inspect
+import itertools
 import operator
 import sys
 
+# Instructions behind which the next one is not reached.
+ENDS = (
+    "RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT",
+)  # fmt: skip
 LOSES_ENTRIES = sys.version_info < (3, 12)
 SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -268,18 +273,32 @@ def entries_of(entry):
 
 
 def _handles(entry):
-    """Whether a frame handled an error where a traceback says: what ends a handler is guarded there."""
-    return any(start <= entry.tb_lasti < end for start, end in _handlers(entry.tb_frame.f_code))
+    """Whether a frame was handling an error where a traceback says."""
+    return _handled(entry.tb_frame.f_code).get(entry.tb_lasti, 0) > 0
 
 
 @functools.lru_cache(64)
-def _handlers(code):
-    """Where a code object handles errors, as byte offsets."""
-    return [
-        (start, end)
-        for start, end, target, _depth, keeps_position in dis._parse_exception_table(code)
-        if keeps_position and dis.opname[code.co_code[target]] != "PUSH_EXC_INFO"
-    ]
+def _handled(code):
+    """How many errors are being handled at each instruction of a code object, by following every way through it."""
+    instructions = list(dis.get_instructions(code))
+    following = {one.offset: two.offset for one, two in itertools.pairwise(instructions)}
+    found = {}
+    left = [(0, 0)]
+    by_offset = {one.offset: one for one in instructions}
+    guarded = dis._parse_exception_table(code)
+    while left:
+        offset, depth = left.pop()
+        if offset in found or offset not in by_offset:
+            continue
+        found[offset] = depth
+        one = by_offset[offset]
+        left += [(entry.target, depth) for entry in guarded if entry.start <= offset < entry.end]
+        depth += {"PUSH_EXC_INFO": 1, "POP_EXCEPT": -1}.get(one.opname, 0)
+        if one.opcode in dis.hasjrel or one.opcode in dis.hasjabs:
+            left.append((one.argval, depth))
+        if one.opname not in ENDS:
+            left.append((following.get(offset), depth))
+    return found
 
 
 def told(error):
