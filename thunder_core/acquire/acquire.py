@@ -194,7 +194,7 @@ def require_defined(run: Run) -> None:
 def _lasting(run: Run) -> Iterator[Guard]:
     """The guards that are checked at each call: a functional program's only look at its arguments."""
     for guard in run.outside.guards.values():
-        if run.outside.surprises is None or next(guard.path.lineage()) in run.roots[1:]:
+        if run.outside.surprises is None or guard.path.lineage()[0] in run.roots[1:]:
             yield guard
 
 

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.effects import MUTATORS, container_base
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
-from thunder_core.acquire.lookasides import LOOKASIDES, looks_at_code, runs_natively
+from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
 from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.capture.recorder import Place, Recorder
@@ -161,7 +161,7 @@ class Acquisition(Observer):
             for arg in args:
                 self.outside.expand(arg)
             native: Callable[..., Any] = function
-            return functools.partial(native) if looks_at_code(plain.__module__) else native
+            return functools.partial(native) if runs_alone(plain.__module__, plain.__name__) else native
         self.outside.defaults(plain)
         return None
 

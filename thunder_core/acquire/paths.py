@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
@@ -45,11 +45,13 @@ class Path:
         """The item at that key or index."""
         return self.child("item", key, value)
 
-    def lineage(self) -> Iterator[Path]:
+    def lineage(self) -> list[Path]:
         """From the root to this path."""
-        if self.parent is not None:
-            yield from self.parent.lineage()
-        yield self
+        steps, step = [self], self.parent
+        while step is not None:
+            steps.append(step)
+            step = step.parent
+        return steps[::-1]
 
     def __str__(self) -> str:
         """As a user would write it: `module.model.layers[0].weight`."""

@@ -167,6 +167,6 @@ class Surprises:
 
     def note(self, path: Path) -> None:
         """The program read a value by this path."""
-        root = next(path.lineage())
+        root = path.lineage()[0]
         if (root.step, root.key) not in (("root", "args"), ("root", "kwargs")):
             self.edges.setdefault(str(path), SharpEdge(f"reads {path} from outside", self._place()))

@@ -7,16 +7,16 @@ callable to run natively instead, or with None to let the call go its way. Each 
 from __future__ import annotations
 
 from thunder_core.acquire.lookasides import imports, modules, output, state
-from thunder_core.acquire.lookasides.table import LOOKASIDES, Lookaside, lookaside, looks_at_code, runs_natively
+from thunder_core.acquire.lookasides.table import LOOKASIDES, Lookaside, lookaside, runs_alone, runs_natively
 
 __all__ = [
     "LOOKASIDES",
     "Lookaside",
     "imports",
     "lookaside",
-    "looks_at_code",
     "modules",
     "output",
+    "runs_alone",
     "runs_natively",
     "state",
 ]

@@ -57,12 +57,23 @@ ASKED_AGAIN = (("transformers", "__getattribute__"),)
 @cache
 def runs_natively(module: str | None, name: str = "") -> bool:
     """Whether Python functions of this module, or its functions of this name, are called, not interpreted."""
-    if any(str(module).startswith(f"{package}.") and name == asked for package, asked in ASKED_AGAIN):
-        return True
-    return any(module == native or str(module).startswith(f"{native}.") for native in NATIVE_MODULES)
+    return is_asked_again(module, name) or _is_within(module, NATIVE_MODULES)
 
 
 @cache
-def looks_at_code(module: str | None) -> bool:
-    """Whether functions of this module look at the code of the functions that they are given, which must be theirs."""
-    return any(module == one or str(module).startswith(f"{one}.") for one in LOOKING_AT_CODE)
+def runs_alone(module: str | None, name: str) -> bool:
+    """Whether nothing that such a function calls has to lead back to the interpreter, or may.
+
+    What is asked again need not; what looks at the code of the functions that it is given must find their own.
+    """
+    return is_asked_again(module, name) or _is_within(module, LOOKING_AT_CODE)
+
+
+@cache
+def is_asked_again(module: str | None, name: str) -> bool:
+    """Whether what functions of this name return is guarded by asking again, whatever they read on the way."""
+    return any(str(module).startswith(f"{package}.") and name == asked for package, asked in ASKED_AGAIN)
+
+
+def _is_within(module: str | None, packages: tuple[str, ...]) -> bool:
+    return any(module == one or str(module).startswith(f"{one}.") for one in packages)
