@@ -9,7 +9,14 @@ import pytest
 
 from tests.readme import ROOT
 
-PAGES = ("docs/cache.md", "docs/kernels.md", "docs/patterns.md", "docs/python.md", "docs/sharp_edges.md")
+PAGES = (
+    "docs/cache.md",
+    "docs/kernels.md",
+    "docs/patterns.md",
+    "docs/python.md",
+    "docs/regions.md",
+    "docs/sharp_edges.md",
+)
 MODULES = (
     "thunder_core.cache.store",
     "thunder_core.compiler",
