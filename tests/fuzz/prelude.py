@@ -273,8 +273,10 @@ def entries_of(entry):
 
 
 def _handles(entry):
-    """Whether a frame was handling an error where a traceback says."""
-    return _handled(entry.tb_frame.f_code).get(entry.tb_lasti, 0) > 0
+    """Whether a frame was handling an error where a traceback says; that may be among an instruction's caches."""
+    handled = _handled(entry.tb_frame.f_code)
+    place = max((offset for offset in handled if offset <= entry.tb_lasti), default=None)
+    return handled.get(place, 0) > 0
 
 
 @functools.lru_cache(64)
