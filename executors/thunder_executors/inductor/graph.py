@@ -33,6 +33,10 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
     return graph, fakes
 
 
+# Decompositions may lay a tensor out otherwise than PyTorch does, and then it cannot be viewed as it was.
+INSTEAD = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
+
+
 def evaluate(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """Run the operations of a region one by one, as PyTorch has them."""
     values: dict[str, Any] = dict(zip((proxy.name for proxy in region.inputs), given, strict=True))
@@ -41,7 +45,7 @@ def evaluate(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Ten
         return values[leaf.name] if isinstance(leaf, Proxy) else leaf
 
     for operation in region.operations:
-        result = operation.symbol.target(
+        result = INSTEAD.get(operation.symbol.target, operation.symbol.target)(
             *replace_leaves(operation.args, value), **replace_leaves(dict(operation.kwargs), value)
         )
         _bind(operation.output, result, values)
