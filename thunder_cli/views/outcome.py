@@ -42,7 +42,9 @@ def _spaced(parts: list[RenderableType]) -> Iterator[RenderableType]:
 def _validation(report: Report, width: int) -> Iterator[RenderableType]:
     validation = report.validation
     if validation is None:
-        yield Text.assemble(("Validation", HEAD), "  ", ("not validated", BAD))
+        pending = report.validation_state == "pending"
+        told = ("pending: `thunder validate` does it on the device", "yellow") if pending else ("not validated", BAD)
+        yield Text.assemble(("Validation", HEAD), "  ", told)
         return
     yield validation_view(validation, wide=width >= WIDE)
 
@@ -141,6 +143,8 @@ def listed(title: str, lines: Iterable[Text], style: str) -> RenderableType:
 def places_view(report: Report, artifact: Path) -> Text:
     """Where the results lie, to be printed without wrapping so that paths can be copied; and whether they are whole."""
     text = Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")
+    if report.weights_bytes:
+        text.append("\nweights", HEAD).append(f"   {report.weights_bytes / 2**20:.1f} MiB, in the artifact")
     if report.degraded:
         parts = ", ".join(dict.fromkeys(part.part for part in report.degraded))
         text.append("\ndegraded", "bold yellow").append(f"  {parts}; the plan and the report say why")

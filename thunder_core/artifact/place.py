@@ -78,6 +78,16 @@ def full_disk_named(folder: Path) -> Iterator[None]:
         ) from error
 
 
+def require_room(folder: Path, size: int) -> None:
+    """Raise `OutOfDisk` before anything of that many bytes is written where there is no room for them."""
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise OutOfDisk(
+            f"the weights take {size / 2**30:.2f} GiB, and the disk of {folder.parent} has {free / 2**30:.2f} GiB left",
+            fix="make room, name a folder on another disk, or leave the weights out",
+        )
+
+
 def make_parents(folder: Path) -> list[Path]:
     """Make the folders that lead to `folder`; those that were not there, outermost first."""
     missing = [parent for parent in reversed(folder.parents) if not parent.exists()]

@@ -81,6 +81,8 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
         options=prepared.recipe.options,
         report=report,
         example=traced,
+        drawn={"batch": request.batch, "seq": plan.seq, "seed": prepared.model.seed},
+        include_weights=request.include_weights,
         force=request.force,
     )
     clock.stop()

@@ -88,6 +88,8 @@ def headlines_of(report: Report) -> tuple[Headline, ...]:
 
 
 def _verdict(report: Report) -> Headline:
+    if report.validation_state == "pending":
+        return Headline("Verdict", "Validation pending", "`thunder validate` does it on the device", "warning")
     if report.validation is None:
         return Headline("Verdict", "Not validated", "validation was switched off", "warning")
     outputs, inputs = len(report.validation.outputs), report.validation.inputs
