@@ -39,7 +39,9 @@ class Odd(torch.nn.Module):
         self.register_buffer("wide", torch.randn(2, dtype=torch.complex128))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(self.first(x)) @ self.turned + self.row * self.step + self.narrow.sum() + self.wide.real.sum()
+        return (
+            self.second(self.first(x)) @ self.turned + self.row * self.step + self.narrow.sum() + self.wide.real.sum()
+        )
 
 
 X = torch.ones(2, 4)

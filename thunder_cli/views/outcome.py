@@ -149,3 +149,16 @@ def places_view(report: Report, artifact: Path) -> Text:
         parts = ", ".join(dict.fromkeys(part.part for part in report.degraded))
         text.append("\ndegraded", "bold yellow").append(f"  {parts}; the plan and the report say why")
     return text
+
+
+STATES = {
+    "validated": "was validated before, and holds: it was not changed",
+    "pending": "holds here; it still says that validation is pending",
+    "off": "holds here; it still says that it was not validated",
+}
+
+
+def revalidation_view(artifact: Path, state: str, *, written: bool) -> Text:
+    """An artifact, and what has become of it."""
+    told = "holds, and says so now: its report and manifest were written anew" if written else STATES[state]
+    return Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("state", HEAD), "     ", (told, GOOD))

@@ -51,7 +51,9 @@ def is_artifact(path: Path) -> bool:
 def open_artifact(folder: Path, *, later: frozenset[str] = frozenset()) -> Artifact:
     """The artifact in a folder, after every one of its files was compared with the manifest.
 
-    Of the files `later`, which are verified as they are read, only the sizes are compared. Raises `NotAnArtifact`, `ArtifactTooNew` and `ArtifactDamaged`.
+    Of the files `later`, which are verified as they are read, only the sizes are compared.
+
+    Raises `NotAnArtifact`, `ArtifactTooNew` and `ArtifactDamaged`.
     """
     folder = Path(folder).expanduser().absolute()
     artifact = Artifact(folder, read_manifest(folder))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from thunder_core.artifact.manifest import WEIGHTS, Manifest, WeightFacts
-from thunder_core.artifact.read import Artifact
+from thunder_core.artifact.read import Artifact, damaged
 from thunder_core.artifact.tensors import NAMES, read_tensors
 from thunder_core.errors import ArtifactForeign, CannotReplay, WrongInputs
 
@@ -89,7 +89,7 @@ def one_storage(names: list[str], named: Mapping[str, torch.Tensor]) -> tuple[to
 
 def span(tensor: torch.Tensor) -> tuple[int, int]:
     """The first byte of its storage that a tensor uses, and the first that it does not use any more."""
-    start = tensor.storage_offset()
+    start = int(tensor.storage_offset())
     steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     end = start + steps + 1 if tensor.numel() else start
     return start * tensor.element_size(), end * tensor.element_size()
@@ -102,7 +102,7 @@ def facts_of(tensor: torch.Tensor, key: str, low: int) -> WeightFacts:
         dtype=str(tensor.dtype).removeprefix("torch."),
         shape=tuple(tensor.shape),
         stride=tensor.stride(),
-        offset=tensor.storage_offset() - low // tensor.element_size(),
+        offset=int(tensor.storage_offset()) - low // tensor.element_size(),
         device=str(tensor.device),
         requires_grad=tensor.requires_grad,
     )
@@ -117,9 +117,11 @@ def read_weights(artifact: Artifact) -> dict[str, torch.Tensor]:
         )
     stored = read_tensors(artifact, WEIGHTS)
     views: dict[WeightFacts, torch.Tensor] = {}
-    for facts in artifact.manifest.weights.values():
-        if facts not in views:
-            views[facts] = view_of(stored[facts.key], facts)
+    for name, facts in artifact.manifest.weights.items():
+        try:
+            views[facts] = views[facts] if facts in views else view_of(stored[facts.key], facts)
+        except (LookupError, AttributeError, TypeError, RuntimeError) as error:
+            raise damaged(artifact.folder, f"the weight {name} is not in {WEIGHTS}: {error}") from error
     return {name: views[facts] for name, facts in artifact.manifest.weights.items()}
 
 

@@ -89,7 +89,8 @@ def write_artifact(
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
     weights = kept_weights(specializations.subject) if include_weights else NOTHING
-    shell = specializations.subject if include_weights and is_rebuildable(specializations.subject) else None
+    subject: Any = specializations.subject
+    shell = subject if include_weights and is_rebuildable(subject) else None
     keeper = Keeper(specializations.subject)
     keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
     kept = [[with_constants(stage, keeper) for stage in stages] for stages in printed]
@@ -225,12 +226,14 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 def files_of(folder: Path) -> dict[str, FileFacts]:
     """The size and digest of every file below a folder."""
     return {
-        path.relative_to(folder).as_posix(): FileFacts(
-            size=path.stat().st_size, digest=blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
-        )
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        path.relative_to(folder).as_posix(): facts_of_file(path) for path in sorted(folder.rglob("*")) if path.is_file()
     }
+
+
+def facts_of_file(path: Path) -> FileFacts:
+    """The size and digest of a file."""
+    digest = blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
+    return FileFacts(size=path.stat().st_size, digest=digest)
 
 
 def name_of(subject: object) -> str:
