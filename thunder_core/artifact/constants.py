@@ -102,8 +102,6 @@ def import_path(value: Any) -> str | None:
     if isinstance(value, enum.Enum):
         owner = import_path(type(value))
         return None if owner is None else f"{owner}.{value.name}"
-    if getattr(builtins, getattr(value, "__name__", None) or "", None) is value:
-        return f"builtins:{value.__name__}"
     dotted = dotted_name(value)
     if dotted is None and hasattr(value, "__objclass__"):
         owner = import_path(value.__objclass__)
