@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 from blake3 import blake3
@@ -24,6 +25,7 @@ ConstantKind = Literal["literal", "import", "tensor", "way", "region", "lost"]
 Step = tuple[str, str | int | None]
 ValidationState = Literal["validated", "pending", "off"]
 
+BLOCK = 16 << 20  # bytes that are read at a time: enough for blake3 to use several threads
 SEAL = re.compile(rb',\n "digest": "([0-9a-f]{64})"\n}\n\Z')
 
 
@@ -187,6 +189,16 @@ def is_sealed(content: bytes) -> bool:
 def digest_of(content: bytes) -> str:
     """The BLAKE3 digest of some bytes, in hexadecimal."""
     return blake3(content).hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """The BLAKE3 digest of a file, which may grow or shrink meanwhile: a map of one that shrinks kills the process."""
+    digest = blake3(max_threads=blake3.AUTO)
+    block = bytearray(min(BLOCK, max(1, path.stat().st_size)))
+    with path.open("rb", buffering=0) as file:
+        while read := file.readinto(block):
+            digest.update(memoryview(block)[:read])
+    return digest.hexdigest()
 
 
 def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:

@@ -7,10 +7,17 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from blake3 import blake3
 from pydantic import TypeAdapter, ValidationError
 
-from thunder_core.artifact.manifest import MANIFEST, SCHEMA_VERSION, Manifest, StageFacts, digest_of, is_sealed
+from thunder_core.artifact.manifest import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    Manifest,
+    StageFacts,
+    digest_of,
+    digest_of_file,
+    is_sealed,
+)
 from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, NotAnArtifact
 from thunder_core.ir.listing import Listing
 
@@ -108,7 +115,7 @@ def verify(folder: Path, name: str, size: int, digest: str | None) -> None:
             raise damaged(folder, f"{name} has {path.stat().st_size} bytes instead of {size}")
         if digest is None:
             return
-        found = blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
+        found = digest_of_file(path)
     except OSError as error:
         raise damaged(folder, f"{name} cannot be read: {error.strerror or error}") from error
     if found != digest:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from blake3 import blake3
 from pydantic import JsonValue, TypeAdapter
 
 from thunder_core import __version__
@@ -32,6 +31,7 @@ from thunder_core.artifact.manifest import (
     ProgramFacts,
     ShellFacts,
     StageFacts,
+    digest_of_file,
 )
 from thunder_core.artifact.place import require_room, whole_folder
 from thunder_core.artifact.tensors import write_tensors
@@ -232,8 +232,7 @@ def files_of(folder: Path) -> dict[str, FileFacts]:
 
 def facts_of_file(path: Path) -> FileFacts:
     """The size and digest of a file."""
-    digest = blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
-    return FileFacts(size=path.stat().st_size, digest=digest)
+    return FileFacts(size=path.stat().st_size, digest=digest_of_file(path))
 
 
 def name_of(subject: object) -> str:
