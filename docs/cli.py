@@ -29,6 +29,8 @@ compiled kernels are kept; [the cache](cache.md) has a page of its own.
     thunder optimize --recipe hf-llama3              # the recipe's own small model
     thunder optimize ./bert --recipe hf-bert -o out  # a folder in Hugging Face layout
     thunder optimize --config run.toml --dry-run     # the plan alone
+    thunder optimize ./bert -o out --include-weights # an artifact that needs no checkpoint
+    thunder validate out                             # beside eager PyTorch, on the machine that is to run it
     thunder bench out --batch 1,8 --seq 128 --json > baseline.json
     thunder bench out --batch 1,8 --seq 128 --baseline baseline.json --fail-above 5%
 

@@ -44,6 +44,7 @@ class Settings(BaseModel):
     seq: int | None = Field(default=None, ge=1)
     runs: int | None = Field(default=None, ge=2)
     warmup: int | None = Field(default=None, ge=0)
+    include_weights: bool | None = None
     no_validate: bool | None = None
     no_benchmark: bool | None = None
     set: dict[str, Value] | None = None
@@ -70,7 +71,7 @@ class Settings(BaseModel):
 
 
 MODEL_FIELDS = ("model", "dtype", "device", "task", "revision", "random_weights", "trust_remote_code", "seed")
-REQUEST_FIELDS = ("recipe", "force", "strict", "batch", "seq", "runs", "warmup")
+REQUEST_FIELDS = ("recipe", "force", "strict", "batch", "seq", "runs", "warmup", "include_weights")
 
 
 def _given(settings: Settings) -> dict[str, Any]:

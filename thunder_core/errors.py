@@ -294,7 +294,9 @@ class CompilerFailed(MissingRequirement):
 
 
 class OutOfTolerance(ValidationError):
-    """An output differs from eager PyTorch by more than the recipe's tolerance. No artifact was written.
+    """An output differs from eager PyTorch by more than the recipe's tolerance. Nothing was written.
+
+    `thunder optimize` makes no artifact then, and `thunder validate` leaves the one that it was given as it is.
 
     The message names the output, its error beside eager's own, and the smallest tolerance that would have passed.
     """
@@ -304,7 +306,7 @@ class OutOfTolerance(ValidationError):
 
 
 class NotComparable(ValidationError):
-    """The optimized model's outputs have another structure, shape or dtype than eager's. No artifact was written."""
+    """The optimized model's outputs have another structure, shape or dtype than eager's. Nothing was written."""
 
     code = "TH0402"
 
@@ -341,7 +343,11 @@ class ArtifactTooNew(ArtifactError):
 
 
 class ArtifactForeign(ArtifactError):
-    """The artifact was made for another model, another version of PyTorch or other hardware."""
+    """The artifact was made for another model, other code, another version of PyTorch, or another machine.
+
+    Of machines it tells the device, the system, the family of processors and the version of Python that compiled
+    regions need, and the CPU's instruction sets that they use; the message names what is lacking.
+    """
 
     code = "TH0604"
 
@@ -351,6 +357,8 @@ class ArtifactForeign(ArtifactError):
 
 class OutOfDisk(ResourceError):
     """The disk filled up while an artifact or a compiled kernel was being written. The unfinished copy was removed.
+
+    Weights that are to be included are weighed against the room on the disk before anything is written.
 
     `thunder cache prune` makes room where the cache is what fills it.
     """

@@ -1,117 +1,155 @@
-"""Damage: whatever is done to an artifact's bytes, it is refused before anything of it is used."""
+"""Damage: whatever is done to an artifact's bytes, it is refused before anything of it runs, and at once."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
+import shutil
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import thunder_core as thunder
+from tests.artifact.damages import groups, manifest_of, reseal, restore
+from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of, library
+from tests.cache.damages import damages as damages_of_the_cache
 from thunder_core.artifact import open_artifact
-from thunder_core.artifact.manifest import Manifest
-from thunder_core.errors import ArtifactDamaged, ArtifactError, ArtifactTooNew
+from thunder_core.artifact.manifest import digest_of
+from thunder_core.errors import ArtifactDamaged, ArtifactError, ArtifactForeign, ArtifactTooNew
 
-ROUNDS = int(os.environ.get("THUNDER_FUZZ_ROUNDS", "200"))
-
-
-def files_of(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+ALL = dict(groups())
+MOST_SECONDS = 0.1
 
 
-def flip(content: bytearray, draw: random.Random) -> bytes:
-    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-    return bytes(content)
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory) -> bytes:
+    return library(tmp_path_factory.mktemp("library"))
 
 
-def cut(content: bytearray, draw: random.Random) -> bytes:
-    return bytes(content[: draw.randrange(len(content))])
+@pytest.fixture(scope="module")
+def sound(kernels, tmp_path_factory) -> Path:
+    """An artifact that is not to be changed."""
+    return artifact_of(2.0, kernels, tmp_path_factory.mktemp("sound") / "sound.thunder")
 
 
-def lengthen(content: bytearray, draw: random.Random) -> bytes:
-    return bytes(content) + draw.randbytes(draw.randint(1, 4))
+@pytest.fixture(scope="module")
+def neighbour(kernels, tmp_path_factory) -> Path:
+    """Another one, of a model with another constant; some bytes more in its kernel."""
+    return artifact_of(3.0, kernels + b"\0", tmp_path_factory.mktemp("sound") / "neighbour.thunder")
 
 
-def drop(content: bytearray, draw: random.Random) -> bytes:
-    del content[draw.randrange(len(content))]
-    return bytes(content)
+@pytest.fixture
+def folder(sound, neighbour, tmp_path) -> Path:
+    """A copy that a test may damage, beside the other artifact."""
+    shutil.copytree(neighbour, tmp_path / "neighbour.thunder")
+    return Path(shutil.copytree(sound, tmp_path / "copy.thunder"))
 
 
-def test_flipped_bits_and_truncations_are_always_refused(artifact):
-    draw = random.Random(0)
-    files = files_of(artifact)
-    manifest = artifact / "manifest.json"
-    for _ in range(ROUNDS):
-        path = draw.choice([manifest, *files])
-        sound = path.read_bytes()
-        path.write_bytes(draw.choice([flip, flip, cut, lengthen, drop])(bytearray(sound), draw))
+@pytest.fixture
+def mark(tmp_path, monkeypatch) -> Path:
+    """The file that is there as soon as code of an artifact has run."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "mark"))
+    return tmp_path / "mark"
+
+
+def test_there_are_more_than_two_thousand():
+    of_the_cache = len(list(damages_of_the_cache()))
+    assert sum(map(len, ALL.values())) > 1500
+    assert sum(map(len, ALL.values())) + of_the_cache > 2000
+
+
+def test_a_sound_one_runs_its_code(folder, mark):
+    """Without which the other tests would prove nothing."""
+    model = Scaled(2.0)
+    loaded = thunder.load(folder, model, strict=True, weights=True)
+    assert mark.read_text().split() in (["region"], ["library", "region"])
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(X), model(X))
+
+
+@pytest.mark.parametrize("group", ALL)
+def test_it_is_refused_before_anything_of_it_runs(group, sound, folder, mark):
+    model = Scaled(2.0)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for name, damage in ALL[group].items():
+        damage(folder)
+        start = time.thread_time()
+        with pytest.raises(ArtifactError) as refused:
+            thunder.load(folder, model, weights=True)
+        seconds = time.thread_time() - start
+        assert refused.value.fix, name
+        assert not mark.exists(), name
+        assert seconds < MOST_SECONDS, (name, seconds, str(refused.value))
+        restore(sound, folder)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("group", [group for group in ALL if "whole" in group or "any bit" in group])
+def test_it_is_refused_with_a_model_that_keeps_its_own_weights(group, sound, folder, mark):
+    for name, damage in ALL[group].items():
+        damage(folder)
         with pytest.raises(ArtifactError):
-            open_artifact(artifact)
-        path.write_bytes(sound)
-    open_artifact(artifact)
+            thunder.load(folder, Scaled(2.0))
+        assert not mark.exists(), name
+        restore(sound, folder)
 
 
-def test_a_file_that_is_missing(artifact, model):
-    next(artifact.rglob("computation-*.py")).unlink()
-    with pytest.raises(ArtifactDamaged, match="is missing"):
-        thunder.load(artifact, model)
-
-
-def test_a_file_that_is_a_link(artifact, model, tmp_path):
-    path = next(artifact.rglob("computation-*.py"))
-    path.rename(tmp_path / "elsewhere.py")
-    path.symlink_to(tmp_path / "elsewhere.py")
-    with pytest.raises(ArtifactDamaged, match="symbolic link"):
-        thunder.load(artifact, model)
-
-
-def test_a_folder_that_is_a_link(artifact, model, tmp_path):
-    (artifact / "traces").rename(tmp_path / "traces")
-    (artifact / "traces").symlink_to(tmp_path / "traces")
-    with pytest.raises(ArtifactDamaged, match="symbolic link"):
-        thunder.load(artifact, model)
-
-
-def reseal(folder: Path, **changes: object) -> None:
-    """A manifest that somebody wrote with care."""
-    manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
-    (folder / "manifest.json").write_bytes(manifest.model_copy(update=changes).sealed().to_bytes())
-
-
-@pytest.mark.parametrize("name", ["../outside.py", "/etc/hostname", "traces/../../outside.py", "", "traces"])
-def test_a_path_that_leads_out(artifact, name):
-    manifest = Manifest.model_validate_json((artifact / "manifest.json").read_bytes())
-    (artifact.parent / "outside.py").write_text("")
-    reseal(artifact, files={**manifest.files, name: next(iter(manifest.files.values()))})
-    with pytest.raises(ArtifactDamaged):
-        open_artifact(artifact)
-
-
-def test_a_newer_schema(artifact):
-    content = json.loads((artifact / "manifest.json").read_text())
-    (artifact / "manifest.json").write_text(json.dumps({**content, "schema_version": 2, "news": True}))
+def test_a_newer_schema(folder):
+    content = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**content, "schema_version": 2, "news": True}))
     with pytest.raises(ArtifactTooNew, match="reads up to 1"):
-        open_artifact(artifact)
+        open_artifact(folder)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "null", '{"schema_version": "1"}', '{"schema_version": 0}', "[" * 100_000]
-)
-def test_a_manifest_that_is_none(artifact, text):
-    (artifact / "manifest.json").write_text(text)
-    with pytest.raises(ArtifactDamaged):
-        open_artifact(artifact)
-
-
-def test_an_unknown_key(artifact):
-    content = json.loads((artifact / "manifest.json").read_text())
-    (artifact / "manifest.json").write_text(json.dumps({**content, "colour": "red"}))
+def test_an_unknown_key_under_a_sound_digest(folder):
+    content = json.loads((folder / "manifest.json").read_text())
+    digest = content.pop("digest")
+    text = json.dumps({**content, "colour": "red"}, indent=1, ensure_ascii=False)
+    digest = digest_of(f"{text}\n".encode())
+    (folder / "manifest.json").write_text(f'{text[:-2]},\n "digest": "{digest}"\n}}\n')
     with pytest.raises(ArtifactDamaged, match="colour"):
-        open_artifact(artifact)
+        open_artifact(folder)
 
 
-def test_more_files_do_not_matter(artifact):
-    (artifact / "notes.txt").write_text("mine")
-    open_artifact(artifact)
+def test_a_key_twice_under_a_sound_digest(folder):
+    """Of which readers take different ones."""
+    text = (folder / "manifest.json").read_text().partition(',\n "digest"')[0]
+    text = text.replace('"recipe"', '"recipe": "mine",\n "recipe"', 1)
+    digest = digest_of(f"{text}\n}}\n".encode())
+    (folder / "manifest.json").write_text(f'{text},\n "digest": "{digest}"\n}}\n')
+    with pytest.raises(ArtifactDamaged, match="not in the form"):
+        open_artifact(folder)
+
+
+FOREIGN = {
+    "instructions": ({}, ("avx2", "sse_of_tomorrow"), "this CPU lacks: sse_of_tomorrow"),
+    "processor": ({"machine": "Linux riscv64 cpython-311"}, (), "run on Linux riscv64"),
+    "PyTorch": ({"torch": "2.3.0"}, (), r"made with PyTorch 2\.3\.0"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_another_machines_is_told_apart_from_damage(kind, kernels, tmp_path, mark):
+    changes, needs, words = FOREIGN[kind]
+    folder = artifact_of(2.0, kernels, tmp_path / "foreign.thunder", needs)
+    mark.unlink()
+    reseal(folder, **changes)
+    with pytest.raises(ArtifactForeign, match=words):
+        thunder.load(folder, Scaled(2.0))
+    assert not mark.exists()
+
+
+def test_weights_that_do_not_fit_their_file_are_damage(folder, mark):
+    facts = manifest_of(folder).weights
+    for change in ({"offset": 1 << 40}, {"key": "nowhere"}, {"dtype": "load"}, {"stride": (-1, 1)}):
+        weights = {**facts, "inner.weight": facts["inner.weight"].model_copy(update=change)}
+        reseal(folder, weights=weights)
+        with pytest.raises(ArtifactError):
+            thunder.load(folder, Scaled(2.0), weights=True)
+        assert not mark.exists()
+
+
+def test_more_files_do_not_matter(folder):
+    (folder / "notes.txt").write_text("mine")
+    open_artifact(folder)

@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 import textwrap
+import types
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import torch
 
 import thunder_core as thunder
 from thunder_core.artifact import open_artifact
+from thunder_core.artifact.constants import import_path
+from thunder_core.artifact.modules import find_in_modules
 from thunder_core.errors import ArtifactForeign, CannotReplay, NotAnArtifact, WrongInputs
 
 
@@ -198,6 +201,16 @@ def test_a_class_of_an_argument_that_nothing_leads_to_is_named_when_saving(tmp_p
     with pytest.raises(CannotReplay, match="Bag"):
         thunder.save(compiled, tmp_path / "a")
     assert not list(tmp_path.iterdir())
+
+
+def test_names_of_builtins_and_of_nothing_that_only_this_process_has(monkeypatch):
+    made = types.ModuleType("made_in_this_process")
+    made.held = held = object()
+    made.all = all
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    assert import_path(all) == "builtins:all"
+    assert import_path(len) == "builtins:len"
+    assert find_in_modules([held]) == {}
 
 
 # ---- fresh processes ------------------------------------------------------------------------------------------

@@ -85,10 +85,20 @@ def test_the_old_one_is_put_back_when_the_new_one_cannot_take_its_place(tmp_path
             raise OSError(errno.EIO, "no")
         return rename(self, target)
 
+    monkeypatch.setattr(place, "exchange", lambda one, other: False)  # as where the system cannot
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OutputNotWritable):
         write(tmp_path / "a", force=True)
     assert (tmp_path / "a" / "manifest.json").read_text() == "old"
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems rename twice")
+def test_old_and_new_change_places_in_one_step(tmp_path, monkeypatch):
+    write(tmp_path / "a", "old")
+    monkeypatch.setattr(Path, "rename", lambda self, target: pytest.fail("there was a moment without either"))
+    write(tmp_path / "a", "new", force=True)
+    assert (tmp_path / "a" / "manifest.json").read_text() == "new"
     assert names(tmp_path) == ["a"]
 
 

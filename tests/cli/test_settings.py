@@ -26,6 +26,7 @@ random-weights = true
 trust-remote-code = false
 force = true
 strict = true
+include-weights = true
 no-validate = true
 no-benchmark = true
 
@@ -49,6 +50,7 @@ def test_a_file_may_hold_everything(tmp_path):
     assert request.model.random_weights
     assert not request.model.trust_remote_code
     assert (request.force, request.strict, request.validate, request.benchmark) == (True, True, False, False)
+    assert request.include_weights
     assert request.out == Path("result")
     assert request.options == {"speed": "high"}
 

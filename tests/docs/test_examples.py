@@ -10,6 +10,7 @@ import pytest
 from tests.readme import ROOT
 
 PAGES = (
+    "docs/artifacts.md",
     "docs/cache.md",
     "docs/kernels.md",
     "docs/patterns.md",
@@ -28,7 +29,8 @@ FLAGS = doctest.ELLIPSIS
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_examples_of_a_page(page):
+def test_the_examples_of_a_page(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     if page == "docs/kernels.md":
         pytest.importorskip("triton")
     result = doctest.testfile(str(ROOT / page), module_relative=False, optionflags=FLAGS)

@@ -132,3 +132,12 @@ def test_three_files_are_written(full: Report, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"report.json", "report.md", "report.html"}
     assert Report.model_validate_json((tmp_path / "report.json").read_text(encoding="utf-8")) == full
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_html(full)
+
+
+def test_a_validation_that_is_pending_and_weights_that_are_included_are_said(bare: Report) -> None:
+    pending = bare.model_copy(update={"validation_state": "pending", "weights_bytes": 3 << 20})
+    for page in (render_markdown(pending), render_html(pending)):
+        assert "Validation pending" in page
+        assert "3.00 MiB" in page
+    assert "Validation pending" not in render_markdown(bare)
+    assert "MiB" not in render_html(bare)

@@ -26,6 +26,12 @@ def optimize(
     force: Annotated[
         bool, typer.Option("--force", metavar=options.FLAG, help="Replace the artifact that is at --out.")
     ] = False,
+    include_weights: Annotated[
+        bool,
+        typer.Option(
+            "--include-weights", metavar=options.FLAG, help="Copy the weights too: the artifact needs no checkpoint."
+        ),
+    ] = False,
     dtype: options.Dtype = None,
     device: options.Device = None,
     batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Samples in an input [default: 1]")] = None,
@@ -80,6 +86,7 @@ def optimize(
                 "seq": seq,
                 "runs": runs,
                 "warmup": warmup,
+                "include_weights": include_weights or None,
                 "no_validate": no_validate or None,
                 "no_benchmark": no_benchmark or None,
                 "set": parse_assignments(set_ or []),

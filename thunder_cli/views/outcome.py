@@ -42,7 +42,9 @@ def _spaced(parts: list[RenderableType]) -> Iterator[RenderableType]:
 def _validation(report: Report, width: int) -> Iterator[RenderableType]:
     validation = report.validation
     if validation is None:
-        yield Text.assemble(("Validation", HEAD), "  ", ("not validated", BAD))
+        pending = report.validation_state == "pending"
+        told = ("pending: `thunder validate` does it on the device", "yellow") if pending else ("not validated", BAD)
+        yield Text.assemble(("Validation", HEAD), "  ", told)
         return
     yield validation_view(validation, wide=width >= WIDE)
 
@@ -141,7 +143,22 @@ def listed(title: str, lines: Iterable[Text], style: str) -> RenderableType:
 def places_view(report: Report, artifact: Path) -> Text:
     """Where the results lie, to be printed without wrapping so that paths can be copied; and whether they are whole."""
     text = Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")
+    if report.weights_bytes:
+        text.append("\nweights", HEAD).append(f"   {report.weights_bytes / 2**20:.1f} MiB, in the artifact")
     if report.degraded:
         parts = ", ".join(dict.fromkeys(part.part for part in report.degraded))
         text.append("\ndegraded", "bold yellow").append(f"  {parts}; the plan and the report say why")
     return text
+
+
+STATES = {
+    "validated": "was validated before, and holds: it was not changed",
+    "pending": "holds here; it still says that validation is pending",
+    "off": "holds here; it still says that it was not validated",
+}
+
+
+def revalidation_view(artifact: Path, state: str, *, written: bool) -> Text:
+    """An artifact, and what has become of it."""
+    told = "holds, and says so now: its report and manifest were written anew" if written else STATES[state]
+    return Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("state", HEAD), "     ", (told, GOOD))

@@ -20,6 +20,7 @@ from thunder_core.inspect.subject import Stage, Subject
 from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing
 
+OWN = "the model's own, not in the artifact"
 THEME = "ansi_dark"
 MODULES = r"(?m)^ *# ---- .* ----$"
 TYPES = r"(?m)(?<=  # )[a-z]+\d+\[.*?\]"
@@ -149,6 +150,9 @@ class View:
             Text.assemble((self.subject.name, "bold"), f", program {self.subject.program}; what is bold runs\n")
         )
         console.print(table)
+        if self.subject.weights is not None:
+            size = f"in the artifact, {self.subject.weights / 2**20:.1f} MiB" if self.subject.weights else OWN
+            console.print(Text(f"\nweights: {size}\nvalidation: {self.subject.validation}"))
 
     def plain_list(self) -> str:
         """The traces and their stages, a line each, by tabs."""
@@ -161,7 +165,11 @@ class View:
         """The traces and their stages as plain data."""
         keys = ("trace", "number", "name", "made_by", "lines", "added", "removed", "seconds", "runs")
         stages = [{key: getattr(stage.facts, key) for key in keys} for stage in self.subject.stages]
-        return {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
+        told: dict[str, object] = {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
+        if self.subject.weights is not None:
+            told["weights"] = {"included": bool(self.subject.weights), "bytes": self.subject.weights}
+            told["validation"] = self.subject.validation
+        return told
 
     def data(self) -> dict[str, object]:
         """What was asked for as plain data."""

@@ -16,6 +16,7 @@ from thunder_core import plugins
 from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import KERNELS, ConstantFacts, ConstantKind, digest_of
 from thunder_core.artifact.modules import find_in_modules, find_in_tables
+from thunder_core.artifact.tensors import NAMES
 from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
 from thunder_core.errors import ArtifactForeign, CannotReplay
 from thunder_core.ir.literal import dotted_name
@@ -78,7 +79,8 @@ class Keeper:
         return ConstantFacts(kind="region", text=name, files=tuple(files), needs=code.needs)
 
     def _tensor(self, tensor: torch.Tensor) -> ConstantFacts | None:
-        if tensor.layout is not torch.strided or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+        if not plain or tensor.dtype not in NAMES:
             return None
         if id(tensor) not in self._keys:
             self._keys[id(tensor)] = f"constant_{len(self._keys)}"
@@ -178,12 +180,9 @@ class Finder:
         return value
 
     def from_kernels(self, facts: ConstantFacts) -> object:
-        """From its machine code; `LookupError` where the CPU cannot run it."""
+        """From its machine code, which this machine was found to run."""
         text, *library = (self.content(name) for name in facts.files)
-        code = MachineCode(text.decode(), b"".join(library), facts.needs)
-        if code.lacking:
-            raise LookupError(f"this CPU lacks {', '.join(code.lacking)}")
-        return code.function(facts.text)
+        return MachineCode(text.decode(), b"".join(library), facts.needs).function(facts.text)
 
     def lost(self, facts: ConstantFacts) -> object:
         """Nowhere."""

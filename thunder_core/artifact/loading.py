@@ -5,38 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from thunder_core import plugins
 from thunder_core.artifact.code import fingerprint_of, verify_code
 from thunder_core.artifact.compilers import Afresh
-from thunder_core.artifact.manifest import Manifest
+from thunder_core.artifact.here import require_here
+from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, ShellFacts
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.stored import stored_programs
-from thunder_core.errors import ArtifactForeign, WrongInputs
+from thunder_core.artifact.weights import has_no_data, put_weights, read_weights, weights_of
+from thunder_core.errors import ArtifactForeign, BadModelFolder, WrongInputs
 from thunder_core.run.compiled import Compiler, Specializations, reason
 from thunder_core.run.module import compiled_function, compiled_module
 from thunder_core.run.program import Program
 
 # Imported when it is needed: who brings the model along need not wait for all that builds one.
 REBUILD = "thunder_core.models.load:rebuild_model"
+SHELL = "thunder_core.models.shell:build_shell"
 
 
-def load(folder: str | Path, model: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
+def load(
+    folder: str | Path, model: Callable[..., Any] | None = None, *, strict: bool = False, weights: bool = False
+) -> Any:
     """What `save` or `thunder optimize` wrote, bound to `model`: a module of its class that shares all its state.
 
-    Without `model` it is rebuilt from where it came from. The stored text of the programs is compiled by Python;
+    Without `model` it is rebuilt: from the artifact alone where the weights were included, else from where it came
+    from. A model that is given keeps its own weights, unless it has none (it is on the meta device) or `weights` asks
+    to put the artifact's in their place. The stored text of the programs is compiled by Python;
     nothing is traced. Inputs that none of the stored programs takes are traced afresh by the artifact's recipe or,
     with `strict`, refused with `WrongInputs`, which names the guard of each program that does not hold.
 
     Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactDamaged` if any byte is not as it was written, and
-    `ArtifactForeign` for a model of another structure or code, another minor version of PyTorch, or a device that is
-    not here.
+    `ArtifactForeign` for a model of another structure or code, another minor version of PyTorch, or a device,
+    processor or instruction set that is not here.
     """
-    artifact = open_artifact(Path(folder))
-    require_torch(artifact.manifest)
+    empty = isinstance(model, torch.nn.Module) and has_no_data(tensor for _, tensor in weights_of(model))
+    wanted = weights or empty or model is None
+    artifact = open_artifact(Path(folder), later=frozenset({WEIGHTS}) if wanted else frozenset())
+    require_here(artifact.manifest)
     if model is None:
         model = rebuilt(artifact)
     if fingerprint_of(model) != artifact.manifest.fingerprint:
@@ -46,6 +55,8 @@ def load(folder: str | Path, model: Callable[..., Any] | None = None, *, strict:
             fix="load it with the model that it was made from, in the same dtype",
         )
     verify_code(artifact.manifest.code, subject=artifact.manifest.subject)
+    if weights or empty:
+        put_weights(artifact.manifest, read_weights(artifact), cast(torch.nn.Module, model))
     return bound(artifact, model, strict=strict)
 
 
@@ -89,27 +100,46 @@ def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[
     return "it does take them"
 
 
-def require_torch(manifest: Manifest) -> None:
-    """Raise `ArtifactForeign` for another minor version of PyTorch: its operations may mean other things."""
-    if minor(manifest.torch) != minor(torch.__version__):
+def rebuilt(artifact: Artifact, device: str | None = None) -> torch.nn.Module:
+    """The model that an artifact was made from, built once more, on its device or another.
+
+    With the artifact's weights where they were included; from where it came from otherwise.
+    """
+    if artifact.manifest.shell is None:
+        return with_weights(artifact, from_source(artifact, device))
+    model = with_weights(artifact, from_shell(artifact, artifact.manifest.shell))
+    return torch.nn.Module.to(model, device or next(iter(artifact.manifest.weights.values())).device)
+
+
+def from_shell(artifact: Artifact, shell: ShellFacts) -> torch.nn.Module:
+    """The model from its class and config, which the artifact keeps; its weights are yet to come."""
+    build: Any = plugins.imported(SHELL)
+    generation = artifact.text(GENERATION) if GENERATION in artifact.manifest.files else ""
+    try:
+        model: torch.nn.Module = build(config=artifact.text(CONFIG), generation=generation, **shell.model_dump())
+    except (ImportError, AttributeError, TypeError, BadModelFolder) as error:
         raise ArtifactForeign(
-            f"the artifact was made with PyTorch {manifest.torch}, and this is {torch.__version__}",
-            fix="install that version of PyTorch, or make the artifact anew with this one",
-        )
+            f"the class of the artifact's model, {shell.path}, is not what it was: {error}",
+            fix="install the version of transformers that the artifact was made with, or make it anew",
+        ) from error
+    return model
 
 
-def minor(version: str) -> tuple[str, ...]:
-    """The first two numbers of a version."""
-    return tuple(version.split(".")[:2])
-
-
-def rebuilt(artifact: Artifact) -> torch.nn.Module:
-    """The model that an artifact was made from, built once more."""
+def from_source(artifact: Artifact, device: str | None) -> torch.nn.Module:
+    """The model from where it came from; raises `WrongInputs` where the artifact does not say that."""
     if not artifact.manifest.source:
         raise WrongInputs(
             f"{artifact.folder} does not say where its {artifact.manifest.subject} comes from",
-            fix="pass the model: thunder_core.load(folder, model)",
+            fix="pass the model: thunder_core.load(folder, model)"
+            + (", with weights=True to give it the artifact's weights" if artifact.manifest.weights else ""),
         )
     rebuild: Any = plugins.imported(REBUILD)
-    model: torch.nn.Module = rebuild(artifact.manifest.source).model
+    model: torch.nn.Module = rebuild(artifact.manifest.source, device=device).model
+    return model
+
+
+def with_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn.Module:
+    """The model with the artifact's weights, if it has any."""
+    if artifact.manifest.weights:
+        put_weights(artifact.manifest, read_weights(artifact), model)
     return model

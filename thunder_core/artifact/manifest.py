@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal
 
 from blake3 import blake3
@@ -12,12 +14,19 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
 SCHEMA_VERSION: Literal[1] = 1
 MANIFEST = "manifest.json"
 CONSTANTS = "weights/constants.safetensors"
+WEIGHTS = "weights/model.safetensors"
+CONFIG = "weights/config.json"
+GENERATION = "weights/generation_config.json"
 KERNELS = "kernels"
 EXAMPLE = "example.safetensors"
 TRACES = ("prologue", "computation", "backward", "epilogue")
 
 ConstantKind = Literal["literal", "import", "tensor", "way", "region", "lost"]
 Step = tuple[str, str | int | None]
+ValidationState = Literal["validated", "pending", "off"]
+
+BLOCK = 16 << 20  # bytes that are read at a time: enough for blake3 to use several threads
+SEAL = re.compile(rb',\n "digest": "([0-9a-f]{64})"\n}\n\Z')
 
 
 class Facts(BaseModel):
@@ -96,10 +105,33 @@ class CompilerFacts(Facts):
     lacks: str = ""
 
 
+class WeightFacts(Facts):
+    """A parameter or buffer: a view of the tensor `key` of `weights/model.safetensors`; tied ones are equal."""
+
+    key: str
+    dtype: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+    device: str = "cpu"
+    requires_grad: bool = False
+
+
+class ShellFacts(Facts):
+    """How a model is built without its weights: its class, and what its config file does not say."""
+
+    path: str
+    dtype: str
+    attention: str = ""
+    training: bool = False
+
+
 class Manifest(Facts):
     """Everything about an artifact that is not in one of its files; `digest` is that of the manifest without itself.
 
-    `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order.
+    `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order; `drawn` are
+    the sizes and the seed that they were drawn with. `weights` are the model's parameters and buffers by their names,
+    where they were included, and `shell` what they are put into. `machine` is where compiled regions run.
     """
 
     schema_version: int
@@ -116,6 +148,11 @@ class Manifest(Facts):
     compiler: CompilerFacts
     programs: tuple[ProgramFacts, ...]
     example: tuple[str, ...] = ()
+    drawn: dict[str, int] = {}
+    validation: ValidationState = "off"
+    weights: dict[str, WeightFacts] = {}
+    shell: ShellFacts | None = None
+    machine: str = ""
     files: dict[str, FileFacts] = {}
     digest: str = ""
 
@@ -124,9 +161,15 @@ class Manifest(Facts):
         return self.model_copy(update={"digest": self._own_digest()})
 
     @property
-    def is_sealed(self) -> bool:
-        """Whether the digest is that of the content."""
-        return self.digest == self._own_digest()
+    def needs(self) -> frozenset[str]:
+        """The instruction sets of the CPU that its compiled regions use."""
+        return frozenset(
+            need
+            for program in self.programs
+            for stage in program.stages
+            for constant in stage.constants.values()
+            for need in constant.needs
+        )
 
     def to_bytes(self) -> bytes:
         """The one form in which this manifest is written."""
@@ -137,9 +180,25 @@ class Manifest(Facts):
         return digest_of(self.model_copy(update={"digest": ""}).to_bytes())
 
 
+def is_sealed(content: bytes) -> bool:
+    """Whether the last line of a manifest is the digest of the others; nothing of it is understood for that."""
+    found = SEAL.search(content)
+    return found is not None and digest_of(content[: found.start()] + b"\n}\n") == found[1].decode()
+
+
 def digest_of(content: bytes) -> str:
     """The BLAKE3 digest of some bytes, in hexadecimal."""
     return blake3(content).hexdigest()
+
+
+def digest_of_file(path: Path) -> str:
+    """The BLAKE3 digest of a file, which may grow or shrink meanwhile: a map of one that shrinks kills the process."""
+    digest = blake3(max_threads=blake3.AUTO)
+    block = bytearray(min(BLOCK, max(1, path.stat().st_size)))
+    with path.open("rb", buffering=0) as file:
+        while read := file.readinto(block):
+            digest.update(memoryview(block)[:read])
+    return digest.hexdigest()
 
 
 def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:

@@ -52,8 +52,11 @@ def _rank(path: str) -> tuple[bool, int, str]:
 
 def _namespaces() -> Iterator[tuple[str, dict[str, object]]]:
     for name, module in list(sys.modules.items()):
-        if name not in PASSED_OVER and isinstance(module, types.ModuleType):
-            yield name, object.__getattribute__(module, "__dict__")
+        if name in PASSED_OVER or not isinstance(module, types.ModuleType):
+            continue
+        namespace = object.__getattribute__(module, "__dict__")
+        if namespace.get("__spec__") is not None:  # others were made in this process, and cannot be imported in another
+            yield name, namespace
 
 
 def _held() -> Iterator[tuple[str, object]]:

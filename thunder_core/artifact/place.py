@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from thunder_core.artifact.manifest import MANIFEST
 from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
 
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux: linux/fcntl.h and linux/fs.h
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 NEIGHBOUR = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{8}\.(?P<kind>new|old)")
@@ -78,6 +80,16 @@ def full_disk_named(folder: Path) -> Iterator[None]:
         ) from error
 
 
+def require_room(folder: Path, size: int) -> None:
+    """Raise `OutOfDisk` before anything of that many bytes is written where there is no room for them."""
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise OutOfDisk(
+            f"the weights take {size / 2**30:.2f} GiB, and the disk of {folder.parent} has {free / 2**30:.2f} GiB left",
+            fix="make room, name a folder on another disk, or leave the weights out",
+        )
+
+
 def make_parents(folder: Path) -> list[Path]:
     """Make the folders that lead to `folder`; those that were not there, outermost first."""
     missing = [parent for parent in reversed(folder.parents) if not parent.exists()]
@@ -115,6 +127,10 @@ def is_alive(process: int) -> bool:
 
 def swap(new: Path, folder: Path) -> None:
     """Put a new folder in the place of an old one, if there is one; if that fails the old one stays."""
+    if folder.exists() and exchange(new, folder):
+        sync_folder(folder.parent)
+        shutil.rmtree(new, ignore_errors=True)  # which is the old one now
+        return
     old = neighbour(folder, "old") if folder.exists() else None
     if old is not None:
         folder.rename(old)
@@ -127,6 +143,16 @@ def swap(new: Path, folder: Path) -> None:
     sync_folder(folder.parent)
     if old is not None:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step, so that at no moment neither is there; False where the system cannot."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "renameat2"):
+        return False
+    here = ctypes.c_int(AT_FDCWD)
+    status: int = library.renameat2(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(RENAME_EXCHANGE))
+    return status == 0
 
 
 def sync(folder: Path) -> None:

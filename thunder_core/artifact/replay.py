@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
 
 from thunder_core.artifact.constants import Finder
+from thunder_core.artifact.here import require_here
 from thunder_core.artifact.manifest import EXAMPLE
-from thunder_core.artifact.read import inside, open_artifact
+from thunder_core.artifact.read import open_artifact
 from thunder_core.artifact.stored import stored_programs, stored_tensors
+from thunder_core.artifact.tensors import read_tensors
 from thunder_core.artifact.ways import follow
 from thunder_core.errors import NoSuchTrace
 from thunder_core.run.program import Program
@@ -23,13 +24,15 @@ def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
     artifact = open_artifact(Path(folder))
     if not artifact.manifest.example:
         raise NoSuchTrace(f"{folder} keeps no example inputs", fix="make it with `thunder optimize`, which keeps some")
-    tensors = load_file(inside(artifact.folder, EXAMPLE))
+    tensors = read_tensors(artifact, EXAMPLE)
     return {name: tensors[name] for name in artifact.manifest.example}
 
 
 def program_of(folder: str | Path, number: int, subject: object) -> Program:
     """A program of an artifact, bound to the model that it was made from."""
-    return stored_programs(open_artifact(Path(folder)), subject)[number]
+    artifact = open_artifact(Path(folder))
+    require_here(artifact.manifest)
+    return stored_programs(artifact, subject)[number]
 
 
 def constant_of(folder: str | Path, program: int, trace: str, number: int, name: str) -> object:

@@ -19,13 +19,16 @@ def save(
     *,
     example: Mapping[str, torch.Tensor] | None = None,
     source: Mapping[str, object] | None = None,
+    include_weights: bool = False,
     force: bool = False,
 ) -> Path:
     """Write a compiled function or module, with every program that it has traced, as an artifact; returns its folder.
 
-    `load(folder, model)` gives it back in another process without tracing. The model's own weights are not kept: they
-    are the model's. `example` are the keyword arguments of one call, so that `thunder inspect-trace --plain` has
-    something to run on; `source` is a `LoadedModel.source`, so that `load` can rebuild the model by itself.
+    `load(folder, model)` gives it back in another process without tracing. The model's own weights are kept only with
+    `include_weights`: its parameters and buffers, tied and shared as they are. For a model whose class is of the
+    transformers library `load(folder)` then needs nothing else. `example` are the keyword arguments of one call, so
+    that `thunder inspect-trace --plain` has something to run on; `source` is a `LoadedModel.source`, so that `load`
+    can rebuild the model from where it came from.
 
     Raises `WrongInputs` before the first call, `CannotReplay` for a program that refers to an object which cannot be
     kept, `OutputExists` unless `force`, `OutputNotWritable` and `OutOfDisk`.
@@ -39,5 +42,6 @@ def save(
         recipe="",
         options={},
         example=example,
+        include_weights=include_weights,
         force=force,
     )

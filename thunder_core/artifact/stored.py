@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
-from safetensors.torch import load_file
 
 from thunder_core.artifact.constants import Finder
 from thunder_core.artifact.manifest import CONSTANTS, ProgramFacts, StageFacts, running
-from thunder_core.artifact.read import Artifact, inside
-from thunder_core.errors import ArtifactForeign
+from thunder_core.artifact.read import Artifact
+from thunder_core.artifact.tensors import read_tensors
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
 from thunder_core.run.program import Program, Stage
@@ -40,8 +39,6 @@ class StoredProgram(Program):
 
 def stored_programs(artifact: Artifact, subject: object) -> list[Program]:
     """Every program of an artifact, bound to a subject. Raises `ArtifactForeign` where it is not the right one."""
-    for facts in artifact.manifest.programs:
-        require_devices(facts)
     finder = Finder(subject, stored_tensors(artifact), artifact.content)
     return [stored_program(artifact, facts, finder) for facts in artifact.manifest.programs]
 
@@ -65,19 +62,7 @@ def stored_tensors(artifact: Artifact) -> dict[str, torch.Tensor]:
     """The tensors that traces hold, by their keys."""
     if CONSTANTS not in artifact.manifest.files:
         return {}
-    return dict(load_file(inside(artifact.folder, CONSTANTS)))
-
-
-def require_devices(facts: ProgramFacts) -> None:
-    """Raise `ArtifactForeign` for a program on a device that is not here."""
-    for name in facts.devices:
-        device = torch.device(name)
-        present = device.type != "cuda" or (device.index or 0) < torch.cuda.device_count()
-        if not present:
-            raise ArtifactForeign(
-                f"the artifact's programs run on {name}, which this machine or this build of PyTorch does not have",
-                fix="load it where the device is, or make the artifact anew for this one with --device",
-            )
+    return read_tensors(artifact, CONSTANTS)
 
 
 def _stages(stages: Mapping[str, StageFacts], sources: Mapping[str, Source]) -> Iterator[Stage]:

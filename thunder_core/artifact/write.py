@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,33 +11,39 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from blake3 import blake3
 from pydantic import JsonValue, TypeAdapter
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 
 from thunder_core import __version__
 from thunder_core.artifact.code import code_of
 from thunder_core.artifact.compilers import compiler_facts
 from thunder_core.artifact.constants import Keeper
 from thunder_core.artifact.manifest import (
+    CONFIG,
     CONSTANTS,
     EXAMPLE,
+    GENERATION,
     MANIFEST,
     SCHEMA_VERSION,
     TRACES,
+    WEIGHTS,
     FileFacts,
     Manifest,
     ProgramFacts,
+    ShellFacts,
     StageFacts,
+    digest_of_file,
 )
-from thunder_core.artifact.place import whole_folder
+from thunder_core.artifact.place import require_room, whole_folder
+from thunder_core.artifact.tensors import write_tensors
+from thunder_core.artifact.weights import NOTHING, kept_weights
 from thunder_core.compiler import specializations_of
 from thunder_core.errors import WrongInputs
 from thunder_core.ir.listing import Listing
 from thunder_core.ir.printer import list_trace, print_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.lower.machine_code import machine
+from thunder_core.models.shell import config_text, generation_text, is_rebuildable, shell_of
 from thunder_core.report import Report, describe_environment, write_report
 from thunder_core.run.compiled import Specializations
 from thunder_core.run.program import Program
@@ -67,12 +72,15 @@ def write_artifact(
     options: Mapping[str, object],
     report: Report | None = None,
     example: Mapping[str, torch.Tensor] | None = None,
+    drawn: Mapping[str, int] | None = None,
+    include_weights: bool = False,
     force: bool = False,
 ) -> Path:
     """Write what `jit` or `compile` returned, with all programs that it has traced, as a folder; returns its path.
 
     `source` is plain data from which the model is rebuilt (`LoadedModel.source`), empty where there is none;
-    `fingerprint` that of the model's structure; `example` the keyword arguments that were traced.
+    `fingerprint` that of the model's structure; `example` the keyword arguments that were traced, and `drawn` what
+    they were drawn with. With `include_weights` the model's parameters and buffers are written as well.
 
     Raises `WrongInputs` where nothing was traced yet, `CannotReplay` for a program that refers to an object which
     cannot be kept, `OutputExists`, `OutputNotWritable` and `OutOfDisk`. Nothing is left of a folder that is not whole.
@@ -80,6 +88,9 @@ def write_artifact(
     specializations = specializations_of(compiled)
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
+    weights = kept_weights(specializations.subject) if include_weights else NOTHING
+    subject: Any = specializations.subject
+    shell = subject if include_weights and is_rebuildable(subject) else None
     keeper = Keeper(specializations.subject)
     keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
     kept = [[with_constants(stage, keeper) for stage in stages] for stages in printed]
@@ -98,8 +109,16 @@ def write_artifact(
         compiler=compiler_facts(specializations.compiler),
         programs=tuple(program_facts(program, facts) for program, facts in zip(programs, kept, strict=True)),
         example=tuple(example or ()),
+        drawn=dict(drawn or {}),
+        validation=report.validation_state if report else "off",
+        weights=dict(weights.facts),
+        shell=ShellFacts(**shell_of(shell)) if shell else None,
+        machine=machine() if any(name.endswith(".so") for name in keeper.files) else "",
     )
     with whole_folder(folder, force=force) as new:
+        require_room(new, weights.size)
+        write_tensors(new / WEIGHTS, weights.tensors)
+        write_files(new, shell_files(shell) if shell else {})
         for stages, facts in zip(printed, kept, strict=True):
             for stage, facts_of_stage in zip(stages, facts, strict=True):
                 write_stage(new, stage, facts_of_stage)
@@ -190,16 +209,10 @@ def write_stage(folder: Path, stage: Printed, facts: StageFacts) -> None:
     (folder / facts.lines_file).write_bytes(LISTINGS.dump_json(stage.listing, exclude_defaults=True))
 
 
-def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors as safetensors, if there are any."""
-    if not tensors:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:
-        full = "os error 28" in str(error) or "No space left" in str(error)
-        raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(path)) from error
+def shell_files(model: Any) -> dict[str, bytes]:
+    """What a model is built from without its weights."""
+    files = {CONFIG: config_text(model.config), GENERATION: generation_text(model)}
+    return {name: text.encode() for name, text in files.items() if text}
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -213,12 +226,13 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
 def files_of(folder: Path) -> dict[str, FileFacts]:
     """The size and digest of every file below a folder."""
     return {
-        path.relative_to(folder).as_posix(): FileFacts(
-            size=path.stat().st_size, digest=blake3(max_threads=blake3.AUTO).update_mmap(path).hexdigest()
-        )
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        path.relative_to(folder).as_posix(): facts_of_file(path) for path in sorted(folder.rglob("*")) if path.is_file()
     }
+
+
+def facts_of_file(path: Path) -> FileFacts:
+    """The size and digest of a file."""
+    return FileFacts(size=path.stat().st_size, digest=digest_of_file(path))
 
 
 def name_of(subject: object) -> str:

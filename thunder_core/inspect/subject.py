@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from thunder_core.artifact.manifest import TRACES, StageFacts
+from thunder_core.artifact.manifest import TRACES, WEIGHTS, StageFacts
 from thunder_core.artifact.read import Artifact
 from thunder_core.errors import NoSuchTrace
 from thunder_core.ir.listing import Listing
@@ -36,7 +36,8 @@ class Subject:
 
     `source` tells where the model comes from; `example` are the names of the keyword arguments that were traced, which
     lie in the artifact's `folder` or, where there is none, are drawn anew with the sizes in `drawn`; `tensors` has
-    small constant tensors as literals.
+    small constant tensors as literals. `weights` is the size in bytes of those that the artifact holds, and
+    `validation` its state.
     """
 
     name: str
@@ -47,6 +48,8 @@ class Subject:
     folder: Path | None = None
     drawn: Mapping[str, int] = field(default_factory=dict)
     tensors: Mapping[str, str] = field(default_factory=dict)
+    weights: int | None = None
+    validation: str = ""
 
     @cached_property
     def traces(self) -> dict[str, list[Stage]]:
@@ -93,7 +96,14 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
         )
     stages = (Stage(facts, _reader(artifact, facts)) for facts in manifest.programs[program].stages)
     return Subject(
-        manifest.subject, program, tuple(stages), dict(manifest.source), manifest.example, folder=artifact.folder
+        manifest.subject,
+        program,
+        tuple(stages),
+        dict(manifest.source),
+        manifest.example,
+        folder=artifact.folder,
+        weights=manifest.files[WEIGHTS].size if manifest.weights else 0,
+        validation=manifest.validation,
     )
 
 

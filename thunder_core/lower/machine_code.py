@@ -6,6 +6,8 @@ import importlib.machinery
 import importlib.util
 import linecache
 import os
+import platform
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,11 +45,6 @@ class MachineCode:
         function.__name__ = function.__qualname__ = name
         function.machine_code = self  # type: ignore[attr-defined]
         return function
-
-    @property
-    def lacking(self) -> tuple[str, ...]:
-        """The instruction sets that this machine does not have."""
-        return tuple(name for name in self.needs if name not in instruction_sets())
 
 
 def kept_by(function: object) -> MachineCode | None:
@@ -88,6 +85,11 @@ def _path_of(content: bytes) -> str:
     with open(descriptor, "wb", closefd=False) as file:
         file.write(content)
     return path
+
+
+def machine() -> str:
+    """Where an extension module that is made here can be loaded: system, processor and version of Python."""
+    return f"{platform.system()} {platform.machine()} {sys.implementation.cache_tag}"
 
 
 @cache

@@ -11,6 +11,8 @@ from thunder_core.errors import BadOption
 from thunder_core.models.suggestion import unknown_name
 
 BASE_TASK = "feature-extraction"
+# Tasks whose models give logits over a vocabulary for each position.
+LANGUAGE_TASKS = frozenset({"causal-lm", "masked-lm", "seq2seq-lm", "speech-seq2seq", "image-text-to-text"})
 
 # An architecture that is listed under several tasks belongs to the first of them here.
 TASKS: dict[str, tuple[type, Mapping[str, str | Sequence[str]]]] = {

@@ -15,13 +15,14 @@ from thunder_core.artifact.read import open_artifact
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure
 from thunder_core.errors import BadOption
 from thunder_core.models.inputs import example_inputs
-from thunder_core.models.load import LoadedModel, load_model, rebuild_model
+from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock
 from thunder_core.pipeline.planning import sequence_length
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
+from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.request import Request
 from thunder_core.plugins import unknown_name
 
@@ -100,10 +101,11 @@ def bench_artifact(
 ) -> BenchmarkSuite:
     """Measure an artifact against the model that it was made from."""
     check_contest(contest)
-    manifest = open_artifact(folder).manifest
+    artifact = open_artifact(folder)
+    manifest = artifact.manifest
 
     def subject() -> Subject:
-        loaded = rebuild_model(manifest.source, device=device)
+        loaded = loaded_from(artifact, device)
         names = {"model": str(manifest.source.get("name") or manifest.source.get("path") or manifest.recipe)}
         return Subject(loaded, load(folder, loaded.model), {**names, "recipe": manifest.recipe}, 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from thunder_core import __version__
+from thunder_core.artifact.weights import kept_weights
 from thunder_core.benchmark import BenchmarkReport
 from thunder_core.compiler import cache_misses
 from thunder_core.models.load import LoadedModel
@@ -40,6 +41,8 @@ def report_of(
         executors=executor_shares(computation, executor_times),
         operations=operation_counts(computation),
         memory=memory_points(computation),
+        weights_bytes=kept_weights(loaded.model).size if plan.request.include_weights else 0,
+        validation_state="validated" if validation else "off",
         validation=validation,
         benchmark=benchmark,
     )

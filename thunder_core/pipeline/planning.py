@@ -44,7 +44,7 @@ class Plan:
             *(("skipped", text) for text in skipped(prepared)),
             ("stages", " > ".join(self.stages)),
             *([] if request.validate else [("validation", "off: the report will say `not validated`")]),
-            ("artifact", str(self.destination)),
+            ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
         ]
 
     def as_data(self) -> dict[str, object]:
@@ -64,6 +64,7 @@ class Plan:
             "executors": [{"name": one.name, "reason": one.reason} for one in prepared.executors],
             "degraded": [part.model_dump() for part in prepared.degraded],
             "stages": list(self.stages),
+            "include_weights": request.include_weights,
             "artifact": str(self.destination),
             "notes": list(loading.notes),
         }

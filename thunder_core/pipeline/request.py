@@ -17,6 +17,7 @@ class Request:
     `model.model` and `model.sample` both None ask for the recipe's own sample. `out` None asks for a new folder in
     the working folder, named for the model and the recipe. `seq` None is 128, or what the model was built for if that
     is less. `runs` and `warmup` are rounds of the benchmark, `inputs` the number of inputs of the validation.
+    `include_weights` copies the model's weights into the artifact, which then needs no checkpoint.
     """
 
     recipe: str | type[Recipe] | Recipe = "default"
@@ -31,4 +32,5 @@ class Request:
     warmup: int = 5
     inputs: int = 3
     validate: bool = True
+    include_weights: bool = False
     benchmark: bool = True

@@ -14,6 +14,7 @@ from thunder_core.benchmark.shares import time_shares
 from thunder_core.compiler import last_program
 from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import LoadedModel, load_model
+from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock, announcing
@@ -24,9 +25,6 @@ from thunder_core.pipeline.request import Request
 from thunder_core.report import Report
 from thunder_core.run.program import Program
 from thunder_core.validation import ValidationReport, validate
-
-# Tasks whose models give logits over a vocabulary for each position.
-LANGUAGE_TASKS = frozenset({"causal-lm", "masked-lm", "seq2seq-lm", "speech-seq2seq", "image-text-to-text"})
 
 Inputs = dict[str, torch.Tensor]
 
@@ -81,6 +79,8 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
         options=prepared.recipe.options,
         report=report,
         example=traced,
+        drawn={"batch": request.batch, "seq": plan.seq, "seed": prepared.model.seed},
+        include_weights=request.include_weights,
         force=request.force,
     )
     clock.stop()

@@ -12,10 +12,11 @@ from thunder_core.report.contents import (
     TraceSummary,
 )
 from thunder_core.report.environment import Environment, Gpu, describe_environment
-from thunder_core.report.render import render_html, render_markdown, write_report
+from thunder_core.report.render import PAGES, render_html, render_markdown, write_report
 from thunder_core.report.speedups import render_benchmark
 
 __all__ = [
+    "PAGES",
     "Degraded",
     "Environment",
     "ExecutorShare",

@@ -99,10 +99,14 @@ class Report(Facts):
     plan: tuple[str, ...] = ()
     degraded: tuple[Degraded, ...] = ()
     sharp_edges: tuple[str, ...] = ()
+    weights_bytes: int = 0
+    """The size of the weights in the artifact; 0 where they were not included."""
     stages: tuple[StageTime, ...] = ()
     traces: tuple[TraceSummary, ...] = ()
     executors: tuple[ExecutorShare, ...] = ()
     operations: tuple[OperationCount, ...] = ()
     memory: tuple[MemoryPoint, ...] = ()
+    validation_state: Literal["validated", "pending", "off"] = "off"
+    """`pending`: it can be validated only elsewhere, and has yet to be; `off`: nobody asked for it."""
     validation: ValidationReport | None = None
     benchmark: BenchmarkReport | None = None

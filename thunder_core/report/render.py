@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,15 +58,17 @@ def render_html(report: Report) -> str:
     )
 
 
+PAGES: dict[str, Callable[[Report], str]] = {
+    "report.json": lambda report: report.model_dump_json(indent=2) + "\n",
+    "report.md": render_markdown,
+    "report.html": render_html,
+}
+
+
 def write_report(report: Report, folder: Path) -> None:
     """Write report.json, report.md and report.html into a folder that exists."""
-    pages = {
-        "report.json": report.model_dump_json(indent=2) + "\n",
-        "report.md": render_markdown(report),
-        "report.html": render_html(report),
-    }
-    for name, text in pages.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    for name, render in PAGES.items():
+        (folder / name).write_text(render(report), encoding="utf-8")
 
 
 def plots_of(report: Report) -> dict[str, object]:
@@ -88,6 +91,8 @@ def headlines_of(report: Report) -> tuple[Headline, ...]:
 
 
 def _verdict(report: Report) -> Headline:
+    if report.validation_state == "pending":
+        return Headline("Verdict", "Validation pending", "`thunder validate` does it on the device", "warning")
     if report.validation is None:
         return Headline("Verdict", "Not validated", "validation was switched off", "warning")
     outputs, inputs = len(report.validation.outputs), report.validation.inputs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
 
 import torch
@@ -51,6 +52,7 @@ def facts() -> dict[str, str]:
     return {
         "compiler": compiler(compiler_name()),
         "hardware": f"{name} {' '.join(needs)}",
+        "python": sys.implementation.cache_tag,  # the library is an extension module
         "threads": "one" if torch.get_num_threads() == 1 else "many",  # one writes no parallel loops
         "torch": torch.__version__,
     }

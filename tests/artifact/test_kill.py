@@ -1,0 +1,165 @@
+"""Processes that are killed while they compile and write: the cache and the artifact that was there stay usable."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.readme import ROOT
+from thunder_core.artifact import open_artifact
+from thunder_core.artifact.replay import example_of
+from thunder_core.cache import Store
+
+pytestmark = pytest.mark.slow
+MOST_SECONDS = 120  # that any step may take on a machine that is busy
+
+
+@dataclass
+class Run:
+    """A process that optimizes, by its number and its log."""
+
+    number: int
+    log: Path
+
+    def said(self, words: str) -> bool:
+        return self.log.exists() and words in self.log.read_text()
+
+    @property
+    def alive(self) -> bool:
+        try:
+            os.kill(self.number, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def wait_for(self, words: str) -> None:
+        """Until it has said that, or is gone."""
+        end = time.monotonic() + MOST_SECONDS
+        while not self.said(words) and self.alive and time.monotonic() < end:
+            time.sleep(0.002)
+
+    def wait(self) -> bool:
+        """Whether it came to its end, in time."""
+        self.wait_for("nothing that it says")
+        return self.said("done")
+
+    def kill(self) -> None:
+        """Kill it with its compilers."""
+        try:
+            os.killpg(self.number, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        self.wait()
+
+
+@dataclass
+class Nursery:
+    """Starts processes that optimize one model into one folder with one cache."""
+
+    process: subprocess.Popen[str]
+    folder: Path
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def store(self) -> Store:
+        return Store(self.folder / "cache" / "kernels")
+
+    def unfinished(self, run: Run) -> list[Path]:
+        """The folders that it has begun to write."""
+        return list((self.folder / "places").glob(f".*-{run.number}-*"))
+
+    def wait_for_folder(self, run: Run) -> None:
+        """Until it has begun to write a folder, or is gone."""
+        while run.alive and not self.unfinished(run):
+            time.sleep(0.0005)
+
+    def start(self, out: str = "out.thunder", die: str = "") -> Run:
+        log = self.folder / f"log-{len(self.runs)}"
+        asked = {"out": str(self.folder / "places" / out), "cache": str(self.folder / "cache"), "log": str(log)}
+        self.process.stdin.write(json.dumps({**asked, "die": die}) + "\n")
+        self.process.stdin.flush()
+        self.runs.append(Run(int(self.process.stdout.readline()), log))
+        return self.runs[-1]
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory) -> Iterator[Nursery]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    command = [sys.executable, "-m", "tests.artifact.nursery"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        made = Nursery(process, tmp_path_factory.mktemp("nursery"))
+        yield made
+        for run in made.runs:
+            run.kill()
+        process.stdin.close()
+
+
+def assert_sound(nursery: Nursery) -> None:
+    """The cache has nothing damaged, and the artifact, old or new, is whole and can be loaded."""
+    assert [record.damage for record in nursery.store.verify() if record.damage] == []
+    open_artifact(nursery.folder / "places" / "out.thunder")
+
+
+def test_two_processes_killed_processes_and_the_old_artifact(nursery):
+    """Killed while compiling; then two at once, which both succeed; then killed at random while they write."""
+    draw = random.Random(4)
+    killed, results = 0, []
+    for _ in range(5):  # nothing is in the cache, so there is something to compile
+        run = nursery.start()
+        run.wait_for("begin compile")
+        time.sleep(draw.uniform(0, 1.5))
+        killed += run.alive
+        run.kill()
+        assert [record.damage for record in nursery.store.verify() if record.damage] == []
+    assert killed == 5
+    both = [nursery.start("out.thunder"), nursery.start("other.thunder")]
+    assert [run.wait() for run in both] == [True, True], [run.log.read_text() for run in both]
+    assert_sound(nursery)
+    assert nursery.store.entries()
+    left = 0
+    for number in range(15):
+        run = nursery.start()
+        if number % 3:
+            nursery.wait_for_folder(run)
+        else:
+            run.wait_for("begin acquire")
+        time.sleep(draw.uniform(0, 0.02 if number % 3 else 1))
+        killed += run.alive
+        run.kill()
+        assert_sound(nursery)
+        left += bool(nursery.unfinished(run))
+    assert killed > 12, "the processes had ended before they were killed"
+    assert left > 3, "they were killed when they were writing nothing"
+    assert nursery.start().wait()
+    assert_sound(nursery)
+    assert sorted(path.name for path in (nursery.folder / "places").iterdir()) == ["other.thunder", "out.thunder"]
+    assert list((nursery.folder / "cache" / "kernels" / "building").iterdir()) == []
+    for place in ("other.thunder", "out.thunder"):  # of an empty cache, and of a full one
+        loaded = thunder.load(nursery.folder / "places" / place, strict=True)
+        with torch.no_grad():
+            results.append(loaded(**example_of(nursery.folder / "places" / place)).logits)
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("step", ["sync", "refuse_existing", "swap", "exchange", "sync_folder"])
+def test_killed_at_each_step_of_the_exchange(nursery, step):
+    """Whichever step a process dies before, one artifact is there under its name, the old or the new."""
+    if not (nursery.folder / "places" / "out.thunder").exists():
+        assert nursery.start().wait()
+    run = nursery.start(die=f"thunder_core.artifact.place:{step}")
+    assert not run.wait()
+    assert_sound(nursery)

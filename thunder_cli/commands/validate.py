@@ -1,0 +1,64 @@
+"""`thunder validate`: an artifact beside eager PyTorch, on the machine where it is to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thunder_cli import options
+from thunder_cli.console import plain, print_json, stderr, stdout
+from thunder_cli.hush import hushed
+
+if TYPE_CHECKING:
+    from thunder_core.pipeline.revalidate import Revalidation
+
+
+def validate(
+    artifact: Annotated[
+        Path, typer.Argument(metavar="ARTIFACT", help="A folder that `thunder optimize` wrote.", show_default=False)
+    ],
+    *,
+    inputs: Annotated[
+        int, typer.Option("--inputs", metavar="N", help="How many fresh inputs of the sizes that were traced.")
+    ] = 3,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", help="Seed of the inputs [default: the one that it was made with]"),
+    ] = None,
+    no_write: Annotated[
+        bool,
+        typer.Option("--no-write", metavar=options.FLAG, help="Leave an artifact as it is that was not validated yet."),
+    ] = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Compare ARTIFACT with eager PyTorch on fresh inputs; one that was not validated yet then says that it is.
+
+    Nothing is traced: what is compared are the programs that the artifact holds. Exits with 4 if an output is out of
+    tolerance, and changes nothing then; an artifact that was validated before is never changed.
+    """
+    with hushed(debug=debug):
+        from thunder_cli.progress import watching
+        from thunder_core.pipeline.revalidate import validate_artifact
+
+        with watching(stderr(quiet=quiet)) as progress:
+            done = validate_artifact(artifact, inputs=inputs, seed=seed, write=not no_write, progress=progress)
+        show(done, json=json, quiet=quiet)
+
+
+def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
+    """Print what was measured, and what has become of the artifact."""
+    from thunder_cli.views.outcome import WIDE, revalidation_view, validation_view
+
+    if json:
+        found = {"artifact": str(done.artifact), "state": done.state, "written": done.written}
+        print_json("validate/1", {**found, "validation": plain(done.validation)})
+        return
+    console = stdout()
+    if not quiet:
+        console.print(validation_view(done.validation, wide=console.width >= WIDE))
+        console.print()
+    console.print(revalidation_view(done.artifact, done.state, written=done.written), soft_wrap=True)

@@ -1,0 +1,63 @@
+"""Whether an artifact can run here: the version of PyTorch, the devices, the machine, and what its CPU can do."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.artifact.manifest import Manifest
+from thunder_core.errors import ArtifactForeign
+from thunder_core.lower.machine_code import instruction_sets, machine
+
+ANEW = "make the artifact anew here"
+
+
+def require_here(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for what was made for another place; nothing of the artifact has run by then."""
+    require_torch(manifest)
+    require_devices(manifest)
+    require_machine(manifest)
+    require_instructions(manifest)
+
+
+def require_torch(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for another minor version of PyTorch: its operations may mean other things."""
+    if minor(manifest.torch) != minor(torch.__version__):
+        raise ArtifactForeign(
+            f"the artifact was made with PyTorch {manifest.torch}, and this is {torch.__version__}",
+            fix="install that version of PyTorch, or make the artifact anew with this one",
+        )
+
+
+def minor(version: str) -> tuple[str, ...]:
+    """The first two numbers of a version."""
+    return tuple(version.split(".")[:2])
+
+
+def require_devices(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for a program on a device that is not here."""
+    for name in dict.fromkeys(device for program in manifest.programs for device in program.devices):
+        device = torch.device(name)
+        present = device.type != "cuda" or (device.index or 0) < torch.cuda.device_count()
+        if not present:
+            raise ArtifactForeign(
+                f"the artifact's programs run on {name}, which this machine or this build of PyTorch does not have",
+                fix="load it where the device is, or make the artifact anew for this one with --device",
+            )
+
+
+def require_machine(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for compiled regions of another system, processor family or version of Python."""
+    if manifest.machine and manifest.machine != machine():
+        raise ArtifactForeign(
+            f"the artifact's compiled regions run on {manifest.machine}, and this is {machine()}", fix=ANEW
+        )
+
+
+def require_instructions(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for compiled regions with instructions that this CPU does not have."""
+    lacking = sorted(manifest.needs - instruction_sets())
+    if lacking:
+        raise ArtifactForeign(
+            f"the artifact's compiled regions use instructions that this CPU lacks: {', '.join(lacking)}",
+            fix=f"load it on a CPU that has them, or {ANEW}",
+        )

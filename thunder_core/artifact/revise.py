@@ -1,0 +1,54 @@
+"""An artifact of which only the report is written anew: all else stays as it is, and the change appears at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from thunder_core.artifact.manifest import MANIFEST, Manifest, ValidationState
+from thunder_core.artifact.place import whole_folder
+from thunder_core.artifact.read import Artifact
+from thunder_core.artifact.write import facts_of_file
+from thunder_core.report import PAGES, Report, write_report
+
+REPORT = "report.json"
+
+
+def read_report(artifact: Artifact) -> Report | None:
+    """The report of an artifact; None where `thunder_core.save` wrote it, which makes none."""
+    if REPORT not in artifact.manifest.files:
+        return None
+    return Report.model_validate_json(artifact.content(REPORT))
+
+
+def revise(artifact: Artifact, report: Report | None, validation: ValidationState) -> Manifest:
+    """Put a new report and state of validation in the place of the old; raises as `write_artifact` does.
+
+    Whatever happens meanwhile, the folder is the old artifact or the new one.
+    """
+    with whole_folder(artifact.folder, force=True) as new:
+        shutil.copytree(artifact.folder, new, symlinks=True, dirs_exist_ok=True, copy_function=same_file)
+        for name in (MANIFEST, *(PAGES if report else ())):
+            (new / name).unlink(missing_ok=True)  # it is the old file, which must not be written to
+        if report is not None:
+            write_report(report, new)
+        pages = {name: facts_of_file(new / name) for name in (PAGES if report else ())}
+        manifest = artifact.manifest.model_copy(
+            update={"validation": validation, "files": {**artifact.manifest.files, **pages}}
+        ).sealed()
+        (new / MANIFEST).write_bytes(manifest.to_bytes())
+    return manifest
+
+
+def same_file(old: str, new: str) -> None:
+    """The same file under another name; a copy of it on file systems without links."""
+    try:
+        os.link(old, new, follow_symlinks=False)
+    except OSError:
+        shutil.copyfile(old, new, follow_symlinks=False)
+
+
+def can_be_revised(folder: Path) -> bool:
+    """Whether the folder that an artifact lies in can be written to."""
+    return os.access(folder.parent, os.W_OK | os.X_OK)

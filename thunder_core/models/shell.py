@@ -1,0 +1,87 @@
+"""A model of the transformers library from its class and config alone: built once, without drawing any weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
+from transformers.initialization import no_init_weights
+
+from thunder_core import plugins
+from thunder_core.models.blame import blaming
+from thunder_core.models.dtype import dtype_name, parse_dtype
+from thunder_core.models.quiet import quietly
+
+LIBRARY = "transformers."
+
+
+def is_rebuildable(model: object) -> bool:
+    """Whether a model's class is one of the library's own, which is there wherever the library is."""
+    return isinstance(model, PreTrainedModel) and type(model).__module__.startswith(LIBRARY)
+
+
+def shell_of(model: PreTrainedModel) -> dict[str, Any]:
+    """The class, dtype, attention and mode of a model, as plain data."""
+    return {
+        "path": f"{type(model).__module__}:{type(model).__qualname__}",
+        "dtype": dtype_name(model.dtype),
+        "attention": model.config._attn_implementation or "",
+        "training": model.training,
+    }
+
+
+def config_text(config: PretrainedConfig) -> str:
+    """A config as its file holds it, with everything that it says."""
+    text: str = config.to_json_string(use_diff=False)
+    return text
+
+
+def generation_text(model: PreTrainedModel) -> str:
+    """How a model generates, as its file holds it; empty for one that does not."""
+    generation = getattr(model, "generation_config", None)
+    return generation.to_json_string(use_diff=False) if isinstance(generation, GenerationConfig) else ""
+
+
+def build_shell(
+    path: str, *, config: str, generation: str, dtype: str, attention: str, training: bool
+) -> PreTrainedModel:
+    """The model on the CPU; its parameters hold whatever lay in memory until they are given values.
+
+    The constructor runs, so that attributes which are neither parameters nor buffers are what they should be.
+    """
+    kind: Any = library_class(path)
+    with blaming(f"the model {kind.__name__}", "cannot be built from the config that the artifact keeps"), quietly():
+        made = kind.config_class.from_dict(json.loads(config))
+        made._attn_implementation = attention or None
+        with no_init_weights(), default_dtype(parse_dtype(dtype)):
+            model: PreTrainedModel = kind(made)
+        model.tie_weights()
+        if generation:
+            model.generation_config = GenerationConfig.from_dict(json.loads(generation))
+    torch.nn.Module.train(model, training)
+    return model
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Make new tensors of this dtype where none is named."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def library_class(path: str) -> type:
+    """A class of the transformers library; raises ImportError, AttributeError, and TypeError for any other object."""
+    if not path.startswith(LIBRARY):
+        raise TypeError(f"{path} is not of the transformers library")
+    kind = plugins.imported(path)
+    if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
+        raise TypeError(f"{path} is no model")
+    return kind

@@ -1,0 +1,28 @@
+"""The eager model behind an artifact, as `load_model` gives models."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from transformers import PreTrainedModel
+
+from thunder_core.artifact.loading import rebuilt
+from thunder_core.artifact.read import Artifact
+from thunder_core.errors import WrongInputs
+from thunder_core.models.load import LoadedModel
+
+
+def loaded_from(artifact: Artifact, device: str | None = None) -> LoadedModel:
+    """The model that an artifact was made from, on its device or another, with its papers.
+
+    Raises `WrongInputs` for an artifact that `thunder_core.save` wrote without saying where the model comes from.
+    """
+    manifest = artifact.manifest
+    if not manifest.source:
+        raise WrongInputs(
+            f"{artifact.folder} does not say where its {manifest.subject} comes from, or what it is for",
+            fix="make it with `thunder optimize`, or compare it with the model in Python",
+        )
+    model = cast(PreTrainedModel, rebuilt(artifact, device))
+    source: dict[str, object] = {**manifest.source, "device": str(model.device)}
+    return LoadedModel(model, model.config, str(manifest.source["task"]), source, manifest.fingerprint)
