@@ -7,6 +7,8 @@ import torch
 
 import thunder_core as thunder
 from tests.families import FAMILIES, WITH_CACHE, assert_same, inputs_for, sample
+from thunder_core.lower.claim import claims_by_executor
+from thunder_executors.inductor import EXECUTOR as INDUCTOR
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -21,6 +23,20 @@ def test_inference_equals_eager(name: str, dtype: str) -> None:
             assert_same(compiled(**inputs), loaded.model(**inputs))
     assert thunder.cache_misses(compiled) == 1
     assert thunder.cache_hits(compiled) == 1
+
+
+@pytest.mark.skipif(INDUCTOR.missing() is not None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("name", FAMILIES)
+def test_fused_inference_equals_eager(name: str) -> None:
+    """Nearly every line of every family goes into regions."""
+    loaded = sample(name)
+    compiled = thunder.jit(loaded.model, executors=("inductor", "torch"))
+    with torch.no_grad():
+        for seed in (1, 2):
+            inputs = inputs_for(loaded, seed=seed)
+            assert_same(compiled(**inputs), loaded.model(**inputs))
+    claims = claims_by_executor(thunder.last_traces(compiled)[-1])
+    assert claims["inductor"] > 20 * claims.get("torch", 0)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

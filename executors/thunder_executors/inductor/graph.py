@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
 
 
 # Decompositions may lay a tensor out otherwise than PyTorch does, and then it cannot be viewed as it was.
-INSTEAD = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
+INSTEAD: dict[object, Callable[..., Any]] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
 
 
 def evaluate(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
