@@ -34,10 +34,11 @@ class Axis:
         share = min(1.0, (value - low) / (high - low))
         return round(self.begin + share * (self.end - self.begin), 2)
 
-    def ticks(self, text: Callable[[float], str], about: int = 5) -> tuple[Tick, ...]:
-        """Some `about` ticks at round values."""
+    def ticks(self, text: Callable[[float], str], about: int = 5, *, whole: bool = False) -> tuple[Tick, ...]:
+        """Some `about` ticks at round values; only whole ones, where what is counted has no parts."""
+        about = max(1, min(about, int(self.high - self.low))) if whole else about
         values = _powers(self.low, self.high, about) if self.logarithmic else _round_values(self.low, self.high, about)
-        return tuple(Tick(self(value), text(value)) for value in values)
+        return tuple(Tick(self(value), text(value)) for value in values if not whole or value == int(value))
 
 
 def linear(values: Iterable[float], begin: float, end: float, *, from_zero: bool) -> Axis:

@@ -265,7 +265,7 @@ def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
         line=line,
         area=f"{line}V{bottom}H{across(points[0].line)}Z",
         peak=(at, upwards(peak.bytes), f"peak {figures.size(peak.bytes)} after line {peak.line}", anchor),
-        across=across.ticks(lambda v: f"{v:g}"),
+        across=across.ticks(lambda v: f"{v:g}", whole=True),
         upwards=_byte_ticks(upwards),
     )
 
