@@ -14,22 +14,23 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.lower.executor import OperatorExecutor
 from thunder_core.requirement import Cuda
 from thunder_executors.triton import cross_entropy, gated, quantize, rms_norm, rotary
+from thunder_executors.triton.hugging_face import CLAIMS
 from thunder_executors.triton.launch import INTERPRETED
 from thunder_executors.triton.operations import OPERATORS
-from thunder_executors.triton.rows import FLOATS
+from thunder_executors.triton.tensors import takes
 
 KERNELS = (rms_norm, rotary, gated, cross_entropy, quantize)
 
 
 @dataclass
 class Triton(OperatorExecutor):
-    """Claims what PyTorch names and we have a kernel for, on CUDA tensors."""
+    """Claims what PyTorch names or models of transformers write, and we have a kernel for, on CUDA tensors."""
 
     name: str = "triton"
 
     @property
     def claims(self) -> str:
-        """The functions of PyTorch that are replaced as they are, and the operations that there are."""
+        """The patterns and functions of PyTorch that are replaced, and the operations that there are."""
         return f"{super().claims} on CUDA, with Triton {triton.__version__}; operations: {', '.join(OPERATORS)}"
 
     def missing(self) -> str | None:
@@ -39,11 +40,8 @@ class Triton(OperatorExecutor):
 
 EXECUTOR = Triton()
 
-
-def takes(tensor: object) -> bool:
-    """Whether our kernels can read a tensor: where it is, and its dtype."""
-    here = isinstance(tensor, TensorProxy) and (INTERPRETED or tensor.device.type == "cuda")
-    return here and isinstance(tensor, TensorProxy) and tensor.dtype in FLOATS
+for each in CLAIMS:
+    EXECUTOR.replaces(each.pattern, supports=each.supports)(each.function)
 
 
 def argument(bsym: BoundSymbol, position: int, name: str, default: Any = None) -> Any:
