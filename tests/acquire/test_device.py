@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -81,6 +82,27 @@ def test_its_guards_want_the_gpu() -> None:
 def test_tensors_inside_arguments_move_too_and_those_outside_do_not() -> None:
     found = acquired(lambda inputs: (inputs["x"][0] + 1, AWAY + 1), {"x": [torch.ones(3)]})
     assert [str(p.device) for p in found.computation.outputs] == ["cuda:0", "cpu"]
+
+
+class Hidden(torch.nn.Module):
+    """Reaches its parameter by a way that nobody can follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.way = weakref.ref(self.weight)
+
+    def forward(self) -> torch.Tensor:
+        weight = self.way()
+        assert weight is not None
+        return weight * 2
+
+
+def test_a_constant_of_the_trace_stays_where_it_is() -> None:
+    """It is kept with the trace: nobody moves it with the model."""
+    found = acquired(Hidden())
+    assert devices(found) == {"t0": "cpu"}
+    assert list(found.computation.constants) == ["constant"]
 
 
 def test_devices_that_do_not_fit_are_eagers_error() -> None:

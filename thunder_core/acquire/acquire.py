@@ -96,8 +96,9 @@ class Run(Acquisition):
         return (*surprises, *(SharpEdge(what, where) for what, where in self.sharp_edges.items()))
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
-        """The device that the program is for, where the tensor would be brought there."""
-        return self.device if self.device is not None and id(tensor) in self._moved else tensor.device
+        """The device that the program is for, where the tensor would be brought there and can be found there."""
+        moves = id(tensor) in self._moved and self.outside.path_of(tensor) is not None
+        return self.device if self.device is not None and moves else tensor.device
 
     def name_input(self, tensor: torch.Tensor) -> str:
         """An input's name is made from its path; a tensor without one is a constant of the trace."""
