@@ -26,6 +26,7 @@ from thunder_core.cache import Store
 from thunder_core.compiler import trace_for
 from thunder_core.errors import ArtifactDamaged, ArtifactForeign, BadOption, EnvironmentLacks
 from thunder_core.pipeline import carry_out, plan
+from thunder_core.pipeline.revalidate import validate_artifact
 from thunder_core.requirement import TARGETS, Cuda, parse_target
 
 pytestmark = pytest.mark.skipif(not plugins.installed("triton"), reason="needs Triton")
@@ -221,6 +222,19 @@ def test_the_interpreter_is_no_compiler(out: Path) -> None:
     carry_out(made)
     manifest = open_artifact(out).manifest
     assert (manifest.validation, manifest.cubins, manifest.target) == ("pending", (), "sm_90")
+
+
+def test_included_weights_go_to_the_gpu_and_are_not_validated_without_it(out: Path) -> None:
+    carry_out(plan(quick(out, "hf-llama", target="sm_90", include_weights=True)))
+    weights = open_artifact(out).manifest.weights
+    assert weights
+    assert {facts.device for facts in weights.values()} == {"cuda"}
+    if not torch.cuda.is_available():
+        with pytest.raises(ArtifactForeign, match="run on cuda:0"):
+            thunder.load(out)
+        with pytest.raises(ArtifactForeign, match="run on cuda:0"):
+            validate_artifact(out)
+        assert open_artifact(out).manifest.validation == "pending"
 
 
 def test_a_program_for_elsewhere_is_kept_and_does_not_run() -> None:

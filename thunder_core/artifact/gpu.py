@@ -9,6 +9,8 @@ from thunder_core.artifact.read import Artifact
 from thunder_core.compiler import find_executor
 from thunder_core.lower.device_code import DeviceCode
 
+GPU = "cuda"  # where the program of a target, and so its weights, will be
+
 
 def kept_cubins(kernels: Iterable[DeviceCode]) -> tuple[tuple[CubinFacts, ...], Mapping[str, bytes]]:
     """What the manifest says of kernels, and the files that they go into."""

@@ -17,7 +17,7 @@ from thunder_core import __version__
 from thunder_core.artifact.code import code_of
 from thunder_core.artifact.compilers import compiler_facts
 from thunder_core.artifact.constants import Keeper
-from thunder_core.artifact.gpu import kept_cubins
+from thunder_core.artifact.gpu import GPU, kept_cubins
 from thunder_core.artifact.manifest import (
     CONFIG,
     CONSTANTS,
@@ -94,6 +94,7 @@ def write_artifact(
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
     weights = kept_weights(specializations.subject) if include_weights else NOTHING
+    weights = weights.on(GPU) if target else weights
     subject: Any = specializations.subject
     shell = subject if include_weights and is_rebuildable(subject) else None
     keeper = Keeper(specializations.subject)
