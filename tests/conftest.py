@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,22 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # What one test compiles serves the others, and the next run; tests of the cache itself have folders of their own.
 os.environ.setdefault("THUNDER_CACHE_DIR", str(Path(__file__).resolve().parent.parent / "build" / "test-cache"))
 
+# Where no GPU is tested, Triton's kernels run in its interpreter. Triton has to be told before it is imported, which
+# the conftest of a folder may do that is read before `pytest_configure`; xdist's workers have it from their parent.
+if "gpu" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["TRITON_INTERPRET"] = "1"
+
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples=5_000, print_blob=True)
 settings.load_profile("default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where no GPU is tested, Triton's kernels run in its interpreter; it has to be told before it is imported."""
+    """Have the interpreter exactly where no GPU is tested, however that was asked for."""
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
+    else:
+        os.environ.pop("TRITON_INTERPRET", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -58,6 +58,14 @@ Dtype = Annotated[
 Device = Annotated[
     str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda or cuda:N.", rich_help_panel=MODEL)
 ]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="ARCH",
+        help="Make it for a GPU that need not be here, such as sm_90; nothing is run, and validation stays pending.",
+    ),
+]
 Task = Annotated[
     str | None,
     typer.Option(

@@ -35,6 +35,7 @@ class Settings(BaseModel):
     strict: bool | None = None
     dtype: str | None = None
     device: str | None = None
+    target: str | None = None
     task: str | None = None
     revision: str | None = None
     random_weights: bool | None = None
@@ -71,7 +72,7 @@ class Settings(BaseModel):
 
 
 MODEL_FIELDS = ("model", "dtype", "device", "task", "revision", "random_weights", "trust_remote_code", "seed")
-REQUEST_FIELDS = ("recipe", "force", "strict", "batch", "seq", "runs", "warmup", "include_weights")
+REQUEST_FIELDS = ("recipe", "force", "strict", "batch", "seq", "runs", "warmup", "include_weights", "target")
 
 
 def _given(settings: Settings) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -16,6 +16,7 @@ from thunder_core.errors import BadOption, WrongInputs
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.claim import claim
+from thunder_core.lower.device_code import DeviceCode
 from thunder_core.lower.executor import Executor, registered, registered_names
 from thunder_core.lower.free import free_after_last_use
 from thunder_core.recipe import Transform, order_transforms
@@ -32,17 +33,23 @@ ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 
 @dataclass(frozen=True)
 class Compiler:
-    """How subjects are compiled: the transforms in their order and the executors in the user's."""
+    """How subjects are compiled: the transforms in their order and the executors in the user's.
+
+    With a `device`, which need not be here, for that one, wherever the model and the arguments are now.
+    """
 
     transforms: tuple[Transform, ...]
     executors: tuple[Executor, ...]
     sharp_edges: SharpEdges = "allow"
     functional: bool = False
+    device: torch.device | None = None
 
     def __call__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
         """Trace the subject on these arguments and compile what it did."""
         watch = _Watch()
-        acquired = acquire(subject, args, kwargs, sharp_edges=self.sharp_edges, functional=self.functional)
+        acquired = acquire(
+            subject, args, kwargs, sharp_edges=self.sharp_edges, functional=self.functional, device=self.device
+        )
         watch.note(acquired.computation)
         watch.stages += [Stage(acquired.prologue, 0.0), Stage(acquired.epilogue, 0.0)]
         trace = acquired.computation
@@ -135,6 +142,26 @@ def specializations_of(compiled: Any) -> Specializations:
     if not isinstance(found, Specializations):
         raise WrongInputs(f"{compiled!r:.80} was not compiled by thunder", fix="pass what jit or compile returned")
     return found
+
+
+def trace_for(
+    compiled: Any, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any], *, target: str = ""
+) -> tuple[Program, tuple[DeviceCode, ...]]:
+    """Trace a call for a device that need not be here; the program is kept with the others, and does not run.
+
+    Also the machine code of its kernels, compiled for a GPU of the architecture `target` (`sm_90`).
+    """
+    cache = specializations_of(compiled)
+    if not isinstance(cache.compiler, Compiler):
+        raise WrongInputs("this was loaded from an artifact", fix="pass what jit or compile returned")
+    compiler = replace(cache.compiler, device=device)
+    program = compiler(cache.subject, args, kwargs)
+    claimed = program.last("computation")
+    kernels = [code for executor in compiler.executors for code in executor.device_code(claimed, target)]
+    cache.programs.insert(0, program)
+    cache.last = program
+    cache.misses += 1
+    return program, tuple(kernels)
 
 
 def last_program(compiled: Any) -> Program:

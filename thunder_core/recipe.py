@@ -184,10 +184,11 @@ class Recipe:
             own = own.or_looser(recipe.tolerance(dtype))
         return own
 
-    def degraded(self) -> tuple[Degradation, ...]:
-        """What this machine cannot do of it."""
+    def degraded(self, target: str = "") -> tuple[Degradation, ...]:
+        """What this machine, or a GPU of the architecture `target` (`sm_90`), cannot do of it."""
         named = [(transform.name, need) for transform in self.setup_transforms() for need in transform.needs]
-        found = [(part, need, need.missing()) for part, need in (*self.setup_needs(), *named)]
+        needs = (*self.setup_needs(), *named)
+        found = [(part, need, need.missing_for(target) if target else need.missing()) for part, need in needs]
         return tuple(Degradation(part, reason, need.fix) for part, need, reason in found if reason)
 
     def __add__(self, other: Plugin | Recipe) -> Recipe:

@@ -8,6 +8,30 @@ from dataclasses import dataclass
 
 import torch
 
+from thunder_core.errors import BadOption
+
+# Architectures that programs can be made for where there is none, by NVIDIA's names; older ones lack bfloat16.
+TARGETS: dict[str, tuple[int, int]] = {
+    "sm_80": (8, 0),
+    "sm_86": (8, 6),
+    "sm_89": (8, 9),
+    "sm_90": (9, 0),
+    "sm_100": (10, 0),
+    "sm_103": (10, 3),
+    "sm_120": (12, 0),
+    "sm_121": (12, 1),
+}
+
+
+def parse_target(name: str) -> str:
+    """The architecture of that name; raises `BadOption`, naming those that there are."""
+    if name not in TARGETS:
+        raise BadOption(
+            f"--target is {name!r}, which is no architecture that kernels can be compiled for",
+            fix=f"use one of: {', '.join(TARGETS)} (sm_90 is Hopper, sm_80 Ampere)",
+        )
+    return name
+
 
 @dataclass(frozen=True)
 class Degradation:
@@ -35,6 +59,10 @@ class Requirement(ABC):
     def missing(self) -> str | None:
         """Why this machine lacks it; None if it has it."""
 
+    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
+        """The same where the program is for a GPU of that architecture (`sm_90`), which need not be here."""
+        return self.missing()
+
 
 @dataclass(frozen=True)
 class Cuda(Requirement):
@@ -61,6 +89,11 @@ class Cuda(Requirement):
         if found < self.capability:
             return f"{torch.cuda.get_device_name()} has compute capability {found[0]}.{found[1]}"
         return None
+
+    def missing_for(self, target: str) -> str | None:
+        """That such a GPU can do less."""
+        found = TARGETS[target]
+        return f"{target} has compute capability {found[0]}.{found[1]}" if found < self.capability else None
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,10 @@ class ScaledDotProductAttention(Executor):
         """A GPU, where there is none."""
         return Cuda().missing()
 
+    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
+        """Nothing: the kernels are PyTorch's, where the program will run."""
+        return None
+
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
         """The line with the backends in our order."""
         on_cuda = all(p.device.type == "cuda" for p in bsym.inputs if isinstance(p, TensorProxy))

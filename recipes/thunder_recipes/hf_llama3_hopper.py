@@ -7,8 +7,12 @@ from thunder_recipes.hf_llama3 import HFLlama3
 
 
 class HFLlama3Hopper(HFLlama3):
-    """Llama 3 from Hugging Face on Hopper GPUs (H100, H200): cuDNN's attention kernels ahead of all others."""
+    """Llama 3 from Hugging Face on Hopper GPUs (H100, H200): cuDNN's attention, fused Triton kernels."""
 
     needs = (Cuda(capability=(9, 0)),)
-    parts = ("attention by cuDNN's kernels for Hopper", "validation and measurement on a Hopper GPU")
-    executors = ("sdpa", "inductor", "torch")
+    parts = (
+        "attention by cuDNN's kernels for Hopper",
+        "norms, rotary embedding and SwiGLU by Triton kernels",
+        "validation and measurement on a Hopper GPU",
+    )
+    executors = ("sdpa", "triton", "inductor", "torch")

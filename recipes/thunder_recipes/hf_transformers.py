@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 
 from thunder_core.errors import RecipeMismatch
@@ -11,7 +13,7 @@ from thunder_core.recipe import Recipe
 class HFTransformers(Recipe):
     """Every model of the transformers library, its outputs and caches included."""
 
-    executors = ("sdpa", "inductor", "torch")
+    executors: ClassVar[tuple[str, ...]] = ("sdpa", "inductor", "torch")
 
     def validate(self, model: torch.nn.Module) -> None:
         """Raise `RecipeMismatch` for a module that has no config of transformers."""

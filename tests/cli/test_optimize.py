@@ -94,6 +94,29 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(thunder, here, llama, monk
     assert list(here.iterdir()) == []
 
 
+def test_a_target_is_in_the_plan(thunder, here, llama):
+    run = ("optimize", llama, "-r", "hf-llama3-hopper", "--target", "sm_90", "--dry-run")
+    done = thunder(*run)
+    assert (done.status, done.err) == (0, "")
+    for words in ("sm_90", "on cuda", "pending", "nothing is measured"):
+        assert words in " ".join(done.out.split())
+    data = thunder(*run, "--json").json
+    assert (data["target"], data["validation"], data["device"]) == ("sm_90", "pending", "cuda")
+    assert not {"validate", "benchmark"} & set(data["stages"])
+    (here / "run.toml").write_text('target = "sm_89"\n')
+    assert thunder("optimize", llama, "--config", "run.toml", "--dry-run", "--json").json["target"] == "sm_89"
+    (here / "run.toml").unlink()
+    assert list(here.iterdir()) == []
+
+
+def test_what_is_made_for_a_target_says_that_validation_is_pending(thunder, here, llama):
+    done = thunder("optimize", llama, "-r", "hf-llama", "--target", "sm_90", "--out", "result", *QUICK)
+    assert done.status == 0, done.err
+    assert "pending: `thunder validate` does it" in done.out
+    assert "not measured" in done.out
+    assert json.loads((here / "result" / "report.json").read_text())["validation_state"] == "pending"
+
+
 def test_a_config_file_gives_what_the_command_line_does_not(thunder, here, llama):
     (here / "run.toml").write_text(f'model = "{llama}"\nrecipe = "hf-llama"\nseq = 9\nbatch = 2\n')
     data = thunder("optimize", "--config", "run.toml", "--batch", 5, "--dry-run", "--json").json
@@ -170,6 +193,7 @@ OPTIONS = {
     "another family": (("--recipe", "hf-bert"), 2, "TH0208", "llama"),
     "unknown dtype": (("--dtype", "float33"), 2, "TH0202", "float32"),
     "unknown device": (("--device", "gpu"), 2, "TH0202", "cuda"),
+    "unknown target": (("--target", "hopper"), 2, "TH0201", "sm_90"),
     "unknown task": (("--task", "causal-ml"), 2, "TH0202", "causal-lm"),
     "too long": (("--seq", 257), 2, "TH0209", "256"),
     "no samples": (("--batch", 0), 2, "TH0201", "--batch is 0"),

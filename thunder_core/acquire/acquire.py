@@ -18,6 +18,7 @@ from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, Prologue, path_name
 from thunder_core.acquire.sharp import SharpEdge, SharpEdges, Surprises, settle
+from thunder_core.capture.tensors import tensors_in
 from thunder_core.errors import OperationFailed
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
@@ -45,12 +46,13 @@ STATE: tuple[tuple[str, Callable[[], object]], ...] = (
 )
 
 
-def process_state() -> dict[str, object]:
+def process_state(device: torch.device | None = None) -> dict[str, object]:
     """The state of the process that decides what operations do: how to ask for it, and what it is now.
 
-    The stack of torch function modes stands for the default device, which is one of them.
+    The stack of torch function modes stands for the default device, which is one of them. `device` is where the
+    program will run, if not here.
     """
-    devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    devices = ("cpu", "cuda") if device is not None or torch.cuda.is_available() else ("cpu",)
     state: dict[str, object] = {query: ask() for query, ask in STATE}
     state |= {f'torch.is_autocast_enabled("{device}")': torch.is_autocast_enabled(device) for device in devices}
     active = [device for device in devices if torch.is_autocast_enabled(device)]
@@ -58,12 +60,23 @@ def process_state() -> dict[str, object]:
 
 
 class Run(Acquisition):
-    """An acquisition with its roots: the subject (a module or function), `args` and `kwargs`."""
+    """An acquisition with its roots: the subject (a module or function), `args` and `kwargs`.
 
-    def __init__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    With a `device`, the subject's parameters and buffers and the tensors of the arguments are taken to be on it.
+    """
+
+    def __init__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        device: torch.device | None = None,
+    ) -> None:
         named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
         super().__init__({id(module): name for name, module in named})
         self.subject, self.args, self.kwargs = subject, args, kwargs
+        self.device = device
+        self._moved = {} if device is None else {id(tensor): tensor for tensor in moving(subject, (args, kwargs))}
         self.roots = [
             self.outside.root("root", "module" if isinstance(subject, torch.nn.Module) else "function", subject),
             self.outside.root("root", "args", args),
@@ -82,6 +95,11 @@ class Run(Acquisition):
         surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
         return (*surprises, *(SharpEdge(what, where) for what, where in self.sharp_edges.items()))
 
+    def device_of(self, tensor: torch.Tensor) -> torch.device:
+        """The device that the program is for, where the tensor would be brought there and can be found there."""
+        moves = id(tensor) in self._moved and self.outside.path_of(tensor) is not None
+        return self.device if self.device is not None and moves else tensor.device
+
     def name_input(self, tensor: torch.Tensor) -> str:
         """An input's name is made from its path; a tensor without one is a constant of the trace."""
         path = self.outside.path_of(tensor)
@@ -90,6 +108,14 @@ class Run(Acquisition):
         name = unique_name("constant" if path is None else path_name(path), self._taken)
         self._taken.add(name)
         return name
+
+
+def moving(subject: Callable[..., Any], arguments: Any) -> Iterator[torch.Tensor]:
+    """What would be brought to the device that a program runs on: the model, and its inputs."""
+    if isinstance(subject, torch.nn.Module):
+        yield from torch.nn.Module.parameters(subject)
+        yield from torch.nn.Module.buffers(subject)
+    yield from tensors_in(arguments)
 
 
 def positional_names(subject: Callable[..., Any]) -> list[str]:
@@ -121,19 +147,22 @@ def acquire(
     *,
     sharp_edges: SharpEdges = "allow",
     functional: bool = False,
+    device: torch.device | None = None,
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
-    A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not guarded.
+    With a `device`, which need not be here, the traces are those of the same program with its model and its arguments
+    on that device. A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not
+    guarded.
     No object of the user's is changed when this returns or raises. Raises what the program raises, and
     `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold what the program does, and
     `SharpEdgeError` if it has sharp edges and they are errors.
     """
-    run = Run(subject, args, kwargs)
+    run = Run(subject, args, kwargs, device)
     run.watches = sharp_edges != "allow"
     if functional:
         run.outside.surprises = Surprises(lambda: run.place().source)
-    state = process_state()
+    state = process_state(device)
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             output = interpret(subject, observer=run)(*args, **kwargs)

@@ -36,7 +36,7 @@ class Acquisition(Observer):
 
     def __init__(self, module_names: Mapping[int, str]) -> None:
         self.outside = Outside()
-        self.recorder = Recorder(self.name_input, self.place)
+        self.recorder = Recorder(self.name_input, self.place, self.device_of)
         self.modules: list[str] = []
         self.module_names = module_names
         self.sharp_edges: dict[str, SourceLine | None] = {}
@@ -222,6 +222,10 @@ class Acquisition(Observer):
     def name_input(self, tensor: torch.Tensor) -> str:
         """The name of an outside tensor that meets an operation for the first time; set by the acquisition."""
         raise NotImplementedError
+
+    def device_of(self, tensor: torch.Tensor) -> torch.device:
+        """The device that an outside tensor is taken to be on."""
+        return tensor.device
 
     def place(self) -> Place:
         """The innermost line that is not PyTorch's own, and the innermost module."""

@@ -15,6 +15,7 @@ def require_here(manifest: Manifest) -> None:
     """Raise `ArtifactForeign` for what was made for another place; nothing of the artifact has run by then."""
     require_torch(manifest)
     require_devices(manifest)
+    require_architecture(manifest)
     require_machine(manifest)
     require_instructions(manifest)
 
@@ -43,6 +44,19 @@ def require_devices(manifest: Manifest) -> None:
                 f"the artifact's programs run on {name}, which this machine or this build of PyTorch does not have",
                 fix="load it where the device is, or make the artifact anew for this one with --device",
             )
+
+
+def require_architecture(manifest: Manifest) -> None:
+    """Raise `ArtifactForeign` for machine code of another architecture than this GPU's."""
+    if not manifest.target:
+        return
+    here = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    if here != manifest.target:
+        raise ArtifactForeign(
+            f"the artifact's kernels are machine code for {manifest.target}, and this GPU, "
+            f"{torch.cuda.get_device_name()}, is {here}",
+            fix=f"load it on such a GPU, or make it anew with --target {here}",
+        )
 
 
 def require_machine(manifest: Manifest) -> None:

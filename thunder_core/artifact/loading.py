@@ -12,6 +12,7 @@ import torch
 from thunder_core import plugins
 from thunder_core.artifact.code import fingerprint_of, verify_code
 from thunder_core.artifact.compilers import Afresh
+from thunder_core.artifact.gpu import keep_cubins
 from thunder_core.artifact.here import require_here
 from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, ShellFacts
 from thunder_core.artifact.read import Artifact, open_artifact
@@ -63,6 +64,7 @@ def load(
 def bound(artifact: Artifact, subject: Callable[..., Any], *, strict: bool) -> Any:
     """An artifact's programs as a compiled function or module."""
     programs = stored_programs(artifact, subject)
+    keep_cubins(artifact)
     compiler: Compiler = Strict(artifact.folder, tuple(programs)) if strict else Afresh(artifact.manifest.compiler)
     call = Specializations(subject, compiler, programs=programs)
     if not isinstance(subject, torch.nn.Module):

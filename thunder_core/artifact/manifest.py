@@ -126,12 +126,21 @@ class ShellFacts(Facts):
     training: bool = False
 
 
+class CubinFacts(Facts):
+    """A kernel as machine code of a GPU: the executor that launches it, its file, and what a launch must know."""
+
+    executor: str
+    file: str
+    facts: dict[str, JsonValue]
+
+
 class Manifest(Facts):
     """Everything about an artifact that is not in one of its files; `digest` is that of the manifest without itself.
 
     `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order; `drawn` are
     the sizes and the seed that they were drawn with. `weights` are the model's parameters and buffers by their names,
     where they were included, and `shell` what they are put into. `machine` is where compiled regions run.
+    `cubins` are kernels for a GPU of the architecture `target` (`sm_90`), where it was made for one.
     """
 
     schema_version: int
@@ -153,6 +162,8 @@ class Manifest(Facts):
     weights: dict[str, WeightFacts] = {}
     shell: ShellFacts | None = None
     machine: str = ""
+    target: str = ""
+    cubins: tuple[CubinFacts, ...] = ()
     files: dict[str, FileFacts] = {}
     digest: str = ""
 

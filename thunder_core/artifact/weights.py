@@ -28,6 +28,10 @@ class Kept:
         """Bytes."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
+    def on(self, device: str) -> Kept:
+        """The same, to be put on another device than they are on now when they are read."""
+        return Kept(self.tensors, {name: one.model_copy(update={"device": device}) for name, one in self.facts.items()})
+
 
 NOTHING = Kept({}, {})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +17,7 @@ from thunder_core import __version__
 from thunder_core.artifact.code import code_of
 from thunder_core.artifact.compilers import compiler_facts
 from thunder_core.artifact.constants import Keeper
+from thunder_core.artifact.gpu import GPU, kept_cubins
 from thunder_core.artifact.manifest import (
     CONFIG,
     CONSTANTS,
@@ -42,6 +43,7 @@ from thunder_core.ir.listing import Listing
 from thunder_core.ir.printer import list_trace, print_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.lower.device_code import DeviceCode
 from thunder_core.lower.machine_code import machine
 from thunder_core.models.shell import config_text, generation_text, is_rebuildable, shell_of
 from thunder_core.report import Report, describe_environment, write_report
@@ -74,6 +76,8 @@ def write_artifact(
     example: Mapping[str, torch.Tensor] | None = None,
     drawn: Mapping[str, int] | None = None,
     include_weights: bool = False,
+    target: str = "",
+    kernels: Sequence[DeviceCode] = (),
     force: bool = False,
 ) -> Path:
     """Write what `jit` or `compile` returned, with all programs that it has traced, as a folder; returns its path.
@@ -81,6 +85,7 @@ def write_artifact(
     `source` is plain data from which the model is rebuilt (`LoadedModel.source`), empty where there is none;
     `fingerprint` that of the model's structure; `example` the keyword arguments that were traced, and `drawn` what
     they were drawn with. With `include_weights` the model's parameters and buffers are written as well.
+    `kernels` are machine code for a GPU of the architecture `target` (`sm_90`), which need not be here.
 
     Raises `WrongInputs` where nothing was traced yet, `CannotReplay` for a program that refers to an object which
     cannot be kept, `OutputExists`, `OutputNotWritable` and `OutOfDisk`. Nothing is left of a folder that is not whole.
@@ -89,11 +94,13 @@ def write_artifact(
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
     weights = kept_weights(specializations.subject) if include_weights else NOTHING
+    weights = weights.on(GPU) if target else weights
     subject: Any = specializations.subject
     shell = subject if include_weights and is_rebuildable(subject) else None
     keeper = Keeper(specializations.subject)
     keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
     kept = [[with_constants(stage, keeper) for stage in stages] for stages in printed]
+    cubins, images = kept_cubins(kernels)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).replace(microsecond=0),
@@ -114,6 +121,8 @@ def write_artifact(
         weights=dict(weights.facts),
         shell=ShellFacts(**shell_of(shell)) if shell else None,
         machine=machine() if any(name.endswith(".so") for name in keeper.files) else "",
+        target=target,
+        cubins=cubins,
     )
     with whole_folder(folder, force=force) as new:
         require_room(new, weights.size)
@@ -123,7 +132,7 @@ def write_artifact(
             for stage, facts_of_stage in zip(stages, facts, strict=True):
                 write_stage(new, stage, facts_of_stage)
         write_tensors(new / CONSTANTS, keeper.tensors)
-        write_files(new, keeper.files)
+        write_files(new, {**keeper.files, **images})
         write_tensors(new / EXAMPLE, example or {})
         if report is not None:
             write_report(report, new)

@@ -20,8 +20,8 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
-def fake_of(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
-    """A fake tensor with the metadata of a real one; a leaf of autograd exactly where the real one requires grad.
+def fake_of(tensor: torch.Tensor, mode: FakeTensorMode, device: torch.device | None = None) -> torch.Tensor:
+    """A fake tensor with the metadata of a real one, on its device or another; a leaf of autograd where that is one.
 
     Sizes and strides are kept. (FakeTensorMode.from_tensor does the same ten times slower: it also keeps views of
     one storage together, which a program without writes through views cannot tell.)
@@ -33,5 +33,5 @@ def fake_of(tensor: torch.Tensor, mode: FakeTensorMode) -> torch.Tensor:
         )
     with _disable_current_modes():
         meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-        fake = FakeTensor(mode, meta, tensor.device)
+        fake = FakeTensor(mode, meta, device or tensor.device)
         return fake.requires_grad_(True) if tensor.requires_grad else fake

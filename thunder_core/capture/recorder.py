@@ -28,7 +28,9 @@ from thunder_core.ir.tree import leaves
 
 QUERIES = frozenset({torch.ops.prim.device.default})
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
+NOWHERE = torch.device("meta")
 SET_GRAD = torch._C._set_grad_enabled
+GUARDED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous})
 NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
 NEEDS_DATA = (UnsupportedFakeTensorException, UnsupportedOperatorException)
 
@@ -62,6 +64,15 @@ class Call:
         return not (self.written or self.random or self.opaque)
 
 
+def is_unguarded(args: Sequence[Any]) -> bool:
+    """Whether a tensor is on a GPU and this build of PyTorch knows none.
+
+    The C++ of the functions in `GUARDED` then fails as it makes the GPU current, unless it is told that the tensor is
+    on no device, which is all that it asks for.
+    """
+    return not torch.cuda._is_compiled() and any(tensor.device.type == "cuda" for tensor in tensors_in(args))
+
+
 def memory_of(fake: torch.Tensor) -> int:
     """What a tensor has in common with its views: the identity of their storage."""
     return int(fake.untyped_storage()._cdata)
@@ -71,15 +82,21 @@ class Recorder:
     """Runs torch functions on fake tensors and writes down what they were.
 
     Real tensors are handles: the program may hold them, and each is exchanged for its fake when it meets an
-    operation. `place()` tells where the program is.
+    operation. `place()` tells where the program is, and `device_of` on which device a real tensor is taken to be.
     """
 
-    def __init__(self, name_input: Callable[[torch.Tensor], str], place: Callable[[], Place]) -> None:
-        self.tensors = Tensors(name_input)
+    def __init__(
+        self,
+        name_input: Callable[[torch.Tensor], str],
+        place: Callable[[], Place],
+        device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
+    ) -> None:
+        self.tensors = Tensors(name_input, device_of)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
         self._place = place
         self._call: Call | None = None
+        self._nowhere = False
         self._defined: set[str] = set()
         self._memories: dict[Hashable, Memory] | None = {}
 
@@ -149,12 +166,14 @@ class Recorder:
 
     def _run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
         self._call = call
+        self._nowhere = function in GUARDED and is_unguarded(args)
         try:
             return function(*args, **kwargs)
         except (*NEEDS_VALUE, *NEEDS_DATA) as error:
             raise self._fail(function, error) from error
         finally:
             self._call = None
+            self._nowhere = False
             if call.reshapes:
                 self._memories = None
 
@@ -226,6 +245,20 @@ class Recorder:
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one aten operation on fakes and note it under the torch function that issued it."""
+        if not self._nowhere:
+            return self._dispatch(operator, args, kwargs)
+        if operator in QUERIES:
+            return NOWHERE
+        self._nowhere = False
+        try:
+            output = self._dispatch(operator, args, kwargs)
+        finally:
+            self._nowhere = True
+        if self._call is not None and any(tensor.device == NOWHERE for tensor in tensors_in(output)):
+            self._call.opaque = True
+        return output
+
+    def _dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call = self._call
         if operator in LIFTS and call is not None:
             call.opaque = True

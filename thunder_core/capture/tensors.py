@@ -19,13 +19,19 @@ ATOMS = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device,
 class Tensors:
     """Which tensor is which: every real tensor has one fake, every fake one proxy, for as long as this lives.
 
-    `name_input(tensor)` is asked for the name of a real tensor that is met for the first time.
+    `name_input(tensor)` is asked for the name of a real tensor that is met for the first time, `device_of(tensor)` for
+    the device that it is taken to be on.
     """
 
-    def __init__(self, name_input: Callable[[torch.Tensor], str]) -> None:
+    def __init__(
+        self,
+        name_input: Callable[[torch.Tensor], str],
+        device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
+    ) -> None:
         self.mode = new_mode()
         self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._name_input = name_input
+        self._device_of = device_of
         self._fakes: dict[int, torch.Tensor] = {}
         self._reals: dict[int, torch.Tensor] = {}
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata]] = {}
@@ -46,7 +52,7 @@ class Tensors:
             return tensor
         fake = self._fakes.get(id(tensor))
         if fake is None:
-            fake = self._fakes[id(tensor)] = fake_of(tensor, self.mode)
+            fake = self._fakes[id(tensor)] = fake_of(tensor, self.mode, self._device_of(tensor))
             proxy = self.adopt(fake, tensor_proxy(self._name_input(tensor), fake))
             self._reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)

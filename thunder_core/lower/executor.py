@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,8 @@ from torch.overrides import resolve_name
 
 from thunder_core.errors import UnknownName
 from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.trace import Trace
+from thunder_core.lower.device_code import DeviceCode
 from thunder_core.lower.pattern import Pattern, pattern
 from thunder_core.lower.replacement import Replacement, replacement
 
@@ -28,6 +30,18 @@ class Executor(ABC):
     def missing(self) -> str | None:
         """Why this machine cannot run it; None if it can."""
         return None
+
+    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
+        """Why it cannot take part in a program for a GPU of that architecture (`sm_90`), which need not be here."""
+        return self.missing()
+
+    def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:  # noqa: ARG002
+        """The machine code of the kernels that its lines of a claimed trace launch on such a GPU."""
+        return ()
+
+    def keep(self, kernels: Iterable[DeviceCode]) -> None:
+        """From now on, launch this machine code, whose digests were checked, in place of what would be compiled."""
+        raise NotImplementedError(f"{self.name} has no machine code for {len(list(kernels))} kernels")
 
     @property
     @abstractmethod

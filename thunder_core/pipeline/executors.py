@@ -19,17 +19,17 @@ class Candidate:
     reason: str | None
 
 
-def candidates(names: Iterable[str | Executor]) -> tuple[Candidate, ...]:
-    """Each executor in the recipe's order."""
-    return tuple(_candidate(name) for name in names)
+def candidates(names: Iterable[str | Executor], target: str = "") -> tuple[Candidate, ...]:
+    """Each executor in the recipe's order, for this machine or a GPU of the architecture `target` (`sm_90`)."""
+    return tuple(_candidate(name, target) for name in names)
 
 
-def _candidate(name: str | Executor) -> Candidate:
+def _candidate(name: str | Executor, target: str) -> Candidate:
     try:
         executor = find_executor(name)
     except EnvironmentLacks as error:
         return Candidate(str(name), None, error.what)
     except UnknownName:
         return Candidate(str(name), None, "no executor of that name is installed")
-    reason = executor.missing()
+    reason = executor.missing_for(target) if target else executor.missing()
     return Candidate(executor.name, None if reason else executor, reason)

@@ -8,6 +8,7 @@ from thunder_core import __version__
 from thunder_core.artifact.weights import kept_weights
 from thunder_core.benchmark import BenchmarkReport
 from thunder_core.compiler import cache_misses
+from thunder_core.lower.device_code import DeviceCode
 from thunder_core.models.load import LoadedModel
 from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, trace_summaries
 from thunder_core.pipeline.planning import Plan, named
@@ -25,13 +26,14 @@ def report_of(
     validation: ValidationReport | None,
     benchmark: BenchmarkReport | None,
     executor_times: Mapping[str, float],
+    kernels: Sequence[DeviceCode] = (),
 ) -> Report:
     """Everything about one run."""
     computation = program.last("computation")
     return Report(
         thunder=__version__,
         environment=describe_environment(),
-        model=model_facts(plan, loaded, retraced(compiled)),
+        model=model_facts(plan, loaded, (*retraced(compiled), *compiled_for(plan, kernels))),
         recipe=recipe_facts(plan),
         plan=tuple(f"{matter}: {text}" for matter, text in plan.rows()),
         degraded=plan.prepared.degraded,
@@ -42,7 +44,7 @@ def report_of(
         operations=operation_counts(computation),
         memory=memory_points(computation),
         weights_bytes=kept_weights(loaded.model).size if plan.request.include_weights else 0,
-        validation_state="validated" if validation else "off",
+        validation_state="pending" if plan.request.target else "validated" if validation else "off",
         validation=validation,
         benchmark=benchmark,
     )
@@ -54,6 +56,12 @@ def retraced(compiled: object) -> tuple[str, ...]:
     return () if traced == 1 else (f"it was traced {traced} times for inputs of the same shapes",)
 
 
+def compiled_for(plan: Plan, kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
+    """A note on the kernels for a GPU that was not there."""
+    target = plan.request.target
+    return (f"{len(kernels)} kernels were compiled for {target}, and nothing was run",) if target else ()
+
+
 def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> ModelFacts:
     """The model that was optimized."""
     return ModelFacts(
@@ -62,7 +70,7 @@ def model_facts(plan: Plan, loaded: LoadedModel, notes: tuple[str, ...]) -> Mode
         task=loaded.task,
         parameters=sum(parameter.numel() for parameter in loaded.model.parameters()),
         dtype=str(loaded.source["dtype"]),
-        device=str(loaded.source["device"]),
+        device=plan.device,
         notes=(*loaded.notes, *notes),
     )
 

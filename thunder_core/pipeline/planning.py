@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformers import PretrainedConfig
@@ -14,8 +14,10 @@ from thunder_core.pipeline.destination import choose_destination
 from thunder_core.pipeline.prepare import Prepared, prepare, told
 from thunder_core.pipeline.progress import STAGES
 from thunder_core.pipeline.request import Request
+from thunder_core.requirement import parse_target
 
 USUAL_SEQUENCE = 128  # tokens
+ELSEWHERE = "cuda"  # the device of a target
 POSITIVE = (("--batch", "batch", 1), ("--seq", "seq", 1), ("--runs", "runs", 2), ("--warmup", "warmup", 0))
 
 
@@ -29,13 +31,18 @@ class Plan:
     stages: tuple[str, ...]
     destination: Path
 
+    @property
+    def device(self) -> str:
+        """Where the program will run."""
+        return ELSEWHERE if self.request.target else str(self.prepared.loading.device)
+
     def rows(self) -> list[tuple[str, str]]:
         """The plan as matters and what is to be said of each; a matter may come twice."""
         request, prepared, loading = self.request, self.prepared, self.prepared.loading
         name = prepared.model_name if prepared.model.sample is None else f"sample {prepared.model_name}"
         architecture = (loading.config.architectures or [type(loading.config).__name__])[0]
         return [
-            ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {loading.device}"),
+            ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {self.device}"),
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
             ("inputs", f"batch {request.batch}, sequence {self.seq}, seed {prepared.model.seed}"),
             ("transforms", ", ".join(named(t) for t in prepared.transforms) or "none of its own"),
@@ -43,7 +50,7 @@ class Plan:
             *(("degraded", f"{text} ({fix})") for text, fix in told(prepared.degraded)),
             *(("skipped", text) for text in skipped(prepared)),
             ("stages", " > ".join(self.stages)),
-            *([] if request.validate else [("validation", "off: the report will say `not validated`")]),
+            *unvalidated(request),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
         ]
 
@@ -53,7 +60,8 @@ class Plan:
         return {
             "model": prepared.model_name,
             "task": loading.task,
-            "device": str(loading.device),
+            "device": self.device,
+            "target": request.target or None,
             "dtype": prepared.dtype_name,
             "recipe": prepared.recipe.name,
             "options": dict(prepared.options),
@@ -65,9 +73,19 @@ class Plan:
             "degraded": [part.model_dump() for part in prepared.degraded],
             "stages": list(self.stages),
             "include_weights": request.include_weights,
+            "validation": "pending" if request.target else "on" if request.validate else "off",
             "artifact": str(self.destination),
             "notes": list(loading.notes),
         }
+
+
+def unvalidated(request: Request) -> Iterator[tuple[str, str]]:
+    """What is said where nothing is validated."""
+    if request.target:
+        yield "target", f"{request.target}: the kernels are compiled for it, and nothing runs here"
+        yield "validation", "pending: `thunder validate` does it on the GPU; nothing is measured before"
+    elif not request.validate:
+        yield "validation", "off: the report will say `not validated`"
 
 
 def skipped(prepared: Prepared) -> Iterator[str]:
@@ -87,6 +105,9 @@ def plan(request: Request) -> Plan:
         value = getattr(request, name)
         if value is not None and value < least:
             raise BadOption(f"{option} is {value}", fix=f"give {option} a number of {least} or more")
+    if request.target:
+        parse_target(request.target)
+        request = replace(request, validate=False, benchmark=False)
     prepared = prepare(request)
     left_out = {
         name for name, wanted in (("validate", request.validate), ("benchmark", request.benchmark)) if not wanted

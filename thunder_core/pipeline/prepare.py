@@ -64,9 +64,10 @@ def prepare(request: Request) -> Prepared:
     part of the recipe.
     """
     recipe = find_recipe(request.recipe, request.options)
-    transforms = usable_transforms(recipe)
-    named = candidates(recipe.setup_executors())
-    degraded = tuple(Degraded(part=lack.part, reason=lack.reason, fix=lack.fix) for lack in recipe.degraded())
+    transforms = usable_transforms(recipe, request.target)
+    named = candidates(recipe.setup_executors(), request.target)
+    lacking = recipe.degraded(request.target)
+    degraded = tuple(Degraded(part=lack.part, reason=lack.reason, fix=lack.fix) for lack in lacking)
     if request.strict:
         require_whole(recipe, degraded)
     model = with_sample(request.model, recipe)

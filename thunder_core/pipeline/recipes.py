@@ -9,7 +9,7 @@ from thunder_core import plugins
 from thunder_core.errors import BadOption, Bug
 from thunder_core.models.request import SampleModel
 from thunder_core.models.samples import SAMPLES
-from thunder_core.recipe import Recipe, Transform, order_transforms
+from thunder_core.recipe import Recipe, Requirement, Transform, order_transforms
 
 
 def find_recipe(recipe: str | type[Recipe] | Recipe, options: Mapping[str, object]) -> Recipe:
@@ -55,10 +55,15 @@ def recipe_class(name: str) -> type[Recipe]:
     return own[0]
 
 
-def usable_transforms(recipe: Recipe) -> tuple[Transform, ...]:
-    """The recipe's transforms in their order, without those whose needs this machine does not meet."""
+def usable_transforms(recipe: Recipe, target: str = "") -> tuple[Transform, ...]:
+    """The recipe's transforms in their order, without those whose needs this machine, or the target, does not meet."""
     ordered = order_transforms(recipe.setup_transforms())
-    return tuple(one for one in ordered if not any(need.missing() for need in one.needs))
+    return tuple(one for one in ordered if not any(lacks(need, target) for need in one.needs))
+
+
+def lacks(need: Requirement, target: str) -> str | None:
+    """Why this machine, or the GPU that the program is for, does not have what is needed."""
+    return need.missing_for(target) if target else need.missing()
 
 
 def sample_of(recipe: Recipe) -> SampleModel:

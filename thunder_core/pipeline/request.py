@@ -18,6 +18,8 @@ class Request:
     the working folder, named for the model and the recipe. `seq` None is 128, or what the model was built for if that
     is less. `runs` and `warmup` are rounds of the benchmark, `inputs` the number of inputs of the validation.
     `include_weights` copies the model's weights into the artifact, which then needs no checkpoint.
+    `target` makes the program for a GPU of that architecture (`sm_90`), which need not be here: then nothing runs, and
+    validation is left to `thunder validate` on the GPU.
     """
 
     recipe: str | type[Recipe] | Recipe = "default"
@@ -34,3 +36,4 @@ class Request:
     validate: bool = True
     include_weights: bool = False
     benchmark: bool = True
+    target: str = ""

@@ -11,7 +11,8 @@ import torch
 from thunder_core.artifact.write import write_artifact
 from thunder_core.benchmark import BenchmarkReport, measure
 from thunder_core.benchmark.shares import time_shares
-from thunder_core.compiler import last_program
+from thunder_core.compiler import last_program, trace_for
+from thunder_core.lower.device_code import DeviceCode
 from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.task import LANGUAGE_TASKS
@@ -62,18 +63,23 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
     clock.begin("acquire")
     compiled = apply(prepared, loaded.model)
     traced = inputs_of(plan, loaded, 0)
+    kernels: tuple[DeviceCode, ...] = ()
     with announcing(compiled, clock), torch.no_grad():
-        compiled(**traced)
+        if request.target:
+            device = torch.device(plan.device)
+            _, kernels = trace_for(compiled, device, (), dict(traced), target=request.target)
+        else:
+            compiled(**traced)
     program = last_program(compiled)
     validation = _validated(plan, loaded, compiled, clock) if request.validate else None
     benchmark = _measured(plan, loaded, compiled, traced, clock) if request.benchmark else None
     shares = _shares(loaded, program, traced) if request.benchmark else {}
     clock.begin("write")
-    report = report_of(plan, loaded, compiled, program, clock.times, validation, benchmark, shares)
+    report = report_of(plan, loaded, compiled, program, clock.times, validation, benchmark, shares, kernels)
     write_artifact(
         plan.destination,
         compiled=compiled,
-        source=loaded.source,
+        source={**loaded.source, "device": plan.device},
         fingerprint=loaded.fingerprint,
         recipe=prepared.recipe.name,
         options=prepared.recipe.options,
@@ -81,6 +87,8 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
         example=traced,
         drawn={"batch": request.batch, "seq": plan.seq, "seed": prepared.model.seed},
         include_weights=request.include_weights,
+        target=request.target,
+        kernels=kernels,
         force=request.force,
     )
     clock.stop()

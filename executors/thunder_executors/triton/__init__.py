@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,39 +12,53 @@ from torch.nn import functional
 
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.lower.device_code import DeviceCode
 from thunder_core.lower.executor import OperatorExecutor
 from thunder_core.requirement import Cuda
 from thunder_executors.triton import cross_entropy, gated, quantize, rms_norm, rotary
+from thunder_executors.triton.ahead import cubins, device_code
+from thunder_executors.triton.driver import keep
+from thunder_executors.triton.hugging_face import CLAIMS
 from thunder_executors.triton.launch import INTERPRETED
 from thunder_executors.triton.operations import OPERATORS
-from thunder_executors.triton.rows import FLOATS
+from thunder_executors.triton.tensors import takes
 
 KERNELS = (rms_norm, rotary, gated, cross_entropy, quantize)
 
 
 @dataclass
 class Triton(OperatorExecutor):
-    """Claims what PyTorch names and we have a kernel for, on CUDA tensors."""
+    """Claims what PyTorch names or models of transformers write, and we have a kernel for, on CUDA tensors."""
 
     name: str = "triton"
 
     @property
     def claims(self) -> str:
-        """The functions of PyTorch that are replaced as they are, and the operations that there are."""
+        """The patterns and functions of PyTorch that are replaced, and the operations that there are."""
         return f"{super().claims} on CUDA, with Triton {triton.__version__}; operations: {', '.join(OPERATORS)}"
 
     def missing(self) -> str | None:
         """A GPU, where there is none; Triton's interpreter needs none."""
         return None if INTERPRETED else Cuda().missing()
 
+    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
+        """Nothing: there is a compiler for every GPU, but in the interpreter's place."""
+        return "TRITON_INTERPRET is set, and Triton's interpreter compiles nothing" if INTERPRETED else None
+
+    def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:
+        """The cubins of the kernels that its lines of a trace launch."""
+        return device_code(trace, self.name, target)
+
+    def keep(self, kernels: Iterable[DeviceCode]) -> None:
+        """Launch these cubins as they are where they fit."""
+        keep(cubins(kernels))
+
 
 EXECUTOR = Triton()
 
-
-def takes(tensor: object) -> bool:
-    """Whether our kernels can read a tensor: where it is, and its dtype."""
-    here = isinstance(tensor, TensorProxy) and (INTERPRETED or tensor.device.type == "cuda")
-    return here and isinstance(tensor, TensorProxy) and tensor.dtype in FLOATS
+for each in CLAIMS:
+    EXECUTOR.replaces(each.pattern, supports=each.supports)(each.function)
 
 
 def argument(bsym: BoundSymbol, position: int, name: str, default: Any = None) -> Any:

@@ -19,6 +19,7 @@ from thunder_executors.triton.elf import architecture_of, most_threads, paramete
 from thunder_executors.triton.launch import ALIGNMENT, Specialization
 
 WARP = 32
+VERSION = f"triton {triton.__version__}"  # what compiles
 SIZES = {"i32": 4, "i64": 8, "fp32": 4}  # bytes of a parameter; pointers take eight
 SCRATCH_POINTERS = 2  # that Triton appends to every kernel's parameters, and that ours do not use
 # A launcher passes none of these: a kernel that needs them is not ours.
@@ -89,9 +90,7 @@ def compile_for(specialization: Specialization, target: str = "sm_90") -> Cubin:
         )
     compiled = _compiled(kernel, specialization, GPUTarget("cuda", capability_of(target), WARP))
     metadata = compiled.metadata
-    cubin = Cubin(
-        specialization, compiled.asm["cubin"], metadata.name, metadata.shared, target, f"triton {triton.__version__}"
-    )
+    cubin = Cubin(specialization, compiled.asm["cubin"], metadata.name, metadata.shared, target, VERSION)
     odd = {name: value for name, usual in UNSUPPORTED.items() if (value := getattr(metadata, name, usual)) != usual}
     if odd or not is_consistent(cubin):
         raise Bug(

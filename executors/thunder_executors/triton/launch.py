@@ -168,7 +168,16 @@ def launch_now(launch: Launch) -> None:
         launch.kernel[launch.grid](**launch.arguments, **launch.constants, num_warps=launch.warps)
 
 
+def drop(launch: Launch) -> None:
+    """Do nothing with a launch."""
+
+
 _taker: ContextVar[Callable[[Launch], None]] = ContextVar("_taker", default=launch_now)
+
+
+def is_recording() -> bool:
+    """Whether launches are noted: whoever launches must not leave it to a stand-in that launches nothing."""
+    return _taker.get() not in (launch_now, drop)
 
 
 @contextmanager
@@ -185,7 +194,7 @@ def recorded_launches() -> Iterator[list[Launch]]:
 @contextmanager
 def dropped_launches() -> Iterator[None]:
     """Within it, launchers allocate their outputs and nothing runs: what an operation returns, as metadata."""
-    token = _taker.set(lambda launch: None)
+    token = _taker.set(drop)
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_executors.triton.launch import Launch, dropped_launches, recorded_launches
+from thunder_executors.triton.launch import Launch, dropped_launches, is_recording, recorded_launches
 
 NAMESPACE = "thunder"
 
@@ -29,8 +29,8 @@ class Operator:
     operation: Any
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it as an operation of PyTorch."""
-        return self.operation(*args, **kwargs)
+        """Call it as an operation of PyTorch; where launches are noted, what it launches."""
+        return self.launcher(*args, **kwargs) if is_recording() else self.operation(*args, **kwargs)
 
     def launches(self, *args: Any, **kwargs: Any) -> tuple[Launch, ...]:
         """The kernels that it launches for these arguments (fake tensors, if they are not at hand), in order."""

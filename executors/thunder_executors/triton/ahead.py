@@ -1,0 +1,91 @@
+"""The kernels that a trace launches, compiled for a GPU that need not be here; from the cache where they are there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from thunder_core import plugins
+from thunder_core.cache import REGION, Entry, Key, Store
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.lower.device_code import DeviceCode
+from thunder_core.lower.outcome import trace_on
+from thunder_executors.triton.cubin import VERSION, Cubin, compile_for
+from thunder_executors.triton.launch import Launch, Specialization, recorded_launches
+
+IMAGE, FACTS = "kernel.cubin", "facts.json"
+
+
+def device_code(trace: Trace, executor: str, target: str) -> tuple[DeviceCode, ...]:
+    """The machine code of every kernel that the executor's lines launch, each once, in the order of the lines."""
+    wanted = dict.fromkeys(launch.specialization for launch in launches_of(trace, executor))
+    return tuple(from_cache(wanted, executor, target))
+
+
+def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
+    """What the executor's lines launch, found by running them on tensors without data."""
+    for bsym in trace.bound_symbols:
+        if bsym.executor == executor:
+            yield from launches(bsym)
+
+
+def launches(bsym: BoundSymbol) -> tuple[Launch, ...]:
+    """What a line launches where nobody asks for gradients; an empty grid is no launch."""
+    with recorded_launches() as found:
+        trace_on(lambda args, kwargs: bsym.symbol.target(*args, **kwargs), None, (bsym.args, dict(bsym.kwargs)), False)
+    return tuple(launch for launch in found if 0 not in launch.grid)
+
+
+def from_cache(wanted: Iterable[Specialization], executor: str, target: str) -> Iterator[DeviceCode]:
+    """The machine code of each specialization, compiled once for all processes."""
+    store = Store()
+    for specialization in wanted:
+        entry = store.get_or_build(
+            key_of(specialization, target), writer(specialization, target), label(specialization)
+        )
+        yield DeviceCode(executor, entry.read(IMAGE), facts_of(entry))
+
+
+def key_of(specialization: Specialization, target: str) -> Key:
+    """What the machine code depends on; `source` is Triton's digest of the kernel and of all that it calls."""
+    kernel: Any = plugins.imported(specialization.kernel)
+    fields = {
+        REGION: sha256(json.dumps(specialization.as_dict(), sort_keys=True).encode()).hexdigest(),
+        "source": str(getattr(kernel, "cache_key", "")),
+        "compiler": VERSION,
+        "target": target,
+    }
+    return Key("triton", fields)
+
+
+def label(specialization: Specialization) -> str:
+    """A kernel in a few words."""
+    pointers = sorted({kind.removeprefix("*") for _, kind in specialization.types if kind.startswith("*")})
+    return f"{specialization.kernel.partition(':')[2]} of {', '.join(pointers)}"
+
+
+def writer(specialization: Specialization, target: str) -> Any:
+    """What compiles the specialization into a folder."""
+
+    def write(folder: Path) -> None:
+        cubin = compile_for(specialization, target)
+        (folder / IMAGE).write_bytes(cubin.image)
+        (folder / FACTS).write_text(json.dumps(cubin.metadata()), encoding="utf-8")
+
+    return write
+
+
+def facts_of(entry: Entry) -> dict[str, Any]:
+    """What a launch must know of the machine code of an entry."""
+    facts: dict[str, Any] = json.loads(entry.read(FACTS))
+    return facts
+
+
+def cubins(kernels: Iterable[DeviceCode]) -> Iterator[Cubin]:
+    """Kept machine code as it is launched."""
+    for code in kernels:
+        yield Cubin.from_metadata(code.facts, code.image)

@@ -1,0 +1,151 @@
+"""What the models of transformers write, and the operations of ours that compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.lower.pattern import Pattern
+from thunder_core.patterns import hugging_face
+from thunder_executors.triton.cross_entropy import cross_entropy, linear_cross_entropy
+from thunder_executors.triton.gated import gated
+from thunder_executors.triton.rms_norm import add_rms_norm, rms_norm
+from thunder_executors.triton.rotary import rotary
+from thunder_executors.triton.tensors import is_here, takes
+
+Tensors = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A pattern, the function that computes it by our kernels, and for which lines that is the same."""
+
+    pattern: Pattern
+    function: Callable[..., Any]
+    supports: Callable[[BoundSymbol], bool]
+
+
+def takes_all(bsym: BoundSymbol) -> bool:
+    """Whether our kernels compute with every tensor of a line."""
+    return all(takes(proxy) for proxy in bsym.inputs)
+
+
+def is_in_one_dtype(bsym: BoundSymbol) -> bool:
+    """Whether our kernels compute with every tensor of a line, and all have one dtype."""
+    return takes_all(bsym) and len({proxy.dtype for proxy in proxies(bsym)}) == 1
+
+
+def is_in_float32(bsym: BoundSymbol) -> bool:
+    """Whether everything is in float32, so that it does not matter where it is rounded."""
+    return takes_all(bsym) and {proxy.dtype for proxy in proxies(bsym)} == {torch.float32}
+
+
+def is_of_labels(bsym: BoundSymbol) -> bool:
+    """Whether a line's last tensor is of int64 labels, and our kernels compute with the others."""
+    *others, labels = bsym.inputs
+    return is_here(labels, torch.int64) and all(takes(proxy) for proxy in others)
+
+
+def proxies(bsym: BoundSymbol) -> list[TensorProxy]:
+    """The tensors that a line reads and makes."""
+    return [proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy)]
+
+
+def norm(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMSNorm as Llama and T5 round it."""
+    result: Tensor = rms_norm(hidden, weight, eps)
+    return result
+
+
+def add_norm(hidden: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensors:
+    """RMSNorm of a sum, and the sum."""
+    normalized, total = add_rms_norm(hidden, residual, weight, eps)
+    return normalized, total
+
+
+def norm_of_gemma(hidden: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMSNorm of Gemma: in float32 to the end, where the kernel has nothing to round on the way."""
+    result: Tensor = rms_norm(hidden.float(), 1.0 + weight.float(), eps)
+    return result.type_as(hidden)
+
+
+def add_norm_of_gemma(hidden: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tensors:
+    """RMSNorm of Gemma of a sum in float32, and the sum."""
+    return add_norm(hidden, residual, 1.0 + weight, eps)
+
+
+def turn(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor) -> Tensors:
+    """Rotary embedding of query and key in one launch."""
+    turned, other = rotary(query, key, cos, sin)
+    return turned, other
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """`silu(gate) * up`."""
+    result: Tensor = gated(gate, up, "silu")
+    return result
+
+
+def packed_swiglu(gate_and_up: Tensor) -> Tensor:
+    """`silu(gate) * up` of two halves, which stay where they are."""
+    gate, up = gate_and_up.chunk(2, dim=-1)
+    return swiglu(gate, up)
+
+
+def geglu(gate: Tensor, up: Tensor) -> Tensor:
+    """`gelu(gate) * up`."""
+    result: Tensor = gated(gate, up, "gelu")
+    return result
+
+
+def geglu_tanh(gate: Tensor, up: Tensor) -> Tensor:
+    """`gelu(gate) * up`, approximated by tanh."""
+    result: Tensor = gated(gate, up, "gelu_tanh")
+    return result
+
+
+def shifted(labels: Tensor, ignored: int) -> Tensor:
+    """For each position the label that comes after it; the last one has none."""
+    return functional.pad(labels, (0, 1), value=ignored)[..., 1:].reshape(-1)
+
+
+def loss(logits: Tensor, labels: Tensor, ignored: int) -> Tensor:
+    """The mean cross-entropy of rows of logits."""
+    result: Tensor = cross_entropy(logits, labels, ignored, "mean")[0]
+    return result
+
+
+def next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
+    """The loss of a language model, in float32."""
+    return loss(logits.float().view(-1, vocabulary), shifted(labels, ignored), ignored)
+
+
+def linear_next_token_loss(hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
+    """The loss of a language model from its last hidden states: the logits never exist at once."""
+    result: Tensor = linear_cross_entropy(hidden.flatten(0, -2), weight, shifted(labels, ignored), ignored, "mean")[0]
+    return result
+
+
+# Longer before shorter, and Gemma's before Llama's, which it contains where nothing is converted.
+CLAIMS = (
+    Claim(hugging_face.add_rms_norm_of_gemma, add_norm_of_gemma, is_in_float32),
+    Claim(hugging_face.rms_norm_of_gemma, norm_of_gemma, takes_all),
+    Claim(hugging_face.add_rms_norm, add_norm, takes_all),
+    Claim(hugging_face.rms_norm, norm, takes_all),
+    Claim(hugging_face.rms_norm_of_t5, norm, is_in_one_dtype),
+    Claim(hugging_face.rotary_embedding, turn, takes_all),
+    Claim(hugging_face.packed_swiglu, packed_swiglu, takes_all),
+    Claim(hugging_face.swiglu, swiglu, takes_all),
+    Claim(hugging_face.geglu, geglu, takes_all),
+    Claim(hugging_face.geglu_tanh, geglu_tanh, takes_all),
+    Claim(hugging_face.linear_next_token_loss, linear_next_token_loss, is_of_labels),
+    Claim(hugging_face.next_token_loss, next_token_loss, is_of_labels),
+    Claim(hugging_face.cross_entropy, loss, is_of_labels),
+)

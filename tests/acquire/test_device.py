@@ -1,0 +1,162 @@
+"""Traces for a GPU that is not there: what the program sees of devices, and what its guards want."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core.acquire.acquire import Acquired, acquire
+from thunder_core.compiler import specializations_of
+from thunder_core.errors import Bug
+from thunder_core.ir.objects import Refused
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.lower.claim import claim
+from thunder_core.plugins import load
+
+CUDA = torch.device("cuda")
+AWAY = torch.ones(3)
+
+
+class Model(torch.nn.Module):
+    """A parameter, a buffer, and a tensor that is neither, which `to` leaves where it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.register_buffer("shift", torch.ones(3))
+        self.other = torch.ones(())
+
+    def forward(self, x: torch.Tensor) -> Any:
+        assert x.device.type == self.weight.device.type
+        kind = 2.0 if x.is_cuda else 3.0
+        places = torch.arange(x.shape[0], device=x.device)
+        return x * self.weight * kind + self.shift, places, self.other + 1, torch.zeros(2)
+
+
+def acquired(function: Any, *args: Any) -> Acquired:
+    with torch.no_grad():
+        return acquire(function, args, {}, device=CUDA)
+
+
+def devices(found: Acquired) -> dict[str, str]:
+    lines = found.computation.bound_symbols
+    proxies = (*found.computation.inputs, *(proxy for bsym in lines for proxy in bsym.tensors))
+    return {proxy.name: str(proxy.device) for proxy in proxies if isinstance(proxy, TensorProxy)}
+
+
+def test_the_program_sees_its_model_and_inputs_on_the_gpu() -> None:
+    found = acquired(Model(), torch.ones(2, 3))
+    assert [str(p.device) for p in found.computation.outputs] == ["cuda:0", "cuda:0", "cpu", "cpu"]
+    assert {name: where for name, where in devices(found).items() if not name.startswith("t")} == {
+        "x": "cuda:0",
+        "weight": "cuda:0",
+        "shift": "cuda:0",
+        "other": "cpu",
+    }
+    assert any(2.0 in bsym.args for bsym in found.computation.bound_symbols)
+
+
+def test_nothing_is_moved() -> None:
+    model, x = Model(), torch.ones(2, 3)
+    acquired(model, x)
+    assert {t.device.type for t in (x, model.weight, model.shift)} == {"cpu"}
+
+
+def test_its_guards_want_the_gpu() -> None:
+    model, x = Model(), torch.ones(2, 3)
+    compiled = thunder.jit(model)
+    cache = specializations_of(compiled)
+    with torch.no_grad():
+        program = replace(cache.compiler, device=CUDA)(model, (x,), {})
+        assert 'torch.is_autocast_enabled("cuda") is False' in str(program.last("prologue"))
+        assert any("f32[2, 3] cuda:0" in guard for guard in program.guards)
+        with pytest.raises(Refused):
+            program.prepare(model, (x,), {})
+
+
+def test_tensors_inside_arguments_move_too_and_those_outside_do_not() -> None:
+    found = acquired(lambda inputs: (inputs["x"][0] + 1, AWAY + 1), {"x": [torch.ones(3)]})
+    assert [str(p.device) for p in found.computation.outputs] == ["cuda:0", "cpu"]
+
+
+class Hidden(torch.nn.Module):
+    """Reaches its parameter by a way that nobody can follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.way = weakref.ref(self.weight)
+
+    def forward(self) -> torch.Tensor:
+        weight = self.way()
+        assert weight is not None
+        return weight * 2
+
+
+def test_a_constant_of_the_trace_stays_where_it_is() -> None:
+    """It is kept with the trace: nobody moves it with the model."""
+    found = acquired(Hidden())
+    assert devices(found) == {"t0": "cpu"}
+    assert list(found.computation.constants) == ["constant"]
+
+
+def test_devices_that_do_not_fit_are_eagers_error() -> None:
+    with pytest.raises(RuntimeError, match="cpu"):
+        acquired(lambda x: x + AWAY, torch.ones(3))
+
+
+INDICES: tuple[Any, ...] = (
+    None,
+    0,
+    (slice(0, 1), ..., 1),
+    (slice(None), None),
+    (slice(None), slice(None, None, 2)),
+    [0, 1],
+    (..., [0, 1]),
+    True,
+)
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_indexing_gives_what_it_gives_here(index: Any) -> None:
+    x = torch.ones(2, 3, 4)
+    found = acquired(lambda x: x[index], x)
+    (result,) = found.computation.outputs
+    assert isinstance(result, TensorProxy)
+    assert (result.shape, result.stride) == (tuple(x[index].shape), x[index].stride())
+    assert str(result.device) == "cuda:0"
+
+
+def test_indexing_by_tensors_and_writing_to_items() -> None:
+    def program(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        y = x[rows].transpose(0, 1).contiguous()
+        y[0] = 1.0
+        y[rows, :2] = 2.0
+        return y
+
+    found = acquired(program, torch.ones(2, 3), torch.tensor([1, 0, 1]))
+    assert set(devices(found).values()) == {"cuda:0"}
+    assert [p.stride for p in found.computation.outputs if isinstance(p, TensorProxy)] == [(3, 1)]
+    assert sum(bool(bsym.mutates) for bsym in found.computation.bound_symbols) == 2
+
+
+def test_attention_stays_one_line_for_the_executor_that_takes_it() -> None:
+    def program(q: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+    found = acquired(program, torch.ones(1, 2, 4, 8))
+    (line,) = claim(found.computation, [load("executors", "sdpa").EXECUTOR]).bound_symbols
+    assert (line.symbol.short_name, line.executor) == ("attention", "sdpa")
+
+
+def test_a_new_program_for_elsewhere_cannot_be_called_here() -> None:
+    compiled = thunder.jit(Model())
+    cache = specializations_of(compiled)
+    cache.compiler = replace(cache.compiler, device=CUDA)
+    with torch.no_grad(), pytest.raises(Bug, match="refuse its own inputs"):
+        compiled(torch.ones(2, 3))

@@ -1,0 +1,268 @@
+"""Optimizing for a GPU that is not there: what is compiled, what the artifact says, and who may load it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.families import inputs_for, sample
+from tests.pipeline.conftest import quick
+from thunder_core import plugins
+from thunder_core.artifact.gpu import keep_cubins
+from thunder_core.artifact.here import require_architecture, require_here
+from thunder_core.artifact.read import Artifact, open_artifact
+from thunder_core.cache import Store
+from thunder_core.compiler import trace_for
+from thunder_core.errors import ArtifactDamaged, ArtifactForeign, BadOption, EnvironmentLacks
+from thunder_core.pipeline import carry_out, plan
+from thunder_core.pipeline.revalidate import validate_artifact
+from thunder_core.requirement import TARGETS, Cuda, parse_target
+
+pytestmark = pytest.mark.skipif(not plugins.installed("triton"), reason="needs Triton")
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = "hf-llama3-hopper"
+
+# The interpreter, which the tests have switched on, compiles nothing: so this runs in a process of its own.
+PROGRAM = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tests.pipeline.conftest import quick
+from thunder_core.pipeline import optimize
+for target, dtype in (("sm_90", "bfloat16"), ("sm_80", "float32")):
+    request = quick(Path(sys.argv[1]) / target, "hf-llama3-hopper", target=target)
+    optimize(replace(request, model=replace(request.model, dtype=dtype)))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("targets")
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "executors", ROOT / "recipes")))
+    done = subprocess.run([sys.executable, "-c", PROGRAM, str(made)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+@pytest.fixture
+def hopper(folder: Path) -> Artifact:
+    return open_artifact(folder / "sm_90")
+
+
+KERNELS = ("rms_norm_forward_kernel", "rotary_kernel", "rms_norm_forward_kernel", "gated_forward_kernel")
+
+
+@pytest.mark.parametrize("target", ["sm_90", "sm_80"])
+def test_the_artifact_holds_the_kernels_that_the_model_needs(folder: Path, target: str) -> None:
+    elf = pytest.importorskip("thunder_executors.triton.elf")
+    artifact = open_artifact(folder / target)
+    manifest = artifact.manifest
+    assert manifest.target == target
+    assert [cubin.facts["entry"] for cubin in manifest.cubins] == list(KERNELS)
+    assert {cubin.file for cubin in manifest.cubins} == {name for name in manifest.files if name.endswith(".cubin")}
+    for cubin in manifest.cubins:
+        image = artifact.content(cubin.file)
+        assert image.startswith(b"\x7fELF")
+        assert elf.architecture_of(image) == cubin.facts["target"] == target
+        assert cubin.executor == "triton"
+
+
+def test_it_says_that_validation_is_pending(hopper: Artifact) -> None:
+    report = json.loads((hopper.folder / "report.json").read_text())
+    assert hopper.manifest.validation == report["validation_state"] == "pending"
+    assert report["validation"] is report["benchmark"] is None
+    assert report["model"]["device"] == hopper.manifest.source["device"] == "cuda"
+    assert report["degraded"] == []
+    assert "4 kernels were compiled for sm_90, and nothing was run" in report["model"]["notes"]
+    for page in ("report.md", "report.html"):
+        assert "alidation pending" in (hopper.folder / page).read_text()
+
+
+def test_everything_is_on_the_gpu_and_the_executors_have_their_lines(hopper: Artifact) -> None:
+    (program,) = hopper.manifest.programs
+    assert program.devices == ("cuda:0",)
+    last = [stage for stage in program.stages if stage.trace == "computation"][-1]
+    text = hopper.text(last.file)
+    claimed = [line.executor for line in hopper.listing(last).lines if line.executor in ("triton", "sdpa")]
+    assert {name: claimed.count(name) for name in set(claimed)} == {"triton": 1 + 4 + 2 + 2, "sdpa": 2}
+    assert "torch.rsqrt" not in "".join(line for line in text.splitlines() if not line.strip().startswith("#"))
+
+
+def test_loading_it_without_that_gpu_is_refused(hopper: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ArtifactForeign, match="run on cuda:0, which this machine"):
+        thunder.load(hopper.folder, sample("llama", "bfloat16").model)
+    with pytest.raises(ArtifactForeign, match="run on cuda:0, which this machine"):
+        thunder.load(hopper.folder)
+
+
+def test_another_gpu_is_refused_by_name(hopper: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Somebody's GPU")
+    with pytest.raises(ArtifactForeign, match=r"machine code for sm_90, and .*Somebody's GPU, is sm_86") as caught:
+        require_architecture(hopper.manifest)
+    assert "--target sm_86" in caught.value.fix
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    require_architecture(hopper.manifest)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    require_here(hopper.manifest)
+    with pytest.raises(ArtifactForeign, match="machine code for sm_80"):
+        require_here(open_artifact(hopper.folder.parent / "sm_80").manifest)
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Any, Any]]:
+    """What is launched in place of Triton's own, on a driver that is not there."""
+    launch = pytest.importorskip("thunder_executors.triton.launch")
+    driving = pytest.importorskip("thunder_executors.triton.driver")
+    monkeypatch.setattr(driving, "driver", lambda: driving.Driver(None))
+    before = dict(launch.KEPT)
+    launch.KEPT.clear()
+    yield launch.KEPT
+    launch.KEPT.clear()
+    launch.KEPT.update(before)
+
+
+def test_the_model_launches_what_was_kept_and_nothing_else(
+    hopper: Artifact, kept: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The specializations of real tensors, here, are those that were compiled from tensors without data."""
+    loaded = sample("llama", "bfloat16")
+    inputs = inputs_for(loaded, batch=1, seq=8)
+    compiled = thunder.jit(loaded.model, executors=["triton"])
+    with torch.no_grad():
+        compiled(**inputs)
+    keep_cubins(hopper)
+    assert len(kept) == len(KERNELS)
+    wanted, launched = [], []
+    for specialization in kept:
+        kept[specialization] = lambda launch: launched.append(launch.specialization)
+    launch: Any = plugins.imported("thunder_executors.triton.launch:Launch")
+    run = launch.run
+    monkeypatch.setattr(launch, "run", lambda self: (wanted.append(self.specialization), run(self)))
+    with torch.no_grad():
+        compiled(**inputs)
+    assert launched == wanted
+    assert set(launched) == set(kept)
+
+
+def test_a_damaged_kernel_is_refused(hopper: Artifact, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(hopper.folder, copy)
+    path = copy / hopper.manifest.cubins[0].file
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ArtifactDamaged, match=path.name):
+        open_artifact(copy)
+
+
+def test_the_kernels_come_from_the_cache(folder: Path) -> None:
+    labels = [record.label for record in Store().entries() if record.executor == "triton"]
+    assert {"rotary_kernel of bf16", "gated_forward_kernel of fp32"} <= set(labels)
+
+
+# ---- before anything is compiled ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", "90", "sm_", "sm_9", "sm_99", "sm_90a", "SM_90", "gfx90a", "sm_75"])
+def test_an_architecture_that_there_is_not(name: str) -> None:
+    with pytest.raises(BadOption, match="no architecture") as caught:
+        parse_target(name)
+    assert "sm_80" in caught.value.fix
+    assert "sm_90" in caught.value.fix
+
+
+def test_the_plan_leaves_out_what_cannot_run(out: Path) -> None:
+    made = plan(quick(out, RECIPE, target="sm_90"))
+    assert made.stages == ("load", "check the recipe", "acquire", "transform", "compile", "write")
+    rows = dict(made.rows())
+    assert "degraded" not in rows
+    assert rows["target"].startswith("sm_90: ")
+    assert rows["validation"].startswith("pending: ")
+    assert rows["model"].endswith("on cuda")
+    data = made.as_data()
+    assert (data["target"], data["validation"], data["device"]) == ("sm_90", "pending", "cuda")
+
+
+def test_an_older_gpu_degrades_the_recipe_for_hopper(out: Path) -> None:
+    made = plan(quick(out, RECIPE, target="sm_80"))
+    assert {part.reason for part in made.prepared.degraded} == {"sm_80 has compute capability 8.0"}
+    with pytest.raises(EnvironmentLacks, match="compute capability 8"):
+        plan(quick(out, RECIPE, target="sm_80", strict=True))
+    plan(quick(out, RECIPE, target="sm_100", strict=True))
+
+
+def test_a_need_is_asked_of_the_target_alone() -> None:
+    assert [name for name in TARGETS if Cuda((9, 0)).missing_for(name) is None] == [
+        *("sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
+    ]
+
+
+def test_the_interpreter_is_no_compiler(out: Path) -> None:
+    interpreted = plugins.imported("thunder_executors.triton.launch:INTERPRETED")
+    if not interpreted:
+        pytest.skip("for the interpreter")
+    made = plan(quick(out, RECIPE, target="sm_90"))
+    assert [one.reason for one in made.prepared.executors if one.name == "triton"] == [
+        "TRITON_INTERPRET is set, and Triton's interpreter compiles nothing"
+    ]
+    carry_out(made)
+    manifest = open_artifact(out).manifest
+    assert (manifest.validation, manifest.cubins, manifest.target) == ("pending", (), "sm_90")
+
+
+def test_included_weights_go_to_the_gpu_and_are_not_validated_without_it(out: Path) -> None:
+    carry_out(plan(quick(out, "hf-llama", target="sm_90", include_weights=True)))
+    weights = open_artifact(out).manifest.weights
+    assert weights
+    assert {facts.device for facts in weights.values()} == {"cuda"}
+    if not torch.cuda.is_available():
+        with pytest.raises(ArtifactForeign, match="run on cuda:0"):
+            thunder.load(out)
+        with pytest.raises(ArtifactForeign, match="run on cuda:0"):
+            validate_artifact(out)
+        assert open_artifact(out).manifest.validation == "pending"
+
+
+def test_a_program_for_elsewhere_is_kept_and_does_not_run() -> None:
+    loaded = sample("llama")
+    compiled = thunder.jit(loaded.model)
+    with torch.no_grad():
+        program, kernels = trace_for(
+            compiled, torch.device("cuda"), (), inputs_for(loaded, batch=1, seq=4), target="sm_90"
+        )
+    assert kernels == ()
+    assert thunder.last_traces(compiled)[-1] is program.last("computation")
+    assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (0, 1)
+
+
+# ---- on the GPU ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_on_the_gpu_it_loads_and_gives_what_eager_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made for the GPU that is here, as if it were not; then loaded, launched as it is, and compared with eager."""
+    import triton.runtime.jit
+
+    target = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    artifact = carry_out(plan(quick(tmp_path / "here", RECIPE, target=target))).artifact
+    loaded = replace(sample("llama"), model=sample("llama").model.cuda())
+    compiled = thunder.load(artifact, loaded.model, strict=True)
+    monkeypatch.setattr(triton.runtime.jit.JITFunction, "run", lambda *_, **__: pytest.fail("Triton launches it"))
+    inputs = {name: tensor.cuda() for name, tensor in inputs_for(loaded, batch=1, seq=8).items()}
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(**inputs).logits, loaded.model(**inputs).logits, rtol=1e-3, atol=1e-3)
