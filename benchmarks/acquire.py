@@ -2,7 +2,7 @@
 
 Each measurement is a process of its own: model built and run in eager first, imports done, then one timed first call.
 Thunder's trace is the interpreter's, with guards and at both levels; Dynamo's is `torch.compile(backend="eager")`.
-CPU seconds, so that other load on the machine does not count. Usage: python benchmarks/acquire.py [--layers 8 32]
+CPU seconds, so that other load on the machine does not count. Usage: python -m benchmarks.acquire [--layers 8 32]
 """
 
 from __future__ import annotations
@@ -15,26 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-WIDTHS = {8: 512, 32: 256}
-
-
-def model_and_input(layers: int):
-    """A Llama with random weights, and token ids of shape [1, 128]."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    width = WIDTHS.get(layers, 256)
-    config = LlamaConfig(
-        hidden_size=width,
-        intermediate_size=2 * width,
-        num_hidden_layers=layers,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        vocab_size=1000,
-    )
-    return LlamaForCausalLM(config).eval(), torch.randint(0, 1000, (1, 128))
+from benchmarks.processes import model_and_input
 
 
 def thunder_seconds(layers: int) -> float:
@@ -72,7 +53,7 @@ WHO = {"thunder": thunder_seconds, "dynamo": dynamo_seconds}
 
 def measured(who: str, layers: int, runs: int) -> list[float]:
     """That many measurements, each in a process of its own."""
-    command = [sys.executable, __file__, "--one", who, "--layers", str(layers)]
+    command = [sys.executable, "-m", "benchmarks.acquire", "--one", who, "--layers", str(layers)]
     outputs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(runs)]
     return [float(output.split()[-1]) for output in outputs]
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 import thunder_core
-from benchmarks.acquire import model_and_input
+from benchmarks.processes import model_and_input
 from thunder_core.compiler import last_program
 
 PARAMETERS = 300

@@ -26,6 +26,7 @@ def test_the_whole_way(out):
     assert all(seconds >= 0 for seconds in watcher.ended.values())
     assert watcher.moves["validate"][-1] == (6, 6)
     assert watcher.moves["benchmark"][-1] == (2, 2)
+    assert all(0 < done <= total for done, total in watcher.moves.get("compile", ()))
     assert watcher.moves["transform"][-1][0] == watcher.moves["transform"][-1][1]
     report = outcome.report
     assert report.validation.passed

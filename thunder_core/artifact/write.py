@@ -27,6 +27,7 @@ from thunder_core.artifact.manifest import (
     SCHEMA_VERSION,
     TRACES,
     WEIGHTS,
+    CubinFacts,
     FileFacts,
     Manifest,
     ProgramFacts,
@@ -36,7 +37,7 @@ from thunder_core.artifact.manifest import (
 )
 from thunder_core.artifact.place import require_room, whole_folder
 from thunder_core.artifact.tensors import write_tensors
-from thunder_core.artifact.weights import NOTHING, kept_weights
+from thunder_core.artifact.weights import NOTHING, Kept, kept_weights
 from thunder_core.compiler import specializations_of
 from thunder_core.errors import WrongInputs
 from thunder_core.ir.listing import Listing
@@ -90,55 +91,93 @@ def write_artifact(
     Raises `WrongInputs` where nothing was traced yet, `CannotReplay` for a program that refers to an object which
     cannot be kept, `OutputExists`, `OutputNotWritable` and `OutOfDisk`. Nothing is left of a folder that is not whole.
     """
-    specializations = specializations_of(compiled)
-    programs = programs_of(specializations)
-    printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
-    weights = kept_weights(specializations.subject) if include_weights else NOTHING
-    weights = weights.on(GPU) if target else weights
-    subject: Any = specializations.subject
-    shell = subject if include_weights and is_rebuildable(subject) else None
-    keeper = Keeper(specializations.subject)
-    keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
-    kept = [[with_constants(stage, keeper) for stage in stages] for stages in printed]
-    cubins, images = kept_cubins(kernels)
+    weights = kept_weights(specializations_of(compiled).subject) if include_weights else NOTHING
+    parts = gathered(specializations_of(compiled), weights.on(GPU) if target else weights, kernels, include_weights)
     manifest = Manifest(
+        **what_runs(parts),
         schema_version=SCHEMA_VERSION,
         created=datetime.now(UTC).replace(microsecond=0),
         thunder=__version__,
         recipe=recipe,
         options=as_json(options),
         source=as_json(source),
-        subject=name_of(specializations.subject),
         fingerprint=fingerprint,
         torch=torch.__version__,
         environment=(report.environment if report else describe_environment()).model_dump(mode="json"),
-        code=code_of(specializations.subject, programs, [stage for stages in kept for stage in stages]),
-        compiler=compiler_facts(specializations.compiler),
-        programs=tuple(program_facts(program, facts) for program, facts in zip(programs, kept, strict=True)),
         example=tuple(example or ()),
         drawn=dict(drawn or {}),
         validation=report.validation_state if report else "off",
-        weights=dict(weights.facts),
-        shell=ShellFacts(**shell_of(shell)) if shell else None,
-        machine=machine() if any(name.endswith(".so") for name in keeper.files) else "",
         target=target,
-        cubins=cubins,
     )
     with whole_folder(folder, force=force) as new:
-        require_room(new, weights.size)
-        write_tensors(new / WEIGHTS, weights.tensors)
-        write_files(new, shell_files(shell) if shell else {})
-        for stages, facts in zip(printed, kept, strict=True):
-            for stage, facts_of_stage in zip(stages, facts, strict=True):
-                write_stage(new, stage, facts_of_stage)
-        write_tensors(new / CONSTANTS, keeper.tensors)
-        write_files(new, {**keeper.files, **images})
+        write_parts(new, parts)
         write_tensors(new / EXAMPLE, example or {})
         if report is not None:
             write_report(report, new)
         whole = manifest.model_copy(update={"files": files_of(new)}).sealed()
         (new / MANIFEST).write_bytes(whole.to_bytes())
     return Path(folder).expanduser().absolute()
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What an artifact is made of but for the report: all that has to be had of the process that compiled it.
+
+    `stages` has each program's stages with their facts; `shell` is the model where it can be built without its weights.
+    """
+
+    specializations: Specializations
+    programs: list[Program]
+    stages: list[list[tuple[Printed, StageFacts]]]
+    constants: Mapping[str, torch.Tensor]
+    files: Mapping[str, bytes]
+    weights: Kept
+    shell: Any
+    cubins: tuple[CubinFacts, ...]
+
+
+def gathered(specializations: Specializations, weights: Kept, kernels: Sequence[DeviceCode], alone: bool) -> Parts:
+    """Everything that is to be written; nothing is written yet, and what cannot be kept is refused.
+
+    What is to be loaded `alone` brings along how its model is built.
+    """
+    programs = programs_of(specializations)
+    printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
+    keeper = Keeper(specializations.subject)
+    keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
+    stages = [[(stage, with_constants(stage, keeper)) for stage in one] for one in printed]
+    cubins, images = kept_cubins(kernels)
+    subject: Any = specializations.subject
+    shell = subject if alone and is_rebuildable(subject) else None
+    files = {**keeper.files, **images, **(shell_files(shell) if shell else {})}
+    return Parts(specializations, programs, stages, keeper.tensors, files, weights, shell, cubins)
+
+
+def what_runs(parts: Parts) -> dict[str, Any]:
+    """What the manifest says of the parts."""
+    facts = [[one for _, one in stages] for stages in parts.stages]
+    subject = parts.specializations.subject
+    return {
+        "subject": name_of(subject),
+        "code": code_of(subject, parts.programs, [stage for stages in facts for stage in stages]),
+        "compiler": compiler_facts(parts.specializations.compiler),
+        "programs": tuple(program_facts(*pair) for pair in zip(parts.programs, facts, strict=True)),
+        "weights": dict(parts.weights.facts),
+        "shell": ShellFacts(**shell_of(parts.shell)) if parts.shell else None,
+        "machine": machine() if any(name.endswith(".so") for name in parts.files) else "",
+        "cubins": parts.cubins,
+    }
+
+
+def write_parts(folder: Path, parts: Parts) -> None:
+    """Write all parts, if there is room."""
+    require_room(folder, parts.weights.size)
+    write_tensors(folder / WEIGHTS, parts.weights.tensors)
+    for stages in parts.stages:
+        for stage, facts in stages:
+            write_stage(folder, stage, facts)
+    write_tensors(folder / CONSTANTS, parts.constants)
+    write_files(folder, parts.files)
 
 
 def programs_of(specializations: Specializations) -> list[Program]:

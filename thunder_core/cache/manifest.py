@@ -15,6 +15,10 @@ MANIFEST = "manifest.json"
 class Damage(Exception):
     """Why an entry cannot be used; it is caught where the entry is dropped, and never reaches a user."""
 
+    def __init__(self, what: str) -> None:
+        """Say what is wrong; names and values from the disk may be no text that can be printed."""
+        super().__init__(what.encode(errors="backslashreplace").decode())
+
 
 class Facts(BaseModel):
     """Frozen data that refuses unknown keys."""

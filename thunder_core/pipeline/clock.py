@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from thunder_core.compiler import Compiler, specializations_of
 from thunder_core.errors import Bug
 from thunder_core.ir.trace import Trace
+from thunder_core.lower.watch import watching
 from thunder_core.pipeline.progress import Progress
 from thunder_core.recipe import Transform
 from thunder_core.report import StageTime
@@ -74,6 +75,7 @@ def announcing(compiled: object, clock: Clock) -> Iterator[None]:
     told = (Announced(transform, clock, number, total) for number, transform in enumerate(compiler.transforms, start=1))
     cache.compiler = replace(compiler, transforms=tuple(told))
     try:
-        yield
+        with watching(clock.advance):
+            yield
     finally:
         cache.compiler = compiler

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 
 from torch._inductor import config
 from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
@@ -19,6 +21,8 @@ from thunder_core.lower.machine_code import MODULE
 from thunder_executors.inductor.generate import SETTINGS, Kernel, Unsupported
 from thunder_executors.inductor.machine import processors
 
+MEMORY = 1 << 30  # bytes that a compiler may need for the headers and the kernels of one unit
+_SETTINGS = Lock()
 POINTER = re.compile(r"(const )?[a-zA-Z_:0-9<>]+ ?\*")
 
 HEAD = """
@@ -94,9 +98,16 @@ def compiled(kernels: Mapping[str, Kernel]) -> bytes:
         return target.read_bytes()
 
 
+def compilers_at_once() -> int:
+    """As many as there are cores, and memory for."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(len(os.sched_getaffinity(0)), free // MEMORY))
+
+
 def _command(source: Path, target: Path) -> list[str]:
     try:
-        return command_for(source, target)
+        with _SETTINGS:  # Inductor's settings are the process's
+            return command_for(source, target)
     except InvalidCxxCompiler as error:
         raise CompilerFailed(str(error), fix="install g++, or name a C++ compiler that runs in CXX") from None
 
