@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 
 from thunder_core.errors import CompilerFailed
@@ -48,7 +49,10 @@ def _compiled(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
             groups.append([])
         groups[-1].append(one)
     with ThreadPoolExecutor(max_workers=library.compilers_at_once()) as pool:
-        return {key: found for part in pool.map(_libraries, groups) for key, found in part.items()}
+        running = [
+            pool.submit(copy_context().run, _libraries, group) for group in groups
+        ]  # with this thread's settings
+        return {key: found for one in running for key, found in one.result().items()}
 
 
 def draft(region: Region, number: int) -> Draft | Refusal:
