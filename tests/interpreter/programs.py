@@ -1179,3 +1179,31 @@ def program_endless_recursion_is_counted_where_frames_wait():
         except RecursionError as error:
             found.append((type(error).__name__, error.__context__, len(deep) <= sys.getrecursionlimit()))
     return found
+
+
+def program_nothing_is_handled_while_a_delegate_is_closed():
+    class Refusing:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return 1
+
+        def close(self):
+            raise RuntimeError("not now")
+
+        def throw(self, error):
+            raise KeyError("thrown into")
+
+    def delegating():
+        yield from Refusing()
+
+    found = []
+    for end in (lambda one: one.close(), lambda one: one.throw(ValueError("given"))):
+        one = delegating()
+        next(one)
+        try:
+            end(one)
+        except (RuntimeError, KeyError) as error:
+            found.append((repr(error), repr(error.__context__)))
+    return found

@@ -129,22 +129,32 @@ def _relay(machine: "Machine", iterator: Any) -> Generator[Any, Any, Any]:
             value = step()
         except StopIteration as stop:
             return stop.value
+        thrown: BaseException | None = None
+        sent: Any = None
         try:
             sent = yield value
-        except GeneratorExit:
-            close = getattr(iterator, "close", None)
-            if close is not None:
-                machine.call_back(close, (), {})
-            raise
         except BaseException as error:
-            throw = getattr(iterator, "throw", None)
-            if throw is None:
-                raise
-            step = functools.partial(machine.call_back, throw, (error,), {})
-        else:
-            step = functools.partial(machine.next_for_native, iterator)
-            if sent is not None:
-                step = functools.partial(machine.call_back, getattr(iterator, "send"), (sent,), {})  # noqa: B009
+            thrown = error
+        # Behind the handler: for what comes now, nothing is being handled that was not before.
+        step = _step(machine, iterator, sent, thrown)
+        del thrown
+
+
+def _step(machine: "Machine", iterator: Any, sent: Any, thrown: BaseException | None) -> Callable[[], Any]:
+    """How the iterator goes on: with what was sent or thrown; closed, or where it takes no error, it does not."""
+    if isinstance(thrown, GeneratorExit):
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            machine.call_back(close, (), {})
+        raise thrown
+    if thrown is not None:
+        throw = getattr(iterator, "throw", None)
+        if throw is None:
+            raise thrown
+        return functools.partial(machine.call_back, throw, (thrown,), {})
+    if sent is not None:
+        return functools.partial(machine.call_back, getattr(iterator, "send"), (sent,), {})  # noqa: B009
+    return functools.partial(machine.next_for_native, iterator)
 
 
 def _driving_code(code: CodeType) -> CodeType:
