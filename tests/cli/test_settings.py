@@ -27,6 +27,7 @@ trust-remote-code = false
 force = true
 strict = true
 include-weights = true
+target = "sm_90"
 no-validate = true
 no-benchmark = true
 
