@@ -32,10 +32,7 @@ class Families:
 
     def note(self, line: BoundSymbol) -> None:
         """Take in what a line, through its aten operations, makes of memory that it is given."""
-        for operation in line.subsymbols or (line,):
-            if operation is not line and operation.subsymbols:
-                self.note(operation)
-                continue
+        for operation in line.at_level("aten"):
             for made in operation.outputs:
                 for given in shared_inputs(operation):
                     self.join(made.name, given.name)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from thunder_core.lower.aliases import families
 from thunder_core.lower.region import Region
 from thunder_executors.inductor.generate import Generated, Unsupported
 from thunder_executors.inductor.graph import same_layout
+from thunder_executors.inductor.wrapper import statements, unpacked
 
 VIEWS = "reinterpret_tensor"
 
@@ -30,23 +30,16 @@ def shared_in_region(region: Region) -> list[int]:
 
 def shared_in_wrapper(wrapper: str) -> list[int]:
     """The same, as the statements of Inductor's wrapper have it."""
-    call = next(n for n in ast.walk(ast.parse(wrapper)) if isinstance(n, ast.FunctionDef) and n.name == "call")
     bases: dict[str, str] = {}
     inputs: list[str] = []
-    for statement in call.body:
+    for statement in statements(wrapper):
         if isinstance(statement, ast.Assign):
-            inputs += _unpacked(statement)
+            inputs += unpacked(statement)
             bases[ast.unparse(statement.targets[0])] = _base(statement.value, bases)
         elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
             results = [_base(value, bases) for value in statement.value.elts]
             return _numbered([*inputs, *results])
     raise Unsupported("its wrapper returns no tuple")
-
-
-def _unpacked(statement: ast.Assign) -> Iterator[str]:
-    if ast.unparse(statement.value) == "args":
-        names = statement.targets[0]
-        yield from (ast.unparse(name) for name in (names.elts if isinstance(names, ast.Tuple) else [names]))
 
 
 def _base(value: ast.expr, bases: dict[str, str]) -> str:

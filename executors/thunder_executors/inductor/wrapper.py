@@ -32,7 +32,7 @@ NODES = (
 def printed(wrapper: str, kernels: Collection[str]) -> str:
     """The text of a module that defines `region`; raises `Unsupported` for a wrapper that does more than expected."""
     body = _Body(frozenset(kernels))
-    lines = [line for statement in _statements(wrapper) for line in body.lines(statement)]
+    lines = [line for statement in statements(wrapper) for line in body.lines(statement)]
     used = "\n".join(lines)
     head = [f"{name} = {path}" for name, path in LIBRARY.items() if f"{name}(" in used]
     return (
@@ -45,12 +45,21 @@ def _signature(inputs: list[str]) -> Iterator[str]:
     yield f"def {ENTRY}({', '.join(inputs)}):"
 
 
-def _statements(wrapper: str) -> list[ast.stmt]:
+def statements(wrapper: str) -> list[ast.stmt]:
+    """What the wrapper does with its tensors."""
     functions = [node for node in ast.walk(ast.parse(wrapper)) if isinstance(node, ast.FunctionDef)]
     found = [function for function in functions if function.name == "call"]
     if len(found) != 1:
         raise Unsupported(f"its wrapper has {len(found)} functions `call`")
     return found[0].body
+
+
+def unpacked(statement: ast.stmt) -> list[str]:
+    """The inputs, if this is the statement that names them: `arg0_1, arg1_1 = args`."""
+    if not isinstance(statement, ast.Assign) or ast.unparse(statement.value) != "args":
+        return []
+    names = statement.targets[0]
+    return [ast.unparse(name) for name in (names.elts if isinstance(names, ast.Tuple) else [names])]
 
 
 @dataclass
@@ -77,11 +86,9 @@ class _Body:
 
     def _is_unpacking(self, statement: ast.stmt) -> bool:
         """`arg0_1, arg1_1 = args`, from which the inputs are learned."""
-        if not isinstance(statement, ast.Assign) or ast.unparse(statement.value) != "args":
-            return False
-        names = statement.targets[0]
-        self.inputs += [ast.unparse(name) for name in (names.elts if isinstance(names, ast.Tuple) else [names])]
-        return True
+        names = unpacked(statement)
+        self.inputs += names
+        return bool(names)
 
     def _checks_input(self, statement: ast.stmt) -> bool:
         """A check of an input, which the program's guards and the trace's metadata have made already."""
