@@ -30,6 +30,16 @@ def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
     )
 
 
+def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
+    """The trace with what executors take that stand before the first one that fuses: lines and patterns, no regions."""
+    for executor in executors:
+        if isinstance(executor, FusionExecutor):
+            break
+        if executor.name != EAGER:
+            trace = _claimed(claim_stretches(trace, executor.name, executor.replacements), executor)
+    return trace
+
+
 def _claimed(trace: Trace, executor: Executor) -> Trace:
     """The trace with what one executor takes, line by line, of what nobody has yet."""
     lines = (bsym if bsym.executor else executor.claim(bsym) or bsym for bsym in trace.bound_symbols)
