@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from thunder_core.capture.derivative import Underivable
@@ -33,7 +33,7 @@ def split_views(trace: Trace) -> tuple[Trace, Trace | None]:
     inputs = {proxy.name for proxy in trace.inputs}
     bases = tuple(proxy for name, proxy in read.items() if name not in made and name not in inputs)
     given = tuple(proxy for proxy in trace.inputs if proxy.name in read)
-    body = trace.having(viewed.remaining(), made_by="part views", output=bases)
+    body = trace.having(viewed.remaining(bases), made_by="part views", output=bases)
     ends = Trace("tail", (*given, *bases), tuple(tail), trace.output, "part views", trace.origins)
     return body, ends
 
@@ -75,16 +75,19 @@ class _Views:
         for proxy in line.inputs:
             self.reach(proxy.name)
 
-    def remaining(self) -> Iterator[BoundSymbol]:
-        """The lines that stay; of a line that comes apart, the operations that are no returned view."""
-        for line in self.trace.bound_symbols:
+    def remaining(self, returned: Iterable[Proxy]) -> list[BoundSymbol]:
+        """The lines that stay: of one that comes apart its operations, but for returned views that no line reads."""
+        read = {proxy.name for proxy in returned}
+        kept: list[BoundSymbol] = []
+        for line in reversed(self.trace.bound_symbols):
             parts = operations_of(line) or (line,)
-            if not any(id(part) in self.lines for part in parts):
-                yield line
-                continue
-            for part in parts:
-                if id(part) not in self.lines:
-                    yield replace(part, source=line.source, module=line.module)
+            apart = any(id(part) in self.lines for part in parts)
+            placed = [replace(part, source=line.source, module=line.module) for part in parts] if apart else [line]
+            for part, old in zip(reversed(placed), reversed(parts if apart else (line,)), strict=True):
+                if id(old) not in self.lines or any(proxy.name in read for proxy in part.defines):
+                    kept.append(part)
+                    read |= {proxy.name for proxy in part.inputs}
+        return kept[::-1]
 
 
 def _requires_grad(proxy: Proxy) -> bool:
