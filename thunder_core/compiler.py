@@ -57,7 +57,9 @@ class Compiler:
         for transform in self.transforms:
             trace = watch.note(check_trace(transform(trace)))
         parts, recorded = self._derived(trace)
-        forward = claim(trace, self.executors) if parts is None else claimed_forward(parts)
+        for step in parts.steps if parts else ():
+            watch.note(check_trace(step))
+        forward = claimed_forward(parts) if parts else claim(trace, self.executors)
         watch.note(check_trace(free_after_last_use(watch.note(forward))))
         return Program(tuple(watch.stages), acquired.guards, acquired.sharp_edges, parts, recorded)
 

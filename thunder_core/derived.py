@@ -20,11 +20,12 @@ from thunder_core.lower.aliases import written_families
 from thunder_core.lower.claim import claim, claim_operations
 from thunder_core.lower.executor import Executor
 from thunder_core.lower.free import free_after_last_use
+from thunder_core.lower.fusion import FusionExecutor
 from thunder_core.run.autograd import Bridge, Gradients
 from thunder_core.run.generate import executable
 from thunder_core.run.program import Stage
 from thunder_core.transform import Transform
-from thunder_core.transforms.grad import SET_GRAD, Differentiated, differentiate
+from thunder_core.transforms.grad import SET_GRAD, Differentiated, differentiate, gradient_of
 from thunder_core.transforms.tail import split_views
 
 SAVED = "saved"
@@ -35,11 +36,13 @@ UNPACK = Symbol("python.code", lambda text: text)
 class Derived:
     """A differentiated computation: `body` as it was, its forward and backward, and the tail that makes views.
 
-    A backward is compiled when it is first asked for; `stages` are those of all that were, the latest last.
+    `steps` are the traces on the way to the forward. A backward is compiled when it is first asked for; `stages` are
+    those of all that were, the latest last.
     """
 
     body: Trace
     tail: Trace | None
+    steps: tuple[Trace, ...]
     parts: Differentiated
     executors: Sequence[Executor]
     transforms: Sequence[Transform]
@@ -50,14 +53,13 @@ class Derived:
         """What computes the results of the whole computation; `forward` is its compiled forward."""
         inputs = {proxy.name for proxy in self.body.inputs}
         results = [self.body.output[place] for place in self.parts.results]
-        incoming = {proxy.name: proxy for proxy in self.backward_trace().inputs}
         bridge = Bridge(
             forward=forward,
             backward=self.compiled,
             recorded=executable(print_trace(self.body), self.body.name),
             count=len(self.body.output),
             results=self.parts.results,
-            strides=tuple(incoming[f"grad_{proxy.name}"].stride for proxy in results),
+            strides=tuple(gradient_of(proxy).stride for proxy in results),
             followed=self.parts.followed,
             random=any(line.ordered and line.symbol.name != SET_GRAD for line in self.body.bound_symbols),
             writes=bool(inputs & written_families(self.body)),
@@ -108,7 +110,10 @@ def derived(trace: Trace, executors: Sequence[Executor], transforms: Sequence[Tr
     """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead."""
     body, tail = split_views(trace)
     early = claim_operations(body, executors)
-    return Derived(body, tail, differentiate(early), executors, transforms)
+    fuses = any(isinstance(executor, FusionExecutor) for executor in executors)
+    parts = differentiate(early, recompute=fuses)
+    steps = [one for one, before in ((body, trace), (early, body)) if one is not before]
+    return Derived(body, tail, (*steps, parts.forward), parts, executors, transforms)
 
 
 def claimed_forward(parts: Derived) -> Trace:

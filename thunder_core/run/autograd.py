@@ -102,7 +102,7 @@ class Compiled(torch.autograd.Function):
             found = bridge.again(_unchanged(ctx.inputs), ctx.state, incoming)
         else:
             saved = list(ctx.saved_tensors)
-            if not torch._C._autograd._get_current_graph_task_keep_graph():  # type: ignore[attr-defined]
+            if not torch._C._autograd._get_current_graph_task_keep_graph():
                 ctx.maybe_clear_saved_tensors()
                 ctx.inputs = None
             del gradients

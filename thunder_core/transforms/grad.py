@@ -20,6 +20,7 @@ from thunder_core.ir.tree import leaves
 from thunder_core.lower.aliases import families
 from thunder_core.lower.cuts import is_view
 from thunder_core.lower.region import line_key
+from thunder_core.transforms.remat import choose_saved, recomputing
 
 MADE_BY = "differentiate"
 SET_GRAD = "torch._C._set_grad_enabled"
@@ -46,16 +47,17 @@ class Differentiated:
 
         Raises `Underivable` if it would read what was not saved.
         """
-        trace = self.sweep.backward(given, self.saved)
+        trace = recomputing(self.sweep.backward(given, self.saved), self.forward.bound_symbols, self.saved)
         unsaved = trace.outputs and _unknown(trace)
         if unsaved:
             raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
         return trace
 
 
-def differentiate(trace: Trace) -> Differentiated:
+def differentiate(trace: Trace, *, recompute: bool = False) -> Differentiated:
     """The forward and the backward of a trace whose results autograd would follow.
 
+    With `recompute`, the backward computes once more what is cheap to compute, rather than have it saved.
     Raises `Underivable` where a line has no derivative that can be written down, or where what eager PyTorch would
     notice could not be noticed any more.
     """
@@ -68,6 +70,9 @@ def differentiate(trace: Trace) -> Differentiated:
     saved = tuple(proxy for name, proxy in read.items() if name not in made)
     _require_unwritten(sweep.steps, {proxy.name for proxy in saved})
     forward = sweep.forward(saved)
+    if recompute:
+        saved = choose_saved(forward, saved)
+        forward = forward.having(forward.bound_symbols, made_by=MADE_BY, output=(*trace.output, *saved))
     return Differentiated(
         forward=forward,
         followed=tuple(place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.followed),
@@ -182,8 +187,7 @@ class Sweep:
         kept = list(saved)
         origins = {name: where for name, where in self.trace.origins.items() if name in {p.name for p in kept}}
         origins |= {grad.name: f"gradient of {name}" for name, grad in inputs.items()}
-        trace = Trace("backward", (*kept, *inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
-        return trace
+        return Trace("backward", (*kept, *inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
 
     def _pull(self, step: Step, gradients: dict[str, TensorProxy], lines: list[BoundSymbol]) -> None:
         assert step.derivation is not None
@@ -304,7 +308,7 @@ def _recomputed(derivation: Derivation, pull: Pull) -> list[BoundSymbol]:
 
 
 def _require_unwritten(steps: Sequence[Step], saved: set[str]) -> None:
-    """Raise `Underivable` if what a line saves is written to after it: eager PyTorch complains of that in the backward."""
+    """Raise `Underivable` if what a line saves is written to after it: eager PyTorch complains in the backward."""
     if not any(step.line.mutates for step in steps):
         return
     known = families(step.line for step in steps)
