@@ -202,7 +202,7 @@ def test_the_text_of_a_graph(cuda, fast):
     assert kept_by(line.symbol.target).text == TEXT
     printed = str(thunder.last_traces(compiled)[-1])
     assert "(t1,) = graph_0(fast_silu, x)" in printed
-    assert "#   t0 = fast_silu(x, inplace=False)" in printed
+    assert "#   t0 = fast_silu(x, inplace=False)  [fast]" in printed
     assert claims_by_executor(thunder.last_traces(compiled)[-1]) == {"cudagraphs": 2}
 
 
