@@ -166,18 +166,21 @@ def test_effects_stay_where_they_are(cuda):
     assert inside == ["sin", "mul"]
 
 
-def test_what_needs_gradients_is_left_to_autograd(cuda):
+def test_a_derived_backward_is_wrapped_too(cuda):
     model = Model()
     compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
     x = torch.randn(2, 4)
-    for _ in range(3):
+    for _ in range(4):
         model.zero_grad()
         compiled(x).sum().backward()
         found = [weight.grad.clone() for weight in model.parameters()]
         model.zero_grad()
         model(x).sum().backward()
         torch.testing.assert_close(found, [weight.grad for weight in model.parameters()])
-    assert graphs_in(compiled) == []
+    backward = thunder.last_backward_traces(compiled)[-1].bound_symbols
+    assert graphs_in(compiled)
+    assert [line for line in backward if line.executor == "cudagraphs"]
+    assert cuda.replays > 4
 
 
 TEXT = """\
