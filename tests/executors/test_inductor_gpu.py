@@ -177,6 +177,17 @@ def test_the_interpreter_compiles_nothing():
     assert found == Refusal("Triton's interpreter, which is on, compiles nothing", lasting=True)
 
 
+def test_what_is_known_of_this_machine_is_asked_anew():
+    """PyTorch remembers whether there is a GPU that Triton compiles for."""
+    known = torch.utils._triton.has_triton()
+    region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
+    for target, count in (("sm_90", 132), ("sm_80", 108)):
+        _, sources = gpu.generate(region, target)
+        assert all(f"multi_processor_count={count}" in source for source in sources.values())
+        assert sources
+    assert torch.utils._triton.has_triton() == known
+
+
 def test_kernels_survive_as_bytes():
     kind = Specialization("k", (("x", "*fp32"), ("n", "i32")), (), (), 4)
     cubins = [Cubin(kind, image, "k", 8, "sm_90", "triton") for image in (b"one", b"twotwo")]

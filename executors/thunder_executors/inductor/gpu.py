@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -15,6 +15,7 @@ from torch._dynamo.device_interface import CudaInterface
 from torch._inductor import config
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.compile_fx import compile_fx_inner
+from torch._inductor.runtime.hints import DeviceProperties
 
 from thunder_core.lower.fusion import Refusal
 from thunder_core.lower.machine_code import MachineCode
@@ -83,12 +84,29 @@ def generate(region: Region, target: str) -> tuple[Generated, dict[str, str]]:
         stack.enter_context(config.patch(SETTINGS))
         stack.enter_context(mock.patch.object(AsyncCompile, "triton", note))
         stack.enter_context(torch.no_grad())
-        for patch in () if torch.cuda.is_available() else pretending(target):
+        for patch in () if torch.cuda.is_available() else (forgetting(), *pretending(target)):
             stack.enter_context(patch)
         written: Any = compile_fx_inner(graph, fakes)
     if getattr(written, "constants", None):
         raise Unsupported("it holds constant tensors")
     return Generated(plain(written.source_code, set(sources)), {}, strides_of(written)), sources
+
+
+@contextmanager
+def forgetting() -> Iterator[None]:
+    """What PyTorch remembers of the machine's GPU and of Triton is asked anew within, and after."""
+    remembered = [one for one in (*vars(torch.utils._triton).values(), DeviceProperties.create) if _is_cached(one)]
+    for function in remembered:
+        function.cache_clear()
+    try:
+        yield
+    finally:
+        for function in remembered:
+            function.cache_clear()
+
+
+def _is_cached(value: object) -> bool:
+    return hasattr(value, "cache_clear")
 
 
 def pretending(target: str) -> Iterator[Any]:
