@@ -23,6 +23,7 @@ from thunder_core.capture.symbols import operations
 from thunder_core.errors import SourceLine
 from thunder_core.interpreter import Observer
 from thunder_core.ir.objects import HEAP_TYPE
+from thunder_core.ir.proxy import Proxy
 
 KEYED = (operator.contains, operator.getitem)
 LOOKUPS = ("get", "__getitem__", "__contains__")
@@ -39,6 +40,7 @@ class Acquisition(Observer):
         self.recorder = Recorder(self.name_input, self.place, self.device_of)
         self.modules: list[str] = []
         self.module_names = module_names
+        self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self._operations = operations()
         self._library_code: dict[types.CodeType, bool] = {}

@@ -19,14 +19,23 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
-from thunder_core.capture.symbols import VALUE_READERS, is_ordered, is_random, symbol_of, written_arguments
-from thunder_core.capture.tensors import Tensors, tensors_in
+from thunder_core.capture.symbols import (
+    QUESTIONS,
+    REPLACES_MEMORY,
+    VALUE_READERS,
+    is_ordered,
+    is_random,
+    symbol_of,
+    written_arguments,
+)
+from thunder_core.capture.tensors import Tensors, memory_of, tensors_in
 from thunder_core.errors import DataDependent, OperationFailed, SourceLine, ThunderError
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
 
 QUERIES = frozenset({torch.ops.prim.device.default})
+ALIAS = torch.ops.aten.alias.default
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 NOWHERE = torch.device("meta")
 SET_GRAD = torch._C._set_grad_enabled
@@ -73,11 +82,6 @@ def is_unguarded(args: Sequence[Any]) -> bool:
     return not torch.cuda._is_compiled() and any(tensor.device.type == "cuda" for tensor in tensors_in(args))
 
 
-def memory_of(fake: torch.Tensor) -> int:
-    """What a tensor has in common with its views: the identity of their storage."""
-    return int(fake.untyped_storage()._cdata)
-
-
 class Recorder:
     """Runs torch functions on fake tensors and writes down what they were.
 
@@ -97,6 +101,7 @@ class Recorder:
         self._place = place
         self._call: Call | None = None
         self._nowhere = False
+        self._view: torch.Tensor | None = None
         self._defined: set[str] = set()
         self._memories: dict[Hashable, Memory] | None = {}
 
@@ -141,8 +146,10 @@ class Recorder:
         """Run one torch function on fakes, record it if it matters, and give the program its result."""
         if function in VALUE_READERS:
             raise self._fail(function)
+        if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
+            raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
         args, kwargs = self._faked(args, kwargs)
-        key = None if self._memories is None else signature(function, args, kwargs, self.tensors.describe)
+        key = self._key(function, args, kwargs)
         memory = self._memories.get(key) if self._memories and key is not None else None
         if memory is not None:
             return self._recall(memory, args, kwargs)
@@ -154,6 +161,12 @@ class Recorder:
         if bsym is not None:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
         return self.tensors.to_real(output)
+
+    def _key(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Hashable | None:
+        """What the call is remembered by; None for one that cannot be."""
+        if self._memories is None or function in QUESTIONS:
+            return None
+        return signature(function, args, kwargs, self.tensors.describe)
 
     def _faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with fakes for real tensors; a tensor that cannot have one fails at the program's line."""
@@ -218,11 +231,26 @@ class Recorder:
             names[inner.name] = inner.named(self.tensors.next_name())
         for made, old in zip(memory.made, memory.fresh, strict=True):
             fake = fakes[id(old)] = fresh_fake(made, read, self.tensors.mode)
+            if made.follows and made.view_of is not None:
+                self._follow(fake, read[made.view_of])
             names[made.proxy.name] = self.tensors.adopt(fake, made.proxy.named(self.tensors.next_name()))
         if memory.bsym is not None:
             place = self._place()
             self._append(memory.bsym.renamed(names, at=(place.source, place.module)))
         return self.tensors.to_real(rebuilt(memory.result, fakes))
+
+    def _follow(self, fake: torch.Tensor, base: torch.Tensor) -> None:
+        """Have autograd take a fake for a view of another one: for what it is told that `alias` returned."""
+        self._view = fake
+        try:
+            ALIAS(base)
+        finally:
+            self._view = None
+
+    def _refuse(self, what: str, fix: str) -> ThunderError:
+        """The error for what is not traced; kept, in case the program swallows it."""
+        self.failure = OperationFailed(what, fix=fix, where=self._place().source)
+        return self.failure
 
     def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
         """The error for an operation that cannot run without data; kept, in case the program swallows it."""
@@ -245,6 +273,8 @@ class Recorder:
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one aten operation on fakes and note it under the torch function that issued it."""
+        if self._view is not None and operator is ALIAS:
+            return self._view
         if not self._nowhere:
             return self._dispatch(operator, args, kwargs)
         if operator in QUERIES:

@@ -16,12 +16,31 @@ ORDERED_NAMES = frozenset(
         "torch._C._set_grad_enabled",
         "torch.manual_seed",
         "torch.Tensor.requires_grad_",
+        "torch.Tensor.detach_",
+        "torch.detach_",
         "torch.Tensor.retain_grad",
         "torch.Tensor.register_hook",
         "torch.Tensor.register_post_accumulate_grad_hook",
     }
 )
 
+
+# Questions whose answer lies in more of a tensor than the metadata that calls are remembered by.
+QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
+    {
+        torch.Tensor._is_view,
+        torch.Tensor.is_inference,
+        torch.Tensor.untyped_storage,
+        torch.Tensor.storage,
+        torch.is_inference,
+        *(
+            getattr(torch.Tensor, name).__get__
+            for name in ("_base", "_version", "grad", "_grad", "grad_fn", "is_leaf", "retains_grad", "output_nr")
+        ),
+    }
+)
+# What gives a tensor the memory of another one behind the back of everything that was made of it.
+REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 
 VALUE_READERS = frozenset(
     {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr, torch.Tensor.__dlpack__}
@@ -34,7 +53,7 @@ def symbol_of(function: Callable[..., Any]) -> Symbol:
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return Symbol(f"torch.ops.{function}", function)
     name = resolve_name(function) or f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
-    return Symbol(name, function)
+    return Symbol(name.replace("torch._VariableFunctionsClass.", "torch."), function)
 
 
 @cache

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.capture.fake import fake_of, new_mode
-from thunder_core.capture.memo import Metadata, metadata
+from thunder_core.capture.fake import Storages, fake_of, new_mode
+from thunder_core.capture.memo import Described, Metadata, metadata
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -29,6 +29,7 @@ class Tensors:
         device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
     ) -> None:
         self.mode = new_mode()
+        self._storages = Storages()
         self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._name_input = name_input
         self._device_of = device_of
@@ -52,7 +53,9 @@ class Tensors:
             return tensor
         fake = self._fakes.get(id(tensor))
         if fake is None:
-            fake = self._fakes[id(tensor)] = fake_of(tensor, self.mode, self._device_of(tensor))
+            fake = self._fakes[id(tensor)] = fake_of(
+                tensor, self.mode, self._storages, self._device_of(tensor)
+            )
             proxy = self.adopt(fake, tensor_proxy(self._name_input(tensor), fake))
             self._reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)
@@ -60,7 +63,7 @@ class Tensors:
 
     def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
         """Let the proxy stand for the fake."""
-        self._proxies[id(fake)] = (fake, proxy, metadata(proxy))
+        self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), fake.storage_offset()))
         return proxy
 
     def proxy(self, fake: torch.Tensor) -> TensorProxy:
@@ -72,10 +75,15 @@ class Tensors:
         """Whether the fake has a proxy yet."""
         return id(fake) in self._proxies
 
-    def describe(self, fake: torch.Tensor) -> Metadata | None:
-        """What of a fake decides what operations do with it; None if its value does too."""
+    def describe(self, fake: torch.Tensor) -> Described | None:
+        """What of a fake decides what operations do with it, and its memory; None if its value decides too.
+
+        A write may have made a tensor require a gradient that did not when it got its proxy.
+        """
         known = self._proxies.get(id(fake))
-        return None if known is None or getattr(fake, "constant", None) is not None else known[2]
+        if known is None or getattr(fake, "constant", None) is not None:
+            return None
+        return (*known[2], fake.requires_grad), memory_of(fake)
 
     def to_fake(self, tree: Any) -> Any:
         """Nested arguments with fakes in place of real tensors."""
@@ -104,6 +112,11 @@ class Tensors:
         if kind in ATOMS:
             return tree
         return replace_leaves(tree, lambda leaf: self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def memory_of(fake: torch.Tensor) -> int:
+    """What a tensor has in common with its views: the identity of their storage."""
+    return int(fake.untyped_storage()._cdata)
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

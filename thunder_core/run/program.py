@@ -62,11 +62,22 @@ class Program:
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
         """The computation and then the epilogue; the result is what the function returns.
 
-        Where the computation switches autograd on or off, an error on the way puts it back.
+        Where the computation switches autograd or inference mode on or off, an error on the way puts it back.
         """
         grad = torch.is_grad_enabled()
         try:
             return self._epilogue(*outside, *self._computation(*inputs))
-        except BaseException:
+        except BaseException as error:
+            leave_inference_modes(error)
             torch.set_grad_enabled(grad)
             raise
+
+
+def leave_inference_modes(error: BaseException) -> None:
+    """Leave the inference modes that generated code had entered when it raised; its frames would keep them."""
+    trace = error.__traceback__
+    while trace is not None:
+        for value in reversed(list(trace.tb_frame.f_locals.values())):
+            if trace.tb_frame.f_code.co_filename.startswith("<thunder ") and isinstance(value, torch.inference_mode):
+                value.__exit__(None, None, None)
+        trace = trace.tb_next
