@@ -75,8 +75,12 @@ def outcome(function: Callable[..., Any], args: tuple[Any, ...], backward: bool 
             sum((leaf * leaf.detach().abs().add(1)).abs().sum() for leaf in differentiable).backward()
     except Exception as error:
         facts["error"] = (type(error).__name__, str(error))
-    facts |= {f"{where} version": leaf._version - before for (where, before), leaf in zip(versions, leaves, strict=True)}
-    facts |= {f"{where} is": [other for other, leaf in parts(args, "args") if leaf is value] for where, value in held.items()}
+    facts |= {
+        f"{where} version": leaf._version - before for (where, before), leaf in zip(versions, leaves, strict=True)
+    }
+    facts |= {
+        f"{where} is": [other for other, leaf in parts(args, "args") if leaf is value] for where, value in held.items()
+    }
     values = {"generator": torch.get_rng_state()}
     found = list(parts(result, "result")) + list(held.items())
     found += [(f"{where}.grad", leaf.grad) for where, leaf in held.items() if isinstance(leaf, Tensor) and leaf.is_leaf]

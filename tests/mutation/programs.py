@@ -1,7 +1,5 @@
 """Small programs that write, alias, or both, each with a function that makes its arguments anew."""
 
-# ruff: noqa: D103 (the names say what each does)
-
 from __future__ import annotations
 
 import copy
@@ -287,17 +285,6 @@ def resizes_input(x: Tensor) -> Any:
     return x + 1
 
 
-def sets(x: Tensor) -> Any:
-    y = torch.zeros(2)
-    y.set_(x.clone())
-    return y + 1
-
-
-def sets_input(x: Tensor, y: Tensor) -> Any:
-    x.set_(y)
-    return x + 1
-
-
 def uses_data(x: Tensor) -> Any:
     x.data.add_(1)
     return x * 2
@@ -507,7 +494,7 @@ def interleaved(x: Tensor) -> Any:
     total = z.sum()
     for n in range(3):
         y[n] += total
-        total = z[n :: 4].sum()
+        total = z[n::4].sum()
     return y, total
 
 
@@ -645,7 +632,7 @@ WRITING: dict[str, Program] = {
                 chain, operators, integers_in_place, set_items, set_item_none, index_family, out_is_view,
                 views_see_writes, writes_through_views, expanded_write, self_overlap, complex_views, bit_views,
                 conjugate, writes_input, returns_written_input, writes_view_of_input, returns_view_of_input,
-                returns_chain_of_views, metadata_in_place, input_metadata_in_place, resizes, resizes_input, sets,
+                returns_chain_of_views, metadata_in_place, input_metadata_in_place, resizes, resizes_input,
                 uses_data, clone_and_write, activations, activation_on_input, same_twice, same_view_twice,
                 common_before_and_after, common_returned, fused_views, dead_write, offsets, offsets_of_views,
                 view_relations, shares_storage, versions, inference, dictionaries, interleaved, requires_grad_inside,
@@ -653,7 +640,7 @@ WRITING: dict[str, Program] = {
         ),
         (
             two,
-            (out_arguments, out_is_input, copies_into_input, swaps, sets_input, sets_data, fused_around, foreach),
+            (out_arguments, out_is_input, copies_into_input, swaps, sets_data, fused_around, foreach),
         ),
         (
             leaf,
@@ -674,16 +661,11 @@ WITH_GRAD = (
     input_metadata_in_place, uses_data, activations, activation_on_input, same_twice, same_view_twice, fused_views,
     dead_write, view_relations, versions, dictionaries, interleaved,
 )  # fmt: skip
-GRAD = {
-    f"{function.__name__} of {kind.__name__}": (function, kind) for function in WITH_GRAD for kind in (leaf, inner)
-}
+GRAD = {f"{function.__name__} of {kind.__name__}": (function, kind) for function in WITH_GRAD for kind in (leaf, inner)}
 
-SHARED: dict[str, Program] = {
-    f"{function.__name__} of {make.__name__}": (function, make)
-    for make in (two, same, same_memory, whole_and_row, row_and_whole, overlapping, disjoint, transposed)
-    for function in (
-        writes_first_reads_second, writes_both, returns_both, identity, identity_in_list, fused_between, fused_around,
-    )
-}  # fmt: skip
-
-PROGRAMS: dict[str, Program] = {**WRITING, **MODULES, **GRAD, **SHARED}
+ALIASED = (two, same, same_memory, whole_and_row, row_and_whole, overlapping, disjoint, transposed)
+OF_TWO = (
+    writes_first_reads_second, writes_both, returns_both, identity, identity_in_list, fused_between, fused_around,
+    swaps, foreach,
+)  # fmt: skip
+PROGRAMS: dict[str, Program] = {**WRITING, **MODULES, **GRAD}

@@ -22,8 +22,10 @@ from thunder_core.capture.tensors import tensors_in
 from thunder_core.errors import OperationFailed
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
+from thunder_core.ir.overlap import overlaps
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.lower.aliases import written_families
 
 
 @dataclass(frozen=True)
@@ -189,9 +191,7 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     _guard_tensors(run, inputs)
     roots = run.roots
     given = [(proxy, path) for _, proxy, path in inputs if path is not None]
-    prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given})
-    wanted = [path for _, path in given]
-    prologue_trace = prologue.trace(list(_lasting(run)), (wanted, list(epilogue.wanted)), roots)
+    overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     computation = Trace(
         name="computation",
         inputs=tuple(proxy for proxy, _ in given),
@@ -199,8 +199,18 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
         output=tuple(epilogue.results.values()),
         origins={proxy.name: str(path) for proxy, path in given},
         constants={proxy.name: tensor for tensor, proxy, path in inputs if path is None},
+        aliases=tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping),
     )
+    prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given}, writes_inputs(computation))
+    wanted = [path for _, path in given]
+    prologue_trace = prologue.trace(list(_lasting(run)), (wanted, list(epilogue.wanted)), roots)
     return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges)
+
+
+def writes_inputs(computation: Trace) -> bool:
+    """Whether a line may write to the memory of an input, so that it matters which inputs overlap."""
+    written = written_families(computation)
+    return any(proxy.name in written for proxy in computation.inputs)
 
 
 def require_defined(run: Run) -> None:

@@ -37,7 +37,7 @@ class Acquisition(Observer):
 
     def __init__(self, module_names: Mapping[int, str]) -> None:
         self.outside = Outside()
-        self.recorder = Recorder(self.name_input, self.place, self.device_of)
+        self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked)
         self.modules: list[str] = []
         self.module_names = module_names
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
@@ -76,7 +76,10 @@ class Acquisition(Observer):
         return value
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
-        """Operators see all of a container; in-place ones change their first operand."""
+        """Operators see all of a container, except for `is`; in-place ones change their first operand."""
+        if function is operator.is_:
+            self.outside.compared(*operands)
+            return
         if function in KEYED and is_plain_mapping(operands[0]):
             self.outside.lookup(operands[0], operands[1])
             return
@@ -208,6 +211,9 @@ class Acquisition(Observer):
 
     def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._check_edge(function)
+        if function is id:
+            self.outside.identified(*args)
+            return
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__name__", "")
         if owner is not None and name in LOOKUPS and args and not kwargs and is_plain_mapping(owner):

@@ -65,7 +65,7 @@ def _followed(fake: torch.Tensor) -> torch.Tensor:
     """The same fake as autograd's result of something outside, which may be written to."""
     with torch.enable_grad():
         source = torch.empty(0, device="meta", requires_grad=True)
-        result: torch.Tensor = _FromOutside.apply(source, fake)
+        result: torch.Tensor = _FromOutside.apply(source, fake)  # type: ignore[no-untyped-call]
         return result
 
 
@@ -73,7 +73,7 @@ class _FromOutside(torch.autograd.Function):
     """What made a tensor before the program began."""
 
     @staticmethod
-    def forward(ctx: Any, source: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, source: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
         ctx.mark_dirty(fake)
         return fake
 

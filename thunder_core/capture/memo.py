@@ -122,7 +122,7 @@ def _made(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) ->
     """A result, with the first of the tensors read that it is a view of, or else shares memory with."""
     storage, base = tensor.untyped_storage()._cdata, tensor._base
     sharing = [number for number, given in enumerate(read) if given.untyped_storage()._cdata == storage]
-    viewed = [number for number in sharing if base is not None and any(base is one for one in (read[number], read[number]._base))]
+    viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]
     place = next(iter(viewed or sharing), None)
     return Made(proxy, place, int(tensor.storage_offset()), follows=bool(viewed))
 

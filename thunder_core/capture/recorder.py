@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
@@ -20,6 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
 from thunder_core.capture.symbols import (
+    FACTS,
+    LASTING,
     QUESTIONS,
     REPLACES_MEMORY,
     VALUE_READERS,
@@ -86,7 +89,8 @@ class Recorder:
     """Runs torch functions on fake tensors and writes down what they were.
 
     Real tensors are handles: the program may hold them, and each is exchanged for its fake when it meets an
-    operation. `place()` tells where the program is, and `device_of` on which device a real tensor is taken to be.
+    operation. `place()` tells where the program is, and `device_of` on which device a real tensor is taken to be;
+    `asked` is told what real tensors were asked for and what they answered.
     """
 
     def __init__(
@@ -94,11 +98,13 @@ class Recorder:
         name_input: Callable[[torch.Tensor], str],
         place: Callable[[], Place],
         device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
+        asked: Callable[[torch.Tensor, str, object], None] = lambda tensor, query, answer: None,
     ) -> None:
         self.tensors = Tensors(name_input, device_of)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
         self._place = place
+        self._asked = asked
         self._call: Call | None = None
         self._nowhere = False
         self._view: torch.Tensor | None = None
@@ -148,6 +154,11 @@ class Recorder:
             raise self._fail(function)
         if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
             raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
+        if function in FACTS and type(args[0]) is not FakeTensor:
+            answer = function(*args)
+            self._asked(args[0], FACTS[function], answer)
+            if FACTS[function] in LASTING:
+                return answer
         args, kwargs = self._faked(args, kwargs)
         key = self._key(function, args, kwargs)
         memory = self._memories.get(key) if self._memories and key is not None else None

@@ -39,6 +39,15 @@ QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
         ),
     }
 )
+# Those, and others, that a tensor from outside answers for itself: how to ask again at each call.
+FACTS: dict[Callable[..., Any], str] = {
+    torch.Tensor._is_view: "_is_view()",
+    torch.Tensor.is_inference: "is_inference()",
+    torch.Tensor.storage_offset: "storage_offset()",
+    torch.Tensor.is_leaf.__get__: "is_leaf",  # type: ignore[attr-defined]
+}
+LASTING = frozenset({"_is_view()", "is_inference()"})  # no operation changes these
+
 # What gives a tensor the memory of another one behind the back of everything that was made of it.
 REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 

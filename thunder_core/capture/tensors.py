@@ -53,9 +53,7 @@ class Tensors:
             return tensor
         fake = self._fakes.get(id(tensor))
         if fake is None:
-            fake = self._fakes[id(tensor)] = fake_of(
-                tensor, self.mode, self._storages, self._device_of(tensor)
-            )
+            fake = self._fakes[id(tensor)] = fake_of(tensor, self.mode, self._storages, self._device_of(tensor))
             proxy = self.adopt(fake, tensor_proxy(self._name_input(tensor), fake))
             self._reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)

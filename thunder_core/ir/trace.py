@@ -18,7 +18,7 @@ class Trace:
 
     `origins` says for an input where its value comes from (`module.lm_head.weight`); `constants` are the objects
     that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
-    Python need.
+    Python need. `aliases` are the groups of inputs and constants that overlap in memory.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Trace:
     origins: Mapping[str, str] = field(default_factory=dict)
     imports: frozenset[str] = frozenset()
     constants: Mapping[str, object] = field(default_factory=dict)
+    aliases: tuple[tuple[str, ...], ...] = ()
 
     def __str__(self) -> str:
         return print_trace(self).text
