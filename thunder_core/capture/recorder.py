@@ -41,6 +41,7 @@ QUERIES = frozenset({torch.ops.prim.device.default})
 ALIAS = torch.ops.aten.alias.default
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 NOWHERE = torch.device("meta")
+SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 SET_GRAD = torch._C._set_grad_enabled
 GUARDED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous})
 NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
@@ -198,7 +199,7 @@ class Recorder:
         finally:
             self._call = None
             self._nowhere = False
-            if call.reshapes:
+            if call.reshapes or function == SET_DATA:
                 self._memories = None
 
     def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:

@@ -35,7 +35,7 @@ class Tensors:
         self._device_of = device_of
         self._fakes: dict[int, torch.Tensor] = {}
         self._reals: dict[int, torch.Tensor] = {}
-        self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata]] = {}
+        self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata, int]] = {}
         self._count = 0
 
     def next_name(self) -> str:
@@ -61,7 +61,7 @@ class Tensors:
 
     def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
         """Let the proxy stand for the fake."""
-        self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), fake.storage_offset()))
+        self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), fake.storage_offset()), memory_of(fake))
         return proxy
 
     def proxy(self, fake: torch.Tensor) -> TensorProxy:
@@ -81,7 +81,7 @@ class Tensors:
         known = self._proxies.get(id(fake))
         if known is None or getattr(fake, "constant", None) is not None:
             return None
-        return (*known[2], fake.requires_grad), memory_of(fake)
+        return (*known[2], fake.requires_grad), known[3]
 
     def to_fake(self, tree: Any) -> Any:
         """Nested arguments with fakes in place of real tensors."""
