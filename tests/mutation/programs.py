@@ -498,6 +498,20 @@ def interleaved(x: Tensor) -> Any:
     return y, total
 
 
+def sets_data_of_another_shape(x: Tensor, y: Tensor) -> Any:
+    before = x.t()
+    x.data = y[:2].clone()
+    return before, x.t(), y.t()
+
+
+def normalizes_twice(x: Tensor) -> Any:
+    """Each batch norm updates the statistics, whether its result is read or not."""
+    mean, variance = torch.zeros(4), torch.ones(4)
+    functional.batch_norm(x, mean, variance, training=True)
+    functional.batch_norm(x, mean, variance, training=True)
+    return functional.batch_norm(x, mean, variance), mean, variance
+
+
 # ---- arguments that share memory ------------------------------------------------------------------------------
 
 
@@ -635,12 +649,12 @@ WRITING: dict[str, Program] = {
                 returns_chain_of_views, metadata_in_place, input_metadata_in_place, resizes, resizes_input,
                 uses_data, clone_and_write, activations, activation_on_input, same_twice, same_view_twice,
                 common_before_and_after, common_returned, fused_views, dead_write, offsets, offsets_of_views,
-                view_relations, shares_storage, versions, inference, dictionaries, interleaved, requires_grad_inside,
+                view_relations, shares_storage, versions, inference, dictionaries, interleaved, requires_grad_inside, normalizes_twice,
             ),
         ),
         (
             two,
-            (out_arguments, out_is_input, copies_into_input, swaps, sets_data, fused_around, foreach),
+            (out_arguments, out_is_input, copies_into_input, swaps, sets_data, sets_data_of_another_shape, fused_around, foreach),
         ),
         (
             leaf,

@@ -29,7 +29,7 @@ from thunder_core.capture.symbols import (
     is_ordered,
     is_random,
     symbol_of,
-    written_arguments,
+    written_values,
 )
 from thunder_core.capture.tensors import Tensors, memory_of, tensors_in
 from thunder_core.errors import DataDependent, OperationFailed, SourceLine, ThunderError
@@ -329,8 +329,7 @@ class Recorder:
     def _note_effects(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
         call.random |= is_random(operator, args, kwargs)
         call.reshapes |= torch.Tag.inplace_view in operator.tags
-        for position, name in written_arguments(operator):
-            written = args[position] if position < len(args) else kwargs.get(name)
+        for written in written_values(operator, args, kwargs):
             call.written.update(memory_of(tensor) for tensor in tensors_in(written))
 
 

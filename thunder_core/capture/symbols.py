@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -96,6 +96,29 @@ def written_arguments(operator: torch._ops.OpOverload) -> tuple[tuple[int, str],
         for position, argument in enumerate(operator._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     )
+
+
+# Operators that write to running statistics although their schemas do not say so: always, or in training.
+STATISTICS = ("running_mean", "running_var")
+UPDATES_STATISTICS: dict[str, str | None] = {
+    "aten::native_batch_norm": "training",
+    "aten::cudnn_batch_norm": "training",
+    "aten::miopen_batch_norm": "training",
+    "aten::batch_norm_gather_stats": None,
+    "aten::batch_norm_gather_stats_with_counts": None,
+    "aten::batch_norm_update_stats": None,
+}
+
+
+def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """What a call of the operator writes to, of its arguments."""
+    for position, name in written_arguments(operator):
+        yield args[position] if position < len(args) else kwargs.get(name)
+    if operator._schema.name in UPDATES_STATISTICS:
+        given = dict(zip((argument.name for argument in operator._schema.arguments), args, strict=False)) | kwargs
+        training = UPDATES_STATISTICS[operator._schema.name]
+        if training is None or given.get(training):
+            yield from (given.get(name) for name in STATISTICS)
 
 
 @cache
