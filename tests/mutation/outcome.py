@@ -60,6 +60,14 @@ def close(one: Tensor, other: Tensor, exact: bool) -> bool:
     return one.dtype == other.dtype and torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
+def made_by(tensor: Tensor) -> str:
+    """What autograd says of a tensor, which may be that it has nothing to say."""
+    try:
+        return type(tensor.grad_fn).__name__
+    except RuntimeError as error:
+        return str(error)
+
+
 def outcome(function: Callable[..., Any], args: tuple[Any, ...], backward: bool = True) -> Outcome:
     """Call the function, differentiate what it returned if that can be, and describe all of it."""
     torch.manual_seed(1)
@@ -100,7 +108,7 @@ def _describe(found: list[tuple[str, Any]], values: dict[str, Tensor], facts: di
             "object": objects.setdefault(id(leaf), where),
             "memory": storages.setdefault(memory, where),
             "metadata": (tuple(leaf.shape), leaf.stride(), leaf.storage_offset(), leaf.dtype),
-            "autograd": (leaf.requires_grad, leaf.is_leaf, leaf._is_view(), leaf.is_inference()),
-            "made by": type(leaf.grad_fn).__name__,
+            "autograd": (leaf.requires_grad, leaf._is_view(), leaf.is_inference()),
+            "made by": made_by(leaf),
         }
         values[where] = leaf.detach().clone()

@@ -649,12 +649,16 @@ WRITING: dict[str, Program] = {
                 returns_chain_of_views, metadata_in_place, input_metadata_in_place, resizes, resizes_input,
                 uses_data, clone_and_write, activations, activation_on_input, same_twice, same_view_twice,
                 common_before_and_after, common_returned, fused_views, dead_write, offsets, offsets_of_views,
-                view_relations, shares_storage, versions, inference, dictionaries, interleaved, requires_grad_inside, normalizes_twice,
+                view_relations, shares_storage, versions, inference, dictionaries, interleaved, requires_grad_inside,
+                normalizes_twice,
             ),
         ),
         (
             two,
-            (out_arguments, out_is_input, copies_into_input, swaps, sets_data, sets_data_of_another_shape, fused_around, foreach),
+            (
+                out_arguments, out_is_input, copies_into_input, swaps, sets_data, sets_data_of_another_shape,
+                fused_around, foreach,
+            ),
         ),
         (
             leaf,

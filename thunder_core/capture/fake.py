@@ -9,6 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.errors import OperationFailed
+from thunder_core.ir.proxy import TensorProxy
 
 
 def new_mode() -> FakeTensorMode:
@@ -80,3 +81,10 @@ class _FromOutside(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise NotImplementedError("tracing computes no gradients")
+
+
+def fake_like(proxy: TensorProxy, mode: FakeTensorMode) -> torch.Tensor:
+    """A fake tensor with a proxy's metadata, in memory of its own; autograd does not follow it."""
+    with _disable_current_modes():
+        meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
+        return FakeTensor(mode, meta, proxy.device)

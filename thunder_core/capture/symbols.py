@@ -115,7 +115,8 @@ def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs:
     for position, name in written_arguments(operator):
         yield args[position] if position < len(args) else kwargs.get(name)
     if operator._schema.name in UPDATES_STATISTICS:
-        given = dict(zip((argument.name for argument in operator._schema.arguments), args, strict=False)) | kwargs
+        names = (argument.name for argument in operator._schema.arguments)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
         training = UPDATES_STATISTICS[operator._schema.name]
         if training is None or given.get(training):
             yield from (given.get(name) for name in STATISTICS)
