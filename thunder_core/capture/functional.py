@@ -161,8 +161,11 @@ class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = tensors_in((args, kwargs or {}))
-        for written in tensors_in(list(written_values(func, args, kwargs or {}))):
+        given = [leaf for leaf in leaves((args, kwargs or {})) if isinstance(leaf, torch.Tensor)]
+        every = [leaf for leaf in leaves(list(written_values(func, args, kwargs or {}))) if leaf is not None]
+        for written in every:
+            if len(every) > 1 and sum(memory_of(written) == memory_of(other) for other in given) > 1:
+                raise Unfit(f"{func} writes to several tensors, and to memory that is there twice")
             if any(size > 1 and not stride for size, stride in zip(written.shape, written.stride(), strict=True)):
                 raise Unfit(f"{func} writes to one place more than once")
             if any(_half_overlap(written, other) for other in given):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ COPY = torch.ops.aten.copy_.default
 INFERENCE = "inference_mode."
 RESIZES = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
 PARTS_FROM_AUTOGRAD = "aten.detach."  # what is written there, autograd does not see
+FACTORY = re.compile(r"torch\.ops\.aten\.(new_\w+|\w+_like|zeros|ones|full|empty|rand|randn|eye|arange)\.")
 LOOKS_AROUND = "aten.as_strided."  # at memory that need not be part of the tensor that it is given
 
 
@@ -239,7 +241,14 @@ class _Rewriting:
 
 
 def _is_used(operation: BoundSymbol, line: BoundSymbol) -> bool:
-    """Whether anyone reads what an operation makes; what autograd makes for itself on the way, nobody does."""
+    """Whether anyone reads what an operation makes; what autograd makes for itself on the way, nobody does.
+
+    Nor does it matter for what has just been made with nothing but another tensor's shape.
+    """
+    given = {proxy.name for proxy in operation.inputs}
+    makers = [one for one in line.at_level("aten") if any(proxy.name in given for proxy in one.defines)]
+    if makers and all(FACTORY.match(maker.symbol.name) for maker in makers):
+        return False
     made = {proxy.name for proxy in operation.outputs}
     readers = (one for one in line.at_level("aten") if one is not operation)
     return any(proxy.name in made for one in readers for proxy in one.inputs) or any(
