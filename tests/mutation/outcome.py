@@ -60,10 +60,10 @@ def close(one: Tensor, other: Tensor, exact: bool) -> bool:
     return one.dtype == other.dtype and torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
-def made_by(tensor: Tensor) -> str:
-    """What autograd says of a tensor, which may be that it has nothing to say."""
+def is_recorded(tensor: Tensor) -> bool | str:
+    """Whether autograd recorded how a tensor was made; it may refuse to tell."""
     try:
-        return type(tensor.grad_fn).__name__
+        return tensor.grad_fn is not None
     except RuntimeError as error:
         return str(error)
 
@@ -109,6 +109,6 @@ def _describe(found: list[tuple[str, Any]], values: dict[str, Tensor], facts: di
             "memory": storages.setdefault(memory, where),
             "metadata": (tuple(leaf.shape), leaf.stride(), leaf.storage_offset(), leaf.dtype),
             "autograd": (leaf.requires_grad, leaf._is_view(), leaf.is_inference()),
-            "made by": made_by(leaf),
+            "recorded": is_recorded(leaf),
         }
         values[where] = leaf.detach().clone()

@@ -41,12 +41,12 @@ def is_final(trace: Trace, line: BoundSymbol) -> bool:
 
 
 def without_autograd(found: Outcome) -> Outcome:
-    """An outcome without what functionalization may change: how often and by which node a tensor was made."""
+    """An outcome without what functionalization may change: how often a tensor is written to, and what views are of."""
     facts: dict[str, Any] = {}
     for key, fact in found.facts.items():
         if isinstance(fact, dict):
             requires_grad, _, inference = fact["autograd"]
-            facts[key] = {**fact, "made by": "", "autograd": (requires_grad, inference)}
+            facts[key] = {**fact, "autograd": (requires_grad, inference)}
         elif not key.endswith(" version"):
             facts[key] = fact
     return Outcome(found.values, facts)
