@@ -264,7 +264,18 @@ def _require_plain(line: BoundSymbol, followed: set[str]) -> None:
         raise _at(line, "it writes to a tensor that needs a gradient")
 
 
-AUTOGRAD = frozenset({"requires_grad_", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
+AUTOGRAD = frozenset(
+    {
+        "requires_grad_",
+        "detach_",
+        "__set__",
+        "__delete__",
+        "__enter__",
+        "register_hook",
+        "retain_grad",
+        "register_post_accumulate_grad_hook",
+    }
+)
 
 
 def _signature(line: BoundSymbol, followed: set[str]) -> Hashable:
