@@ -102,11 +102,12 @@ class Run(Acquisition):
         moves = id(tensor) in self._moved and self.outside.path_of(tensor) is not None
         return self.device if self.device is not None and moves else tensor.device
 
-    def name_input(self, tensor: torch.Tensor) -> str:
+    def name_input(self, value: torch.Tensor | torch.Generator) -> str:
         """An input's name is made from its path; a tensor without one is a constant of the trace."""
-        path = self.outside.path_of(tensor)
+        path = self.outside.path_of(value)
         if path is None:
-            self.note_edge(f"a tensor of shape {list(tensor.shape)} that no path leads to became a constant")
+            what = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else "a generator"
+            self.note_edge(f"{what} that no path leads to became a constant")
         name = unique_name("constant" if path is None else path_name(path), self._taken)
         self._taken.add(name)
         return name
@@ -190,7 +191,8 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
     _guard_tensors(run, inputs)
     roots = run.roots
-    given = [(proxy, path) for _, proxy, path in inputs if path is not None]
+    objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
+    given = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     computation = Trace(
         name="computation",
@@ -198,7 +200,7 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
         bound_symbols=tuple(run.recorder.bound_symbols),
         output=tuple(epilogue.results.values()),
         origins={proxy.name: str(path) for proxy, path in given},
-        constants={proxy.name: tensor for tensor, proxy, path in inputs if path is None},
+        constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
         aliases=tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping),
     )
     prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given}, writes_inputs(computation))
@@ -218,7 +220,7 @@ def require_defined(run: Run) -> None:
 
     Higher-order operators do that: they run the functions that they are given under modes of their own.
     """
-    defined = {proxy.name for _, proxy in run.recorder.inputs.values()}
+    defined = {proxy.name for _, proxy in (*run.recorder.inputs.values(), *run.recorder.tensors.objects.values())}
     for bsym in run.recorder.bound_symbols:
         if not all(proxy.name in defined for proxy in bsym.inputs):
             raise OperationFailed(

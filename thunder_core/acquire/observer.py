@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.effects import MUTATORS, container_base
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
+from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.capture.recorder import Place, Recorder
@@ -40,6 +42,7 @@ class Acquisition(Observer):
         self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked)
         self.modules: list[str] = []
         self.module_names = module_names
+        self.seeds: dict[int, int | None] = {}
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self._operations = operations()
@@ -139,7 +142,7 @@ class Acquisition(Observer):
         kind = type(function)
         plain = function.__func__ if kind is types.MethodType else function
         try:
-            lookaside = LOOKASIDES.get(plain)
+            lookaside = LOOKASIDES.get(without_disabling(plain))
         except TypeError:  # an unhashable callable
             lookaside = None
         if lookaside is not None:
@@ -150,6 +153,8 @@ class Acquisition(Observer):
                 return _without_self(replacement, function) if plain is not function else replacement
         if type(plain) is types.FunctionType:
             return self._python_function(function, plain, args)
+        if is_method_of_generator(function):
+            return method_of_generator(self, function)
         if kind is not type or not function.__flags__ & HEAP_TYPE:
             self._native(function, args, kwargs)
         return None
@@ -227,8 +232,8 @@ class Acquisition(Observer):
 
     # ---- where the program is -------------------------------------------------------------------------------
 
-    def name_input(self, tensor: torch.Tensor) -> str:
-        """The name of an outside tensor that meets an operation for the first time; set by the acquisition."""
+    def name_input(self, value: torch.Tensor | torch.Generator) -> str:
+        """The name of an outside tensor or generator that an operation meets first; set by the acquisition."""
         raise NotImplementedError
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
@@ -255,6 +260,17 @@ class Acquisition(Observer):
 def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> Callable[..., Any]:
     """A replacement for a function, to be called with a bound method's arguments."""
     return lambda *args, **kwargs: replacement(method.__self__, *args, **kwargs)
+
+
+# Importing Dynamo exchanges some of PyTorch's functions for wrappers that keep Dynamo out; all have one code.
+DISABLING = _disable_dynamo(lambda: None).__code__
+
+
+def without_disabling(function: Any) -> Any:
+    """The function that such a wrapper is around; any other function itself."""
+    if type(function) is types.FunctionType and function.__code__ is DISABLING:
+        return function.__dict__.get("__wrapped__", function)
+    return function
 
 
 def is_fixed(value: Any) -> bool:

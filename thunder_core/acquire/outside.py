@@ -123,9 +123,9 @@ class Outside:
             self.compared(value, other)
         self._identified[id(value)] = value
 
-    def asked(self, tensor: torch.Tensor, query: str, answer: object) -> None:
-        """The program asked an outside tensor for what is no part of its metadata."""
-        path = self.paths.get(id(tensor))
+    def asked(self, value: Any, query: str, answer: object) -> None:
+        """The program asked an outside tensor, or generator, for what is no part of its metadata."""
+        path = self.paths.get(id(value))
         if path is not None:
             self.guards.setdefault(("fact", path, query), Guard("fact", path, (query, answer)))
 

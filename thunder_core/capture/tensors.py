@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.capture.fake import Storages, fake_of, new_mode
+from thunder_core.capture.fake import Storages, fake_like, fake_of, new_mode
 from thunder_core.capture.memo import Described, Metadata, metadata
-from thunder_core.ir.proxy import TensorProxy, tensor_proxy
+from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.tree import leaves, replace_leaves
 
 ATOMS = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device, FakeTensor})
@@ -25,11 +25,13 @@ class Tensors:
 
     def __init__(
         self,
-        name_input: Callable[[torch.Tensor], str],
+        name_input: Callable[[Any], str],
         device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
     ) -> None:
         self.mode = new_mode()
         self._storages = Storages()
+        self.objects: dict[int, tuple[Any, Proxy]] = {}
+        self._made: dict[int, tuple[Any, Proxy]] = {}
         self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._name_input = name_input
         self._device_of = device_of
@@ -57,6 +59,24 @@ class Tensors:
             proxy = self.adopt(fake, tensor_proxy(self._name_input(tensor), fake))
             self._reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)
+        return fake
+
+    def object(self, value: Any) -> Proxy:
+        """The proxy of what is no tensor and yet an input, a generator; made on first sight."""
+        known = self._made.get(id(value)) or self.objects.get(id(value))
+        if known is None:
+            known = self.objects[id(value)] = (value, Proxy(self._name_input(value)))
+        return known[1]
+
+    def made_object(self, value: Any) -> Proxy:
+        """The proxy of an object that the program makes."""
+        self._made[id(value)] = (value, Proxy(self.next_name()))
+        return self._made[id(value)][1]
+
+    def made_tensor(self, proxy: TensorProxy) -> torch.Tensor:
+        """A tensor for a proxy that a line defines without running."""
+        fake = fake_like(proxy, self.mode)
+        self.adopt(fake, proxy)
         return fake
 
     def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
@@ -109,7 +129,12 @@ class Tensors:
             return self.proxy(tree)
         if kind in ATOMS:
             return tree
-        return replace_leaves(tree, lambda leaf: self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+        return replace_leaves(tree, self._proxy_or_constant)
+
+    def _proxy_or_constant(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return self.proxy(leaf)
+        return self.object(leaf) if isinstance(leaf, torch.Generator) else leaf
 
 
 def memory_of(fake: torch.Tensor) -> int:
