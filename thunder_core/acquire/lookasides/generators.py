@@ -74,11 +74,12 @@ def _set_state(acquisition: Any, generator: torch.Generator) -> Method:
 
 def _get_state(acquisition: Any, generator: torch.Generator) -> Method:
     def run() -> torch.Tensor:
-        with _disable_current_modes():
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
             size = generator.get_state().numel()
         proxy = TensorProxy(acquisition.recorder.tensors.next_name(), (size,), (1,), torch.uint8, torch.device("cpu"))
         _emit(acquisition, "get_state", generator, output=proxy)
-        state: torch.Tensor = acquisition.recorder.tensors.made_tensor(proxy)
+        with torch._C.DisableTorchFunction():
+            state: torch.Tensor = acquisition.recorder.tensors.made_tensor(proxy)
         return state
 
     return run
