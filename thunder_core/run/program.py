@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
+from thunder_core.run.blame import leave_inference_modes, tell_line
 from thunder_core.run.generate import executable
 
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
@@ -87,7 +88,8 @@ class Program:
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
         """The computation and then the epilogue; the result is what the function returns.
 
-        Where the computation switches autograd or inference mode on or off, an error on the way puts it back.
+        Where the computation switches autograd or inference mode on or off, an error on the way puts it back; it comes
+        with a note of the user's line.
         """
         grad = torch.is_grad_enabled()
         try:
@@ -95,14 +97,5 @@ class Program:
         except BaseException as error:
             leave_inference_modes(error)
             torch.set_grad_enabled(grad)
+            tell_line(error, self.last("computation"))
             raise
-
-
-def leave_inference_modes(error: BaseException) -> None:
-    """Leave the inference modes that generated code had entered when it raised; its frames would keep them."""
-    trace = error.__traceback__
-    while trace is not None:
-        for value in reversed(list(trace.tb_frame.f_locals.values())):
-            if trace.tb_frame.f_code.co_filename.startswith("<thunder ") and isinstance(value, torch.inference_mode):
-                value.__exit__(None, None, None)
-        trace = trace.tb_next
