@@ -33,7 +33,7 @@ class Tensors:
         self._name_input = name_input
         self._device_of = device_of
         self._fakes: dict[int, torch.Tensor] = {}
-        self._reals: dict[int, torch.Tensor] = {}
+        self.reals: dict[int, torch.Tensor] = {}
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata]] = {}
         self._count = 0
 
@@ -54,9 +54,13 @@ class Tensors:
         if fake is None:
             fake = self._fakes[id(tensor)] = fake_of(tensor, self.mode, self._device_of(tensor))
             proxy = self.adopt(fake, tensor_proxy(self._name_input(tensor), fake))
-            self._reals[id(fake)] = tensor
+            self.reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)
         return fake
+
+    def like(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A new fake with the metadata of a real tensor, for which it does not stand."""
+        return fake_of(tensor, self.mode)
 
     def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
         """Let the proxy stand for the fake."""
@@ -91,7 +95,7 @@ class Tensors:
     def to_real(self, output: Any) -> Any:
         """A result as the program knows it: a tensor that came from outside is itself again."""
         if isinstance(output, torch.Tensor):
-            return self._reals.get(id(output), output)
+            return self.reals.get(id(output), output)
         if type(output) in (tuple, list):
             return type(output)([self.to_real(item) for item in output])
         return output
