@@ -28,8 +28,14 @@ from thunder_core.ir.objects import HEAP_TYPE
 from thunder_core.ir.proxy import Proxy
 
 KEYED = (operator.contains, operator.getitem)
+# Methods of containers that look into the containers in them, and functions of C that only look at what they are given.
+COMPARISONS = tuple(f"__{name}__" for name in ("contains", "eq", "ne", "lt", "le", "gt", "ge"))
+COMPARING = ("index", "count", "remove", "sort", *COMPARISONS)
+SHALLOW = frozenset({len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type, getattr})
+KEEPING = ("append", "extend", "setdefault")
 LOOKUPS = ("get", "__getitem__", "__contains__")
 TORCH_FOLDER = torch.__path__[0]
+HIDDEN_FROM_DYNAMO = _disable_dynamo(lambda: None).__code__
 
 
 class Acquisition(Observer):
@@ -89,7 +95,7 @@ class Acquisition(Observer):
         if function is operator.getitem and is_index_into(*operands):
             return  # `on_subscript` will tell
         for operand in operands:
-            self.outside.expand(operand)
+            self.outside.expand_whole(operand)
         if function.__name__ in ("iadd", "ior", "iand", "isub", "ixor", "imul"):
             self._mutate(operands[0], f"__{function.__name__}__", operands[1:], {})
 
@@ -142,7 +148,7 @@ class Acquisition(Observer):
         kind = type(function)
         plain = function.__func__ if kind is types.MethodType else function
         try:
-            lookaside = LOOKASIDES.get(without_disabling(plain))
+            lookaside = LOOKASIDES.get(plain)
         except TypeError:  # an unhashable callable
             lookaside = None
         if lookaside is not None:
@@ -152,7 +158,7 @@ class Acquisition(Observer):
             if replacement is not None:
                 return _without_self(replacement, function) if plain is not function else replacement
         if type(plain) is types.FunctionType:
-            return self._python_function(function, plain, args)
+            return self._python_function(function, plain, args, kwargs)
         if is_method_of_generator(function):
             return method_of_generator(self, function)
         if kind is not type or not function.__flags__ & HEAP_TYPE:
@@ -160,16 +166,18 @@ class Acquisition(Observer):
         return None
 
     def _python_function(
-        self, function: Any, plain: types.FunctionType, args: tuple[Any, ...]
+        self, function: Any, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[..., Any] | None:
         inner: Any = plain.__dict__.get("_thunder")
         if inner is not None:
             owner = () if plain is function else (function.__self__,)
             return functools.partial(self.machine.call, inner.subject, *owner)
+        if plain.__code__ is HIDDEN_FROM_DYNAMO and plain.__dict__["__wrapped__"] in LOOKASIDES:
+            return functools.partial(self.machine.call, plain.__dict__["__wrapped__"])  # torch.manual_seed
         edge = self._check_edge(plain)
         if edge or plain in self._operations or runs_natively(plain.__module__, plain.__name__):
-            for arg in args:
-                self.outside.expand(arg)
+            for arg in (*args, *kwargs.values()):
+                self.outside.expand_whole(arg)
             native: Callable[..., Any] = function
             return functools.partial(native) if runs_alone(plain.__module__, plain.__name__) else native
         self.outside.defaults(plain)
@@ -224,11 +232,14 @@ class Acquisition(Observer):
         if owner is not None and name in LOOKUPS and args and not kwargs and is_plain_mapping(owner):
             self.outside.lookup(owner, args[0])
         elif owner is not None and self.outside.path_of(owner) is not None:
-            if name not in MUTATORS:
+            if name in COMPARING:
+                self.outside.expand_whole(owner)
+            elif name not in MUTATORS:
                 self.outside.expand(owner)
             self._mutate(owner, name, args, kwargs)
+        expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
         for arg in (*args, *kwargs.values()):
-            self.outside.expand(arg)
+            expand(arg)
 
     # ---- where the program is -------------------------------------------------------------------------------
 
@@ -262,15 +273,12 @@ def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> 
     return lambda *args, **kwargs: replacement(method.__self__, *args, **kwargs)
 
 
-# Importing Dynamo exchanges some of PyTorch's functions for wrappers that keep Dynamo out; all have one code.
-DISABLING = _disable_dynamo(lambda: None).__code__
-
-
-def without_disabling(function: Any) -> Any:
-    """The function that such a wrapper is around; any other function itself."""
-    if type(function) is types.FunctionType and function.__code__ is DISABLING:
-        return function.__dict__.get("__wrapped__", function)
-    return function
+def is_shallow(function: Any) -> bool:
+    """Whether the function looks at the items of the containers that it is given, and not into them."""
+    try:
+        return function in SHALLOW or getattr(function, "__name__", "") in KEEPING
+    except TypeError:  # an unhashable callable
+        return False
 
 
 def is_fixed(value: Any) -> bool:

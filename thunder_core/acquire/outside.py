@@ -23,6 +23,8 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
     functools.partial: ("func", "args", "keywords"),
 }
 
+NESTING = (dict, list, tuple, set, frozenset, deque)
+
 
 class Outside:
     """Outside objects by identity, each with its path; every read of them becomes a guard, once.
@@ -39,6 +41,7 @@ class Outside:
         self._roots: dict[int, Path] = {}
         self._expanded: set[int] = set()
         self._identified: dict[int, Any] = {}
+        self._whole: set[int] = set()
         self._seen: set[tuple[int, str]] = set()
         self._absent: dict[Path, dict[Any, None]] = {}
 
@@ -183,8 +186,20 @@ class Outside:
         else:
             self.absent(path, key)
 
+    def expand_whole(self, value: Any) -> None:
+        """C code is about to see a value and all that is in it, however deep: expand each outside container."""
+        pending, seen = [value], set[int]()
+        while pending:
+            container = pending.pop()
+            kind, number = type(container), id(container)
+            if not issubclass(kind, NESTING) or number in seen or number in self._whole:
+                continue
+            (self._whole if number in self.paths else seen).add(number)  # only outside objects outlive this
+            self.expand(container)
+            pending += dict.values(container) if issubclass(kind, dict) else _items(container)
+
     def expand(self, container: Any) -> None:
-        """C code is about to see all of an outside container: guard its shape and read each of its items."""
+        """C code is about to see the items of an outside container: guard its shape and read each of them."""
         number = id(container)
         path = self.paths.get(number)
         if path is None or number in self._expanded:
@@ -271,3 +286,9 @@ def item_path(path: Path, key: Any, value: Any) -> Path:
             plain = type(path.value).__getitem__ is base.__getitem__
             return path.item(key, value) if plain else path.child("stored item", key, value)
     return path.item(key, value)
+
+
+def _items(container: Any) -> Any:
+    """The items of a sequence or set, past an `__iter__` of its own class."""
+    base = next(base for base in NESTING if isinstance(container, base))
+    return base.__iter__(container)

@@ -32,6 +32,7 @@ from thunder_core.capture.symbols import (
     written_values,
 )
 from thunder_core.capture.tensors import Tensors, memory_of, tensors_in
+from thunder_core.capture.trial import eager_error
 from thunder_core.errors import DataDependent, OperationFailed, SourceLine, ThunderError
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -194,8 +195,16 @@ class Recorder:
         self._nowhere = function in GUARDED and is_unguarded(args)
         try:
             return function(*args, **kwargs)
-        except (*NEEDS_VALUE, *NEEDS_DATA) as error:
-            raise self._fail(function, error) from error
+        except Exception as error:
+            valued = isinstance(error, NEEDS_VALUE)
+            if isinstance(error, ThunderError):
+                raise
+            eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
+            if eager is not None:
+                raise eager from None
+            if valued or isinstance(error, NEEDS_DATA):
+                raise self._fail(function, error) from error
+            raise
         finally:
             self._call = None
             self._nowhere = False

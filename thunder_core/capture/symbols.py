@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.overrides import get_testing_overrides, resolve_name
 
+from thunder_core.ir.literal import followed
 from thunder_core.ir.symbol import Symbol
 
 ORDERED_NAMES = frozenset(
@@ -61,8 +62,14 @@ def symbol_of(function: Callable[..., Any]) -> Symbol:
     """The symbol of a torch function, method, property accessor or aten operator."""
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return Symbol(f"torch.ops.{function}", function)
-    name = resolve_name(function) or f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
-    return Symbol(name.replace("torch._VariableFunctionsClass.", "torch."), function)
+    return Symbol(resolve_name(function) or _dotted(function), function)
+
+
+def _dotted(function: Callable[..., Any]) -> str:
+    """The name by which a function is reached from its module, or the one that it gives itself."""
+    module, name = getattr(function, "__module__", ""), getattr(function, "__name__", "")
+    reached = f"{module}.{name}"
+    return reached if followed(reached) is function else f"{module}.{getattr(function, '__qualname__', name)}"
 
 
 @cache

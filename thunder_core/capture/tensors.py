@@ -36,7 +36,7 @@ class Tensors:
         self._name_input = name_input
         self._device_of = device_of
         self._fakes: dict[int, torch.Tensor] = {}
-        self._reals: dict[int, torch.Tensor] = {}
+        self.reals: dict[int, torch.Tensor] = {}
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata, int]] = {}
         self._count = 0
 
@@ -57,7 +57,7 @@ class Tensors:
         if fake is None:
             fake = self._fakes[id(tensor)] = fake_of(tensor, self.mode, self._storages, self._device_of(tensor))
             proxy = self.adopt(fake, tensor_proxy(self._name_input(tensor), fake))
-            self._reals[id(fake)] = tensor
+            self.reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)
         return fake
 
@@ -117,7 +117,7 @@ class Tensors:
     def to_real(self, output: Any) -> Any:
         """A result as the program knows it: a tensor that came from outside is itself again."""
         if isinstance(output, torch.Tensor):
-            return self._reals.get(id(output), output)
+            return self.reals.get(id(output), output)
         if type(output) in (tuple, list):
             return type(output)([self.to_real(item) for item in output])
         return output
