@@ -38,7 +38,8 @@ class Functionalize(Transform):
     So these lines can be shared, fused and differentiated like all others. It is PyTorch's own functionalization that
     turns them around. Memory is left as it is, with all lines that write to it, where they do more than give it other
     values: where inputs overlap, where a state is changed on the way or a tensor gets another size in place, and where
-    autograd does not see each write.
+    autograd does not see each write, or follows what came from outside (the final copy would change what it saved).
+    Of what stays PyTorch may say that it was modified before the backward read it; of what is functional it need not.
     """
 
     before: ClassVar[tuple[str, ...]] = ("cse", "dce")
@@ -77,7 +78,7 @@ class _Excluded:
 
     def heads(self) -> set[str]:
         """All of them."""
-        found = {head for head, count in self.given.items() if count > 1}
+        found = {head for head, count in self.given.items() if count > 1 or head in self.followed}
         enabled = torch.is_grad_enabled()
         for line in self.trace.bound_symbols:
             enabled = bool(line.args[0]) if line.symbol.name == SWITCH else enabled
