@@ -27,7 +27,7 @@ class Trace:
 
     `origins` says for an input where its value comes from (`module.lm_head.weight`); `constants` are the objects
     that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
-    Python need; `aliases` are the groups of inputs and constants that overlap in memory, and `refused` is what executors
+    Python need; `aliases` are the groups of inputs and constants that overlap in memory; `refused` is what executors
     were offered and left to others.
     """
 
