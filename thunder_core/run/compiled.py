@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.errors import Bug, WrongInputs
-from thunder_core.ir.objects import Refused
+from thunder_core.ir.objects import Refused, Unexpected
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.run.program import Program
 
@@ -42,12 +42,17 @@ class Specializations:
             except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
                 refusals.append(reason(program, error))
                 continue
+            try:
+                result = program.run(inputs, outside)
+            except Unexpected as error:
+                refusals.append(reason(program, error))
+                continue
             if refusals:
                 self.programs.remove(program)
                 self.programs.insert(0, program)
             self.hits += 1
             self.last = program
-            return program.run(inputs, outside)
+            return result
         return self._compile(args, kwargs, refusals)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], refusals: list[str]) -> Any:
@@ -74,6 +79,8 @@ class Specializations:
 
 def reason(program: Program, error: Exception) -> str:
     """Why a program does not take an input: the path, what was found there while tracing, and what is there now."""
+    if isinstance(error, Unexpected):
+        return f"a value that the program asks a tensor for: was {error.wanted}, is {error.found}"
     if not isinstance(error, Refused):
         return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
     told = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"

@@ -8,11 +8,17 @@ from typing import Any, Protocol
 
 import torch
 
+from thunder_core.ir import objects
+from thunder_core.ir.objects import Unexpected, expect_items, expect_layout, expect_value
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.run.generate import executable
 
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
+
+EXPECTATIONS = frozenset(
+    f"{objects.__name__}.{check.__name__}" for check in (expect_value, expect_layout, expect_items)
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,8 @@ class Program:
     does if it is to be differentiated, for the reason `recorded`.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
-    epilogue need, or raises `Refused`, or what a path raises.
+    epilogue need, or raises `Refused`, or what a path raises. A program that `expects` values of tensors may find,
+    while it runs, that they are others.
     """
 
     stages: tuple[Stage, ...]
@@ -53,11 +60,14 @@ class Program:
     sharp_edges: tuple[Any, ...] = ()
     derivative: Derivative | None = None
     recorded: str = ""
+    expects: bool = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        lines = self.last("computation").bound_symbols
+        object.__setattr__(self, "expects", any(line.symbol.name in EXPECTATIONS for line in lines))
         for attribute, name in RUNS.items():
             object.__setattr__(self, attribute, executable(self.source(name), name))
         if self.derivative is not None:
@@ -87,11 +97,15 @@ class Program:
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
         """The computation and then the epilogue; the result is what the function returns.
 
-        Where the computation switches autograd on or off, an error on the way puts it back.
+        Where the computation switches autograd on or off, an error on the way puts it back. Raises `Unexpected`, with
+        nothing done and no random number drawn, where a value is not the one that the program expects.
         """
         grad = torch.is_grad_enabled()
+        random = torch.get_rng_state() if self.expects else None
         try:
             return self._epilogue(*outside, *self._computation(*inputs))
-        except BaseException:
+        except BaseException as error:
             torch.set_grad_enabled(grad)
+            if isinstance(error, Unexpected) and random is not None:
+                torch.set_rng_state(random)
             raise
