@@ -62,6 +62,8 @@ class Specializations:
                 fix='call it with inputs like the first ones, or use cache="constant values"',
             )
         self.misses += 1
+        if is_uninitialized(self.subject):
+            return self.subject(*args, **kwargs)
         self.reasons.extend(refusals)
         program = self.compiler(self.subject, args, kwargs)
         try:
@@ -75,6 +77,14 @@ class Specializations:
         del self.programs[self.limit :]
         self.last = program
         return program.run(inputs, outside)
+
+
+def is_uninitialized(subject: Callable[..., Any]) -> bool:
+    """Whether a module waits for its first input to know the shapes of its parameters; that call is eager's."""
+    if not isinstance(subject, torch.nn.Module):
+        return False
+    tensors = (*torch.nn.Module.parameters(subject), *torch.nn.Module.buffers(subject))
+    return any(map(torch.nn.parameter.is_lazy, tensors))
 
 
 def reason(program: Program, error: Exception) -> str:
