@@ -33,3 +33,10 @@ def test_tuples_keep_their_class(name: str) -> None:
     eager, compiled = PROGRAMS[name](x), thunder.jit(PROGRAMS[name])(x)
     assert type(compiled) is type(eager)
     torch.testing.assert_close(tuple(compiled), tuple(eager), rtol=0, atol=0)
+
+
+def test_a_sparse_tensor_comes_out_as_one() -> None:
+    x = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+    compiled = thunder.jit(lambda x: x.to_sparse() if x.dim() == 2 else x)(x)
+    assert compiled.layout is torch.sparse_coo
+    assert torch.equal(compiled.to_dense(), x)

@@ -73,9 +73,10 @@ class Run(Acquisition):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         device: torch.device | None = None,
+        evaluates: bool = False,
     ) -> None:
         named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
-        super().__init__({id(module): name for name, module in named})
+        super().__init__({id(module): name for name, module in named}, evaluates)
         self.subject, self.args, self.kwargs = subject, args, kwargs
         self.device = device
         self._moved = {} if device is None else {id(tensor): tensor for tensor in moving(subject, (args, kwargs))}
@@ -95,6 +96,9 @@ class Run(Acquisition):
     def edges(self) -> tuple[SharpEdge, ...]:
         """The sharp edges that were met."""
         surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
+        for line in self.recorder.expectations:
+            what = f"`{line.symbol.name}` asks for the value of a tensor; the program is for the one that it got"
+            self.sharp_edges.setdefault(what, line.source)
         return (*surprises, *(SharpEdge(what, where) for what, where in self.sharp_edges.items()))
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
@@ -151,17 +155,19 @@ def acquire(
     sharp_edges: SharpEdges = "allow",
     functional: bool = False,
     device: torch.device | None = None,
+    evaluates: bool = False,
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
     With a `device`, which need not be here, the traces are those of the same program with its model and its arguments
     on that device. A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not
-    guarded.
+    guarded. A program that `evaluates` may ask for the values of tensors, and checks at each call that they are the
+    same.
     No object of the user's is changed when this returns or raises. Raises what the program raises, and
     `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold what the program does, and
     `SharpEdgeError` if it has sharp edges and they are errors.
     """
-    run = Run(subject, args, kwargs, device)
+    run = Run(subject, args, kwargs, device, evaluates and device is None)
     run.watches = sharp_edges != "allow"
     if functional:
         run.outside.surprises = Surprises(lambda: run.place().source)

@@ -43,9 +43,9 @@ class Acquisition(Observer):
 
     quiet = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
 
-    def __init__(self, module_names: Mapping[int, str]) -> None:
+    def __init__(self, module_names: Mapping[int, str], evaluates: bool = False) -> None:
         self.outside = Outside()
-        self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked)
+        self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates)
         self.modules: list[str] = []
         self.module_names = module_names
         self.seeds: dict[int, int | None] = {}

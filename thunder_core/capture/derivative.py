@@ -251,11 +251,11 @@ def _paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor
 
 
 def _needed(lines: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
-    """The lines that the gradients come from."""
+    """The lines that the gradients come from; one that writes may do so to a view of what another reads."""
     read = {proxy.name for proxy in gradients if proxy is not None}
     kept: list[BoundSymbol] = []
     for line in reversed(lines):
-        if any(proxy.name in read for proxy in line.outputs):
+        if line.mutates or any(proxy.name in read for proxy in line.outputs):
             kept.append(line)
             read |= {proxy.name for proxy in line.inputs}
     return kept[::-1]

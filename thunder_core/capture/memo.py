@@ -105,6 +105,8 @@ def remember(
     """The memory of a call that drew no random numbers and wrote to nothing; None for results of unusual kinds."""
     if not all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) for leaf in leaves(output)) or not _plain(output):
         return None
+    if not all(leaf.layout is torch.strided for leaf in leaves(output) if isinstance(leaf, torch.Tensor)):
+        return None  # sparse tensors have no storage
     known = {id(tensor) for tensor, _ in read}
     returned = {id(leaf): leaf for leaf in leaves(output) if isinstance(leaf, torch.Tensor)}
     tensors = [tensor for number, tensor in returned.items() if number not in known]

@@ -35,7 +35,7 @@ def eager_error(
     known = [real for real in reals if real is not None]
     if not _can_be_tried([*fakes, *known], (args, kwargs)) or (valued and len(known) < len(fakes)):
         return None
-    with _apart():
+    with apart():
         copies = {id(fake): _copy(fake, tensors.proxy(fake), real) for fake, real in zip(fakes, reals, strict=True)}
         args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
         try:
@@ -53,7 +53,7 @@ def _can_be_tried(tensors: Iterable[torch.Tensor], tree: Any) -> bool:
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
+def apart() -> Iterator[None]:
     """Away from the recording, leaving no trace in warnings or in the random number generator."""
     with _disable_current_modes(), torch._C.DisableTorchFunction(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

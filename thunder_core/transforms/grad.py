@@ -256,6 +256,8 @@ class Sweep:
 
 def gradient_of(proxy: TensorProxy) -> TensorProxy:
     """The proxy of a tensor's gradient as it comes in: dense, in the order of dimensions that the tensor has."""
+    if len(proxy.stride) != len(proxy.shape):
+        raise Underivable(f"the gradient of {proxy.name} is sparse")
     with torch.no_grad():
         like = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
         stride = tuple(torch.empty_like(like, memory_format=torch.preserve_format).stride())
