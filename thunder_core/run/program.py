@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
+from thunder_core.run.autograd import Wiring
 from thunder_core.run.generate import executable
 
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
@@ -17,10 +18,14 @@ RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epil
 
 @dataclass(frozen=True)
 class Stage:
-    """A trace as one step left it, and the seconds that the step took."""
+    """A trace as one step left it, and the seconds that the step took.
+
+    Of a backward, `given` says for which results it takes gradients; the stages of each one follow each other.
+    """
 
     trace: Trace
     seconds: float
+    given: tuple[bool, ...] = ()
 
 
 class Derivative(Protocol):
@@ -28,13 +33,24 @@ class Derivative(Protocol):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        """How the backwards that were compiled came about."""
+        """The tail, and how the backwards that were compiled came about."""
+
+    @property
+    def wiring(self) -> Wiring:
+        """How the computation is connected to autograd."""
+
+    @property
+    def body(self) -> Trace:
+        """The computation that is differentiated."""
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What computes the results, with `forward` for the computation, as one operation of autograd."""
 
     def backward_trace(self) -> Trace:
         """The backward for all results, as it was derived."""
+
+    def complete(self) -> None:
+        """Compile the backward for all results, if none was compiled yet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +83,17 @@ class Program:
         """The text that runs."""
         return print_trace(self.last(name))
 
+    def stages_of(self, name: str) -> list[Stage]:
+        """How the trace of that name came about; of backwards, one after the other, the latest last."""
+        parts = self.derivative.stages if self.derivative is not None else ()
+        found = [stage for stage in (*self.stages, *parts) if stage.trace.name == name]
+        if name == "backward" and not found and self.derivative is not None:
+            return [Stage(self.derivative.backward_trace(), 0.0)]
+        return found
+
     def traces(self, name: str) -> list[Trace]:
         """Each stage of the trace of that name, the last one being what runs."""
-        found = [stage.trace for stage in self.stages if stage.trace.name == name]
-        if name == "backward" and self.derivative is not None:
-            found = [stage.trace for stage in self.derivative.stages]
-            return found or [self.derivative.backward_trace()]
-        return found
+        return [stage.trace for stage in self.stages_of(name)]
 
     def last(self, name: str) -> Trace:
         """The stage that runs."""
