@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from thunder_core.artifact.constants import Keeper
-from thunder_core.artifact.write import Printed, name_of, printed_stages, with_constants
+from thunder_core.artifact.printed import Printed, printed_stages, with_constants
+from thunder_core.artifact.write import name_of
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.inspect.subject import Stage, Subject
 from thunder_core.ir.listing import Listing

@@ -16,7 +16,8 @@ from thunder_core.ir.tree import leaves
 class Trace:
     """A function: its name, its inputs, its lines, what it returns, and by which step it was made.
 
-    `origins` says for an input where its value comes from (`module.lm_head.weight`); `constants` are the objects
+    `origins` says for an input where its value comes from (`module.lm_head.weight`), and in a backward what a name is
+    the gradient of; `constants` are the objects
     that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
     Python need.
     """

@@ -83,7 +83,9 @@ class Bridge:
             if state is not None:
                 torch.set_rng_state(state)
             found = self.recorded(*given)
-        pairs = [(found[place], one) for place, one in zip(self.wiring.results, incoming, strict=True) if one is not None]
+        pairs = [
+            (found[place], one) for place, one in zip(self.wiring.results, incoming, strict=True) if one is not None
+        ]
         results, gradients = zip(*pairs, strict=True)
         wanted = [given[place] for place in self.wiring.followed]
         return torch.autograd.grad(results, wanted, gradients, create_graph=again, allow_unused=True)
