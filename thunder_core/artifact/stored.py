@@ -9,8 +9,8 @@ import torch
 
 from thunder_core.artifact.backward import StoredDerivative
 from thunder_core.artifact.constants import Finder
-from thunder_core.artifact.manifest import CONSTANTS, ProgramFacts, StageFacts, running
-from thunder_core.artifact.read import Artifact
+from thunder_core.artifact.manifest import CONSTANTS, DerivativeFacts, ProgramFacts, StageFacts, running
+from thunder_core.artifact.read import Artifact, damaged
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
@@ -45,7 +45,23 @@ def stored_programs(artifact: Artifact, subject: object, *, strict: bool = False
     With `strict`, gradients that no backward was saved for are refused.
     """
     finder = Finder(subject, stored_tensors(artifact), artifact.content)
+    for number, facts in enumerate(artifact.manifest.programs):
+        if facts.derivative is not None and not is_whole(facts, facts.derivative):
+            raise damaged(artifact.folder, f"what it says of the backward of program {number} does not fit together")
     return [stored_program(artifact, facts, finder, strict=strict) for facts in artifact.manifest.programs]
+
+
+def is_whole(facts: ProgramFacts, derivative: DerivativeFacts) -> bool:
+    """Whether what is said of a derivative fits together."""
+    number = len(derivative.results)
+    stages = [(stage.trace, stage.number) for stage in facts.stages]
+    masks = [stage.given for stage in facts.stages if stage.trace == "backward"]
+    return (
+        ("computation", derivative.body) in stages
+        and all(place < derivative.count for place in derivative.results)
+        and len(derivative.strides) == number
+        and all(len(given) == number for given in masks)
+    )
 
 
 def stored_program(artifact: Artifact, facts: ProgramFacts, finder: Finder, *, strict: bool) -> StoredProgram:

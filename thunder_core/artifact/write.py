@@ -196,7 +196,7 @@ def derivative_facts(program: Program) -> DerivativeFacts | None:
     """How a program is connected to autograd."""
     if program.derivative is None:
         return None
-    (body,) = (n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
+    body = next(n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
     return DerivativeFacts(**asdict(program.derivative.wiring), body=body)
 
 

@@ -78,7 +78,8 @@ class Bridge:
                 f"{asked} was asked for, of a program that writes to its inputs: it cannot be run once more",
                 fix="leave the part that writes out of the compiled program",
             )
-        given = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in inputs]
+        with torch.enable_grad():
+            given = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in inputs]
         with torch.enable_grad(), torch.random.fork_rng(devices=(), enabled=state is not None):
             if state is not None:
                 torch.set_rng_state(state)
