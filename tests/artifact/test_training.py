@@ -163,7 +163,9 @@ def test_a_program_that_writes_cannot_be_run_again_for_what_was_not_kept(tmp_pat
 
     loaded = thunder.load(kept(counting, tmp_path / "a", use), counting)
     use(loaded)
-    with pytest.raises(NotDifferentiable, match="for some of the results alone was asked for, of a program that writes"):
+    with pytest.raises(
+        NotDifferentiable, match="for some of the results alone was asked for, of a program that writes"
+    ):
         loaded(leaf(0), leaf(1), torch.zeros(3))[1].sum().backward()
 
 
@@ -207,7 +209,7 @@ def test_facts_that_do_not_fit_each_other_are_damage(saved, tmp_path, key):
 
 # ---- another process ------------------------------------------------------------------------------------------
 
-MODEL = '''
+MODEL = """
 import torch
 
 class Model(torch.nn.Module):
@@ -220,8 +222,8 @@ class Model(torch.nn.Module):
         for layer in self.layers:
             x = x + torch.nn.functional.silu(layer(x)) * 2.0
         return x
-'''
-RUN = '''
+"""
+RUN = """
 import sys
 import torch
 import thunder_core as thunder
@@ -245,7 +247,7 @@ else:
     assert thunder.cache_misses(compiled) == 0
     assert "region_0" in str(thunder.last_backward_traces(compiled)[-1])
     assert not sys.modules.keys() & {"torch._inductor.compile_fx", "scipy"}
-'''
+"""
 
 
 def test_a_fresh_process_without_a_compiler_trains_with_kept_machine_code(tmp_path):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from thunder_core.artifact.manifest import in_words
 from thunder_core.errors import NotDifferentiable
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
@@ -62,11 +63,3 @@ class StoredDerivative:
 
     def complete(self) -> None:
         """It has what it was saved with."""
-
-
-def in_words(given: tuple[bool, ...]) -> str:
-    """Which of the results that gradients may come in for."""
-    places = [str(place) for place, one in enumerate(given) if one]
-    if len(places) == len(given):
-        return "all its results" if len(given) > 1 else "its result"
-    return f"result{'s' if len(places) > 1 else ''} {' and '.join(places)} of {len(given)}"

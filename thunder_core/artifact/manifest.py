@@ -240,3 +240,11 @@ def digest_of_file(path: Path) -> str:
 def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:
     """The stage of each trace that runs; of backwards, of which there may be several, the last."""
     return {stage.trace: stage for stage in stages if stage.runs}
+
+
+def in_words(given: tuple[bool, ...]) -> str:
+    """Which of the results that gradients may come in for."""
+    places = [str(place) for place, one in enumerate(given) if one]
+    if len(places) == len(given):
+        return "all its results" if len(given) > 1 else "its result"
+    return f"result{'s' if len(places) > 1 else ''} {' and '.join(places)} of {len(given)}"

@@ -57,8 +57,8 @@ class Derivative(Protocol):
 class Program:
     """What runs for the inputs that its prologue takes; `stages` tell how it came about.
 
-    With a `derivative`, the computation also returns what its backward reads; without one, autograd records what it
-    does if it is to be differentiated, for the reason `recorded`.
+    With a `derivative`, the computation also returns what its backward reads; why there is none says `recorded`, for
+    then autograd records what it does if it is to be differentiated.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
     epilogue need, or raises `Refused`, or what a path raises.
