@@ -222,7 +222,7 @@ def last_backward_reason(compiled: Any) -> str:
     >>> positive = jit(lambda x: torch.nn.functional.relu(x * 2, inplace=True))
     >>> _ = positive(torch.ones(2, requires_grad=True))
     >>> last_backward_reason(positive)
-    '`torch.nn.functional.relu` at ...: it writes to a tensor that needs a gradient'
+    '`torch.nn.functional.relu`...: it writes to a tensor that needs a gradient'
     """
     return last_program(compiled).recorded
 

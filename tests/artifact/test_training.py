@@ -19,6 +19,8 @@ from tests.artifact.damages import reseal
 from thunder_core.artifact import open_artifact
 from thunder_core.artifact.manifest import digest_of
 from thunder_core.errors import ArtifactDamaged, NotDifferentiable
+from thunder_core.inspect.plain import CALLS, runnable
+from thunder_core.inspect.subject import subject_of
 
 
 def leaf(seed: int) -> torch.Tensor:
@@ -120,6 +122,27 @@ def test_what_is_inspected_after_loading(saved):
     loaded = thunder.load(saved, two)
     used(loaded)
     assert "# of t" in str(thunder.last_backward_traces(loaded)[-1])
+
+
+@pytest.mark.parametrize("name", ["tail", "backward"])
+def test_what_a_file_of_a_trace_is_given(tmp_path, name):
+    """By `thunder inspect-trace --plain`, for each stage."""
+    folder = kept(views, tmp_path / "a")
+    subject = subject_of(open_artifact(folder))
+    stages = subject.traces[name]
+    assert len(stages) == (1 if name == "tail" else 5)
+    for stage in stages:
+        text = runnable(subject, stage, stage.read())
+        assert "raise SystemExit('where the model comes from is not known" in text
+        block = list(CALLS[name](subject, stage, stage.read()))
+        x, y = leaf(0), leaf(1)
+        space = {"torch": torch, "ARTIFACT": str(folder), "module": views, "args": (x, y), "kwargs": {}}
+        exec("\n".join([text.partition("\nif __name__")[0], *block]), space)
+        results = views(x, y)
+        if name == "backward":
+            assert_equal(space["outputs"], torch.autograd.grad(sum(one.sum() for one in (x * y,)), [x, y]))
+        else:
+            assert_equal(list(space["outputs"]), list(results[:3]))
 
 
 # ---- some results alone ---------------------------------------------------------------------------------------
