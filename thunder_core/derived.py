@@ -22,7 +22,7 @@ from thunder_core.lower.claim import claim, claim_operations
 from thunder_core.lower.executor import Executor
 from thunder_core.lower.free import free_after_last_use
 from thunder_core.lower.fusion import FusionExecutor
-from thunder_core.run.autograd import Backward, Bridge, Wiring, connected
+from thunder_core.run.autograd import Backward, Bridge, Gradients, Wiring, connected
 from thunder_core.run.generate import executable
 from thunder_core.run.program import Stage
 from thunder_core.transform import Transform
@@ -47,7 +47,7 @@ class Derived:
     executors: Sequence[Executor]
     transforms: Sequence[Transform]
     _backwards: list[Stage] = field(default_factory=list)
-    _compiled: dict[tuple[bool, ...], Backward | None] = field(default_factory=dict)
+    _compiled: dict[tuple[bool, ...], Backward] = field(default_factory=dict)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -87,13 +87,29 @@ class Derived:
     def _all(self) -> tuple[bool, ...]:
         return (True,) * len(self.parts.results)
 
-    def compiled(self, given: tuple[bool, ...]) -> Backward | None:
-        """What runs the backward for the results that are given; None where not all that it reads was saved."""
+    def compiled(self, given: tuple[bool, ...]) -> Backward:
+        """What runs the backward for the results that are given."""
         if given not in self._compiled:
-            self._compiled[given] = self._compile(given)
+            try:
+                self._compiled[given] = self._compile(given)
+            except Underivable:
+                self._compiled[given] = self._with_zeros(given)
         return self._compiled[given]
 
-    def _compile(self, given: tuple[bool, ...]) -> Backward | None:
+    def _with_zeros(self, given: tuple[bool, ...]) -> Backward:
+        """The backward for all results, with zeros for the gradients that are not given."""
+        run = self.compiled(self._all)
+        results = [gradient_of(self.body.output[place]) for place in self.parts.results]
+        reached = self.parts.reached(given)
+
+        def backward(saved: list[torch.Tensor]) -> Gradients:
+            rest = [saved.pop() for _ in range(sum(given))]
+            saved += [rest.pop() if taken else zeros_like(one) for taken, one in zip(given, results, strict=True)]
+            return [one if there else None for one, there in zip(run(saved), reached, strict=True)]
+
+        return backward
+
+    def _compile(self, given: tuple[bool, ...]) -> Backward:
         before = time.perf_counter()
         stages: list[Stage] = []
 
@@ -104,10 +120,7 @@ class Derived:
             before = now
             return trace
 
-        try:
-            trace = note(check_trace(self.parts.backward(given)))
-        except Underivable:
-            return None
+        trace = note(check_trace(self.parts.backward(given)))
         for transform in self.transforms:
             trace = note(check_trace(transform(trace)))
         with torch.no_grad():
@@ -137,6 +150,11 @@ def unpacking(trace: Trace) -> Trace:
     """The trace as a function of one list, which it empties: what it takes can go as soon as it was read last."""
     lines = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
     return trace.having((*lines, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
+
+
+def zeros_like(proxy: TensorProxy) -> torch.Tensor:
+    """A tensor of zeros with the metadata of a proxy."""
+    return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device).zero_()
 
 
 def is_differentiable(trace: Trace) -> bool:

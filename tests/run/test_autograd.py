@@ -13,6 +13,7 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from thunder_core.compiler import last_program
+from thunder_core.transforms.grad import Differentiated, Underivable
 
 Use = Callable[[Callable[..., Any]], list[Any]]
 FUSED = ("gradients", "second_derivative", "all_outputs", "returned_views", "random_numbers", "running_statistics")
@@ -368,3 +369,16 @@ def test_each_line_of_a_backward_names_the_line_that_it_derives():
     assert "# ---- backward of gated ----" in told
     assert "# of t0 = torch.nn.functional.silu(x" in told
     assert {"gradient of x", "gradient of y"} <= set(re.findall(r"gradient of [xy]$", told, flags=re.MULTILINE))
+
+
+def test_zeros_stand_in_where_a_backward_for_some_results_alone_cannot_be_had(monkeypatch):
+    derived = Differentiated.backward
+
+    def only_whole(self, given):
+        if not all(given):
+            raise Underivable("it reads what was not saved")
+        return derived(self, given)
+
+    monkeypatch.setattr(Differentiated, "backward", only_whole)
+    compare("unused_outputs", ("torch",))
+    compare("all_outputs", ("torch",))

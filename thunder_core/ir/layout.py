@@ -127,17 +127,20 @@ def _body(lines: Iterable[Line], level: str, comments: bool, column: int, backwa
             forward = line.derives
         for part in at_level(line, level):
             yield beside(part.text, told(part), column) if comments else part.text
-        if comments and level == "torch" and is_claimed(line.executor) and not _is_known(line, shown):
-            yield from _parts(line)
+        if comments and level == "torch":
+            yield from _inside(line, shown, "#   ")
 
 
-def _parts(line: Line) -> Iterator[str]:
-    """What a line stands for, as comments."""
+def _inside(line: Line, shown: set[str], indent: str) -> Iterator[str]:
+    """What a claimed line stands for, and what of that others have claimed."""
+    if not is_claimed(line.executor) or _is_known(line, shown):
+        return
     forward = ""
     for part in line.parts:
-        yield from (f"#   {comment}" for comment in derived_from(part, forward))
-        yield f"#   {part.text}"
+        yield from (f"{indent}{comment}" for comment in derived_from(part, forward))
         forward = part.derives
+        yield f"{indent}{part.text}{f'  [{part.executor}]' if is_claimed(part.executor) else ''}"
+        yield from _inside(part, shown, f"{indent}  ")
 
 
 def _is_known(line: Line, shown: set[str]) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.claim import claims_by_executor, program_lines
+from thunder_core.pipeline.executors import Candidate
 from thunder_core.pipeline.memory import live_bytes
-from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, TraceSummary
+from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, Refused, TraceSummary
 from thunder_core.run.program import Program, Stage
 
 BEHIND = ("tail", "backward")  # traces that are made when they are first needed
@@ -62,6 +63,18 @@ def executor_shares(
         ExecutorShare(executor=name, operations=forward.get(name, 0), backward=behind[name], time_share=times.get(name))
         for name in dict.fromkeys((*forward, *behind))
     )
+
+
+def refusals(candidates: Iterable[Candidate], trace: Trace) -> tuple[Refused, ...]:
+    """What each executor of the recipe did not run: those that are not available, then what others did not take."""
+    absent = (Refused(executor=one.name, reason=one.reason) for one in candidates if one.reason)
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in trace.refused:
+        counts[one.executor, one.reason] += one.lines
+    offered = (
+        Refused(executor=name, reason=reason, operations=lines) for (name, reason), lines in counts.most_common()
+    )
+    return (*absent, *offered)
 
 
 def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:
