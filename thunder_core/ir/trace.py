@@ -25,7 +25,8 @@ class Refused:
 class Trace:
     """A function: its name, its inputs, its lines, what it returns, and by which step it was made.
 
-    `origins` says for an input where its value comes from (`module.lm_head.weight`); `constants` are the objects
+    `origins` says for an input where its value comes from (`module.lm_head.weight`), and in a backward what a name is
+    the gradient of; `constants` are the objects
     that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
     Python need; `aliases` are the groups of inputs and constants that overlap in memory; `refused` is what executors
     were offered and left to others.

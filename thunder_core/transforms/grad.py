@@ -6,7 +6,7 @@ Each line's derivative is PyTorch's own, derived once for a signature; a reverse
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -127,9 +127,10 @@ class Step:
         assert self.derivation is not None
         return tuple(self.placed(line, self.names) for line in self.derivation.lines)
 
-    def placed(self, line: BoundSymbol, names: Mapping[str, Proxy]) -> BoundSymbol:
+    def placed(self, line: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
         """An operation of the derivation in the names of the trace, at the place of the line."""
-        return replace(line.renamed(names, at=(self.line.source, self.line.module)), executor=self.line.executor)
+        placed = line.renamed(names, at=(self.line.source, self.line.module))
+        return replace(placed, executor=self.line.executor, derives=derives)
 
 
 @dataclass(eq=False)
@@ -203,8 +204,9 @@ class Sweep:
         for step in reversed(self.steps):
             if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
                 self._pull(step, gradients, lines)
-        wanted = [gradients.get(proxy.name) for proxy in self.trace.inputs if proxy.name in self.followed]
-        origins = {grad.name: f"gradient of {name}" for name, grad in inputs.items()}
+        followed = [proxy for proxy in self.trace.inputs if proxy.name in self.followed]
+        wanted = [gradients.get(proxy.name) for proxy in followed]
+        origins = _told([*inputs.items(), *((p.name, grad) for p, grad in zip(followed, wanted, strict=True))])
         return Trace("backward", tuple(inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
 
     def _pull(self, step: Step, gradients: dict[str, TensorProxy], lines: list[BoundSymbol]) -> None:
@@ -219,7 +221,7 @@ class Sweep:
         for line in (*_recomputed(step.derivation, pull), *pull.lines):
             self._name(line, again, {p.name: p for p in line.inputs})
             names |= again
-            lines.append(step.placed(line, names))
+            lines.append(step.placed(line, names, step.line))
             step.reads |= {proxy.name for proxy in lines[-1].inputs}
         for proxy, gradient in zip(step.wanted, pull.gradients, strict=True):
             if gradient is not None:
@@ -235,7 +237,7 @@ class Sweep:
             gradients[name] = new
             return
         line = added(old, new, next(self._names))
-        lines.append(step.placed(line, {}))
+        lines.append(step.placed(line, {}, step.line))
         gradients[name] = line.output
 
     # ---- forward --------------------------------------------------------------------------------------------
@@ -262,6 +264,15 @@ def gradient_of(proxy: TensorProxy) -> TensorProxy:
         like = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
         stride = tuple(torch.empty_like(like, memory_format=torch.preserve_format).stride())
     return TensorProxy(f"grad_{proxy.name}", proxy.shape, stride, proxy.dtype, proxy.device)
+
+
+def _told(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str, str]:
+    """What each gradient is the gradient of."""
+    told: dict[str, str] = {}
+    for name, gradient in gradients:
+        if gradient is not None:
+            told[gradient.name] = f"{told[gradient.name]}, {name}" if gradient.name in told else f"gradient of {name}"
+    return told
 
 
 def _derived(line: BoundSymbol, followed: set[str]) -> Derivation | None:
