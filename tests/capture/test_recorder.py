@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from thunder_core.capture.recorder import Place, Recorder
+from thunder_core.capture.place import Place
+from thunder_core.capture.recorder import Recorder
 from thunder_core.errors import DataDependent, OperationFailed
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.printer import print_trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.epilogue import Epilogue
+from thunder_core.acquire.gradients import log_gradients, spelled_out, without_autograd
 from thunder_core.acquire.guards import Guard
 from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
@@ -23,6 +24,7 @@ from thunder_core.errors import OperationFailed
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
 
@@ -100,6 +102,10 @@ class Run(Acquisition):
         moves = id(tensor) in self._moved and self.outside.path_of(tensor) is not None
         return self.device if self.device is not None and moves else tensor.device
 
+    def is_spent(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor of the program has a graph of autograd that a backward pass of the program has freed."""
+        return self.recorder.gradients.is_spent(tensor)
+
     def name_input(self, tensor: torch.Tensor) -> str:
         """An input's name is made from its path; a tensor without one is a constant of the trace."""
         path = self.outside.path_of(tensor)
@@ -170,6 +176,7 @@ def acquire(
             raise run.recorder.failure
         edges = run.edges()
         settle(sharp_edges, edges)
+        log_gradients(run)
         with collection_paused():
             return _traces(run, state, output, edges)
     except Exception:
@@ -181,11 +188,12 @@ def acquire(
 
 
 def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
-    require_defined(run)
     inputs = [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
     results = _results(run)
-    epilogue = Epilogue(run.outside.path_of, results)
+    epilogue = Epilogue(run.outside.path_of, results, run.is_spent)
     epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
+    lines = computed(run, epilogue)
+    require_defined(run, lines)
     _guard_tensors(run, inputs)
     roots = run.roots
     given = [(proxy, path) for _, proxy, path in inputs if path is not None]
@@ -195,7 +203,7 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     computation = Trace(
         name="computation",
         inputs=tuple(proxy for proxy, _ in given),
-        bound_symbols=tuple(run.recorder.bound_symbols),
+        bound_symbols=lines,
         output=tuple(epilogue.results.values()),
         origins={proxy.name: str(path) for proxy, path in given},
         constants={proxy.name: tensor for tensor, proxy, path in inputs if path is None},
@@ -203,13 +211,26 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges)
 
 
-def require_defined(run: Run) -> None:
+def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
+    """The lines of the computation.
+
+    Autograd records none of them where the program runs its backward passes itself, and nothing that it leaves behind
+    could be asked for another one.
+    """
+    lines = spelled_out(run.recorder.bound_symbols, epilogue.results.values())
+    kept = [tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn]
+    if not run.recorder.gradients.passes or not all(map(run.is_spent, (*kept, *epilogue.followed))):
+        return lines
+    return without_autograd(lines, torch.is_grad_enabled())
+
+
+def require_defined(run: Run, lines: Iterable[BoundSymbol]) -> None:
     """Raise `OperationFailed` where a line reads a tensor that was made out of the recorder's sight.
 
     Higher-order operators do that: they run the functions that they are given under modes of their own.
     """
     defined = {proxy.name for _, proxy in run.recorder.inputs.values()}
-    for bsym in run.recorder.bound_symbols:
+    for bsym in lines:
         if not all(proxy.name in defined for proxy in bsym.inputs):
             raise OperationFailed(
                 "the program uses an operation that hides what it does (a higher-order operator, or code that was "

@@ -34,6 +34,7 @@ class Epilogue:
         self,
         path_of: Callable[[Any], Path | None],
         result_of: Callable[[torch.Tensor], TensorProxy | None],
+        is_spent: Callable[[torch.Tensor], bool] = lambda tensor: False,
     ) -> None:
         self._taken: set[str] = set()
         self.scope = Scope(taken=self._taken)
@@ -42,6 +43,8 @@ class Epilogue:
         self.results: dict[str, TensorProxy] = {}
         self._path_of = path_of
         self._result_of = result_of
+        self._is_spent = is_spent
+        self.followed: list[torch.Tensor] = []  # the results that autograd knows where they come from
         self._made: dict[int, tuple[Any, str]] = {}
         self._mentions: dict[int, int] = {}
 
@@ -123,10 +126,25 @@ class Epilogue:
     def _tensor(self, tensor: torch.Tensor) -> str:
         result = self._result_of(tensor)
         if result is not None:
-            self.results[result.name] = result
-            return result.name
+            return self._result(tensor, result)
         path = self._path_of(tensor)
         return self.outside(path) if path is not None else self.scope.constant(tensor, "tensor")
+
+    def _result(self, tensor: torch.Tensor, result: TensorProxy) -> str:
+        """A tensor that the computation returns; one through which the program has run backward() says so."""
+        self.results[result.name] = result
+        if id(tensor) in self._made:
+            return self._made[id(tensor)][1]
+        if tensor.grad_fn is None:
+            return result.name
+        self.followed.append(tensor)
+        if not self._is_spent(tensor):
+            return result.name
+        name = self._name(f"{result.name}_spent")
+        self._made[id(tensor)] = (tensor, name)
+        self.scope.imports.add("thunder_core.ir.spent:spent")
+        self.lines.append(line(f"spent({result.name})", Proxy(name)))
+        return name
 
     def _rebuild(self, value: Any, where: str) -> str:
         kind = type(value)

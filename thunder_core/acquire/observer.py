@@ -14,11 +14,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.effects import MUTATORS, container_base
+from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
 from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.sharp import edge_of, is_users_code
-from thunder_core.capture.recorder import Place, Recorder
+from thunder_core.capture.place import Place
+from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import SourceLine
 from thunder_core.interpreter import Observer
@@ -37,6 +39,7 @@ class Acquisition(Observer):
     def __init__(self, module_names: Mapping[int, str]) -> None:
         self.outside = Outside()
         self.recorder = Recorder(self.name_input, self.place, self.device_of)
+        self.recorder.gradients.outside = OutsideGradients(self)
         self.modules: list[str] = []
         self.module_names = module_names
         self.sharp_edges: dict[str, SourceLine | None] = {}

@@ -18,10 +18,14 @@ from torch._subclasses.fake_tensor import (
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from thunder_core.capture import gradients
+from thunder_core.capture.gradients import Gradients
+from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
+from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.symbols import VALUE_READERS, is_ordered, is_random, symbol_of, written_arguments
 from thunder_core.capture.tensors import Tensors, tensors_in
-from thunder_core.errors import DataDependent, OperationFailed, SourceLine, ThunderError
+from thunder_core.errors import DataDependent, OperationFailed, ThunderError
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
@@ -31,16 +35,20 @@ LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_
 NOWHERE = torch.device("meta")
 SET_GRAD = torch._C._set_grad_enabled
 GUARDED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous})
+IDLE: dict[Callable[..., Any], Callable[..., bool]] = {
+    SET_GRAD: lambda enabled: bool(enabled == torch.is_grad_enabled()),
+    torch.Tensor.requires_grad_: lambda tensor, required=True: bool(tensor.requires_grad == required),
+}
+AUTOGRAD: dict[Callable[..., Any], Callable[..., Any]] = {
+    gradients.GET: Gradients.get,
+    gradients.SET: Gradients.set,
+    gradients.DELETE: Gradients.delete,
+    torch.Tensor.backward: Gradients.backward,
+    torch.autograd.backward: Gradients.backward,
+    torch.autograd.grad: Gradients.grad,
+}
 NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
 NEEDS_DATA = (UnsupportedFakeTensorException, UnsupportedOperatorException)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where the program is: the user's line and the path of the innermost module."""
-
-    source: SourceLine | None = None
-    module: str = ""
 
 
 @dataclass
@@ -73,11 +81,6 @@ def is_unguarded(args: Sequence[Any]) -> bool:
     return not torch.cuda._is_compiled() and any(tensor.device.type == "cuda" for tensor in tensors_in(args))
 
 
-def memory_of(fake: torch.Tensor) -> int:
-    """What a tensor has in common with its views: the identity of their storage."""
-    return int(fake.untyped_storage()._cdata)
-
-
 class Recorder:
     """Runs torch functions on fake tensors and writes down what they were.
 
@@ -94,7 +97,9 @@ class Recorder:
         self.tensors = Tensors(name_input, device_of)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
-        self._place = place
+        self.gradients = Gradients(self.tensors, self._switch_grad)
+        self._place_of_program = place
+        self._forward = ForwardPlaces()
         self._call: Call | None = None
         self._nowhere = False
         self._defined: set[str] = set()
@@ -131,7 +136,19 @@ class Recorder:
         place = self._place()
         self._append(replace(bsym, source=place.source, module=place.module))
 
+    def _place(self) -> Place:
+        """Where the program is; while it differentiates, the line that is being differentiated."""
+        return (self._forward.of_backward() if self.gradients.is_running else None) or self._place_of_program()
+
+    def _switch_grad(self, enabled: bool) -> None:
+        if enabled != torch.is_grad_enabled():
+            with torch._C.DisableTorchFunction():
+                SET_GRAD(enabled)
+            self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
+
     def _append(self, bsym: BoundSymbol) -> None:
+        if not self.gradients.is_running:
+            self._forward.note(Place(bsym.source, bsym.module))
         self._defined.update(proxy.name for proxy in bsym.outputs)
         self.bound_symbols.append(bsym)
 
@@ -141,13 +158,17 @@ class Recorder:
         """Run one torch function on fakes, record it if it matters, and give the program its result."""
         if function in VALUE_READERS:
             raise self._fail(function)
+        if function in AUTOGRAD:
+            return AUTOGRAD[function](self.gradients, *args, **kwargs)
         args, kwargs = self._faked(args, kwargs)
         key = None if self._memories is None else signature(function, args, kwargs, self.tensors.describe)
         memory = self._memories.get(key) if self._memories and key is not None else None
         if memory is not None:
             return self._recall(memory, args, kwargs)
-        call = Call(idle=function is SET_GRAD and args[0] == torch.is_grad_enabled())
+        call = Call(idle=function in IDLE and IDLE[function](*args, **kwargs))
         output = self._run(function, args, kwargs, call)
+        if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
+            self._note_effects(call, function, args, kwargs)
         bsym = self._bound(function, args, kwargs, output, call)
         if key is not None and call.repeatable:
             self._remember(key, bsym, tensors_in((args, kwargs)), output)

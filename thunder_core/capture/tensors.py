@@ -9,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.capture.fake import fake_of, new_mode
+from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Metadata, metadata
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.tree import leaves, replace_leaves
@@ -67,6 +68,10 @@ class Tensors:
         """The proxy of a fake, made and named on first sight."""
         known = self._proxies.get(id(fake))
         return self.adopt(fake, tensor_proxy(self.next_name(), fake)) if known is None else known[1]
+
+    def memory(self) -> set[int]:
+        """The memory that is there, by the identity of its storages."""
+        return {memory_of(fake) for fake, _, _ in self._proxies.values()}
 
     def is_named(self, fake: torch.Tensor) -> bool:
         """Whether the fake has a proxy yet."""
