@@ -98,6 +98,7 @@ def _without_hooks(subject: str, expected: None, scope: Scope) -> str:
 
 
 OF_NAMESPACE = frozenset({"no hooks"})  # kinds whose condition is on the `__dict__` of what lies at the path
+OF_TWO_PATHS = frozenset({"same as", "lacks key"})  # kinds that expect something of what lies at another path
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 
 
@@ -136,6 +137,7 @@ CONDITIONS: dict[str, Condition] = {
     "no hooks": _without_hooks,
     "tensor": _tensor,
     "same as": lambda subject, expected, scope: f"{subject} is {expected}",
+    "lacks key": lambda subject, expected, scope: f"{expected} not in {subject}",
 }
 
 DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
@@ -153,6 +155,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "no hooks": lambda expected: "had no hooks",
     "tensor": lambda expected: f"was {expected[1].described}",
     "same as": lambda expected: f"was the same object as {expected}",
+    "lacks key": lambda expected: f"had no item for {expected}",
 }
 
 SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, type(...), type(NotImplemented))

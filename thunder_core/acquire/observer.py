@@ -28,6 +28,7 @@ from thunder_core.ir.objects import HEAP_TYPE
 
 KEYED = (operator.contains, operator.getitem)
 LOOKUPS = ("get", "__getitem__", "__contains__")
+DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
 TORCH_FOLDER = torch.__path__[0]
 
 
@@ -157,8 +158,9 @@ class Acquisition(Observer):
     ) -> Callable[..., Any] | None:
         inner: Any = plain.__dict__.get("_thunder")
         if inner is not None:
-            owner = () if plain is function else (function.__self__,)
-            return functools.partial(self.machine.call, inner.subject, *owner)
+            return functools.partial(self.machine.call, inner.subject, *owner_of(function))
+        if plain.__code__ is DYNAMO_DISABLED:
+            return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
         if edge or plain in self._operations or runs_natively(plain.__module__, plain.__name__):
             for arg in args:
@@ -250,6 +252,11 @@ class Acquisition(Observer):
 def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> Callable[..., Any]:
     """A replacement for a function, to be called with a bound method's arguments."""
     return lambda *args, **kwargs: replacement(method.__self__, *args, **kwargs)
+
+
+def owner_of(function: Any) -> tuple[Any, ...]:
+    """What a method is bound to; nothing for a function."""
+    return (function.__self__,) if type(function) is types.MethodType else ()
 
 
 def is_fixed(value: Any) -> bool:

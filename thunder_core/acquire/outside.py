@@ -142,12 +142,12 @@ class Outside:
             return
         if id(container) in self.effects.originals:
             self.expand(container)
-        elif isinstance(container, dict) and is_constant(key):
-            self.read(item_path(path, key, value), value)
+        elif isinstance(container, dict) and (is_constant(key) or self.path_of(key) is not None):
+            self.read(self._item_path(path, key, value), value)
         elif isinstance(container, list | tuple) and type(key) is int:
             if key < 0:
                 self.guard("length", path, len(container))
-            self.read(item_path(path, key % len(container), value), value)
+            self.read(self._item_path(path, key % len(container), value), value)
         else:
             self.expand(container)
 
@@ -156,10 +156,13 @@ class Outside:
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
             return
-        if not is_constant(key) or id(container) in self.effects.originals:
+        way = self.path_of(key)
+        if (way is None and not is_constant(key)) or id(container) in self.effects.originals:
             self.expand(container)
         elif dict.__contains__(container, key):
             self.item(container, key, dict.__getitem__(container, key))
+        elif way is not None:
+            self.guards["lacks key", path, way] = Guard("lacks key", path, way)
         else:
             self.absent(path, key)
 
@@ -176,13 +179,18 @@ class Outside:
             base = mapping_base(held)
             self.guard("keys", path, (base, tuple(base.keys(held)), kind))
             for key, item in list(base.items(held)):
-                self.read(item_path(path, key, item), item)
+                self.read(self._item_path(path, key, item), item)
         elif issubclass(kind, list | tuple | deque):
             self.guard("length", path, len(held))
             for index, item in enumerate(held):
-                self.read(item_path(path, index, item), item)
+                self.read(self._item_path(path, index, item), item)
         elif issubclass(kind, set | frozenset):
             self.guard("members", path, frozenset(held))
+
+    def _item_path(self, path: Path, key: Any, value: Any) -> Path:
+        """The path to an item; by the way to its key, if that is an object which is known by its identity alone."""
+        way = None if is_constant(key) else self.path_of(key)
+        return item_path(path, key, value) if way is None else path.keyed(way, value)
 
     def cached(self, function: Any) -> None:
         """The program got a value from the cache of `functools.lru_cache`: eager does as long as the cache is the same.

@@ -23,6 +23,7 @@ ORDERED_NAMES = frozenset(
 )
 
 
+VARIABLE_FUNCTIONS = "_VariableFunctionsClass"  # what `torch` has of functions such as `torch._foreach_add`
 VALUE_READERS = frozenset(
     {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr, torch.Tensor.__dlpack__}
 )
@@ -34,7 +35,7 @@ def symbol_of(function: Callable[..., Any]) -> Symbol:
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return Symbol(f"torch.ops.{function}", function)
     name = resolve_name(function) or f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
-    return Symbol(name, function)
+    return Symbol(name.replace(f"{VARIABLE_FUNCTIONS}.", ""), function)
 
 
 @cache

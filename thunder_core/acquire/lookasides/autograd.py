@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.recorder import AUTOGRAD
@@ -23,11 +21,3 @@ def differentiate(
         return AUTOGRAD[function](acquisition.recorder.gradients, *args, **kwargs)
 
     return run
-
-
-@lookaside(checkpoint)
-def recompute(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
-    """Past the wrapper that keeps Dynamo away, and everything else that wants to see what is called."""
-    return lambda *args, **kwargs: acquisition.machine.call(inspect.unwrap(function), *args, **kwargs)
