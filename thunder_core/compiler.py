@@ -44,11 +44,23 @@ class Compiler:
     functional: bool = False
     device: torch.device | None = None
 
-    def __call__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changing: frozenset[str] = frozenset(),
+    ) -> Program:
         """Trace the subject on these arguments and compile what it did."""
         watch = _Watch()
         acquired = acquire(
-            subject, args, kwargs, sharp_edges=self.sharp_edges, functional=self.functional, device=self.device
+            subject,
+            args,
+            kwargs,
+            sharp_edges=self.sharp_edges,
+            functional=self.functional,
+            device=self.device,
+            changing=changing,
         )
         watch.note(acquired.computation)
         watch.stages += [Stage(acquired.prologue, 0.0), Stage(acquired.epilogue, 0.0)]
@@ -57,7 +69,7 @@ class Compiler:
             trace = watch.note(check_trace(transform(trace)))
         trace = watch.note(claim(trace, self.executors))
         watch.note(check_trace(free_after_last_use(trace)))
-        return Program(tuple(watch.stages), acquired.guards, acquired.sharp_edges)
+        return Program(tuple(watch.stages), acquired.guards, acquired.sharp_edges, acquired.floats)
 
 
 class _Watch:

@@ -23,20 +23,24 @@ from thunder_core.capture.tensors import tensors_in
 from thunder_core.errors import OperationFailed
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
 
 @dataclass(frozen=True)
 class Acquired:
-    """The three traces of a program; `guards[n]` says in words what the prologue's check number n wants."""
+    """The three traces of a program; `guards[n]` says in words what the prologue's check number n wants.
+
+    `floats` are the paths of those checks that want a float to be what it was.
+    """
 
     prologue: Trace
     computation: Trace
     epilogue: Trace
     guards: tuple[str, ...]
     sharp_edges: tuple[SharpEdge, ...]
+    floats: Mapping[int, str]
 
 
 STATE: tuple[tuple[str, Callable[[], object]], ...] = (
@@ -111,7 +115,14 @@ class Run(Acquisition):
         path = self.outside.path_of(tensor)
         if path is None:
             self.note_edge(f"a tensor of shape {list(tensor.shape)} that no path leads to became a constant")
-        name = unique_name("constant" if path is None else path_name(path), self._taken)
+        return self._name("constant" if path is None else path_name(path))
+
+    def name_number(self, path: Path) -> str:
+        """So is that of a number."""
+        return self._name(path_name(path))
+
+    def _name(self, text: str) -> str:
+        name = unique_name(text, self._taken)
         self._taken.add(name)
         return name
 
@@ -154,17 +165,20 @@ def acquire(
     sharp_edges: SharpEdges = "allow",
     functional: bool = False,
     device: torch.device | None = None,
+    changing: frozenset[str] = frozenset(),
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
     With a `device`, which need not be here, the traces are those of the same program with its model and its arguments
-    on that device. A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not
+    on that device. Floats at the paths `changing` become inputs of the computation, where the program does not ask for
+    their values. A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not
     guarded.
     No object of the user's is changed when this returns or raises. Raises what the program raises, and
     `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold what the program does, and
     `SharpEdgeError` if it has sharp edges and they are errors.
     """
     run = Run(subject, args, kwargs, device)
+    run.outside.changes = changing
     run.watches = sharp_edges != "allow"
     if functional:
         run.outside.surprises = Surprises(lambda: run.place().source)
@@ -196,7 +210,8 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     require_defined(run, lines)
     _guard_tensors(run, inputs)
     roots = run.roots
-    given = [(proxy, path) for _, proxy, path in inputs if path is not None]
+    given: list[tuple[Proxy, Path]] = [(proxy, path) for _, proxy, path in inputs if path is not None]
+    given += [(number.proxy, path) for path, number in run.numbers.items()]
     prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given})
     wanted = [path for _, path in given]
     prologue_trace = prologue.trace(list(_lasting(run)), (wanted, list(epilogue.wanted)), roots)
@@ -208,7 +223,8 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
         origins={proxy.name: str(path) for proxy, path in given},
         constants={proxy.name: tensor for tensor, proxy, path in inputs if path is None},
     )
-    return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges)
+    floats = {number: str(path) for number, path in prologue.floats.items()}
+    return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges, floats)
 
 
 def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
@@ -230,6 +246,7 @@ def require_defined(run: Run, lines: Iterable[BoundSymbol]) -> None:
     Higher-order operators do that: they run the functions that they are given under modes of their own.
     """
     defined = {proxy.name for _, proxy in run.recorder.inputs.values()}
+    defined |= {number.proxy.name for number in run.numbers.values()}
     for bsym in lines:
         if not all(proxy.name in defined for proxy in bsym.inputs):
             raise OperationFailed(

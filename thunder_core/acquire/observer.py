@@ -18,7 +18,9 @@ from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
 from thunder_core.acquire.outside import Outside
+from thunder_core.acquire.paths import Path
 from thunder_core.acquire.sharp import edge_of, is_users_code
+from thunder_core.capture.numbers import Number
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.symbols import operations
@@ -44,6 +46,7 @@ class Acquisition(Observer):
         self.modules: list[str] = []
         self.module_names = module_names
         self.sharp_edges: dict[str, SourceLine | None] = {}
+        self.numbers: dict[Path, Number] = {}
         self._operations = operations()
         self._library_code: dict[types.CodeType, bool] = {}
         self._interpreted: dict[types.CodeType, bool] = {}
@@ -65,6 +68,9 @@ class Acquisition(Observer):
 
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
         """An attribute read of an outside object is guarded."""
+        changing = self.outside.changing(owner, name, value, is_item=False)
+        if changing is not None:
+            return self.number(changing)
         self.outside.attribute(owner, name, value)
         return value
 
@@ -74,11 +80,16 @@ class Acquisition(Observer):
 
     def on_subscript(self, container: Any, key: Any, value: Any) -> Any:
         """An item read of an outside container is guarded."""
+        changing = self.outside.changing(container, key, value, is_item=True)
+        if changing is not None:
+            return self.number(changing)
         self.outside.item(container, key, value)
         return value
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Operators see all of a container; in-place ones change their first operand."""
+        if function is operator.getitem and self.outside.changes and is_plain_mapping(operands[0]):
+            return  # `on_subscript` will tell
         if function in KEYED and is_plain_mapping(operands[0]):
             self.outside.lookup(operands[0], operands[1])
             return
@@ -222,10 +233,27 @@ class Acquisition(Observer):
         for arg in (*args, *kwargs.values()):
             self.outside.expand(arg)
 
+    def number(self, path: Path) -> Number:
+        """The float at a path as an input of the program; it is guarded where the program asks for its value."""
+        if path not in self.numbers:
+
+            def settle() -> float:
+                self.outside.read(path, path.value)
+                value: float = path.value
+                return value
+
+            self.outside.guard("type", path, float)
+            self.numbers[path] = self.recorder.numbers.new(settle, self.name_number(path))
+        return self.numbers[path]
+
     # ---- where the program is -------------------------------------------------------------------------------
 
     def name_input(self, tensor: torch.Tensor) -> str:
         """The name of an outside tensor that meets an operation for the first time; set by the acquisition."""
+        raise NotImplementedError
+
+    def name_number(self, path: Path) -> str:
+        """The name of a number from outside; set by the acquisition."""
         raise NotImplementedError
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:

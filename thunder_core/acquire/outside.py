@@ -36,6 +36,7 @@ class Outside:
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.effects = EffectLog()
         self.surprises: Surprises | None = None
+        self.changes: frozenset[str] = frozenset()
         self._roots: dict[int, Path] = {}
         self._expanded: set[int] = set()
         self._seen: set[tuple[int, str]] = set()
@@ -134,6 +135,16 @@ class Outside:
         names = self._absent.setdefault(path, {})
         names[name] = None
         self.guards[("absent", path)] = Guard("absent", path, tuple(names))
+
+    def changing(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
+        """The path to a float that the program reads, if it is one that changes from call to call."""
+        path = self.paths.get(id(owner))
+        if not self.changes or path is None or type(value) is not float or id(owner) in self._expanded:
+            return None
+        if id(owner) in self.effects.originals or (id(owner), key) in self.effects.touched or not is_constant(key):
+            return None
+        found = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
+        return found if found is not None and str(found) in self.changes else None
 
     def item(self, container: Any, key: Any, value: Any) -> None:
         """The program read `container[key]`."""

@@ -33,6 +33,7 @@ class Prologue:
         self.scope = Scope({"torch"}, taken=self._taken)
         self.lines: list[BoundSymbol] = []
         self.refusals: list[str] = []
+        self.floats: dict[int, Path] = {}
         self._names = names
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self._uses: dict[Path, int] = {}
@@ -80,6 +81,8 @@ class Prologue:
         return tensors
 
     def _guard(self, guard: Guard, unless: str = "") -> None:
+        if type(guard.expected) is float:
+            self.floats[len(self.refusals)] = guard.path
         subject = self._held(guard.path)
         condition = self._condition(guard, subject)
         if condition.count(subject) > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,9 +19,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture import gradients
+from thunder_core.capture.call import Call
 from thunder_core.capture.gradients import Gradients
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
+from thunder_core.capture.numbers import Number, Numbers, numbers_in, run_on_numbers, settled
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.symbols import VALUE_READERS, is_ordered, is_random, symbol_of, written_arguments
 from thunder_core.capture.tensors import Tensors, tensors_in
@@ -51,25 +53,9 @@ NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
 NEEDS_DATA = (UnsupportedFakeTensorException, UnsupportedOperatorException)
 
 
-@dataclass
-class Call:
-    """One torch function while it runs: the aten operations seen so far and what they do.
-
-    `written`: the storages that it writes to; `random`: it draws random numbers; `opaque`: it uses tensors that have
-    no name; `idle`: it sets a state to what the state already is; `reshapes`: it changes a tensor's metadata.
-    """
-
-    subsymbols: list[BoundSymbol] = field(default_factory=list)
-    written: set[int] = field(default_factory=set)
-    random: bool = False
-    opaque: bool = False
-    idle: bool = False
-    reshapes: bool = False
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether calls with the same signature do the same."""
-        return not (self.written or self.random or self.opaque)
+def is_unknown_float(fake: torch.Tensor) -> bool:
+    """Whether a fake is one float, and nothing says which."""
+    return fake.numel() == 1 and fake.is_floating_point() and getattr(fake, "constant", None) is None
 
 
 def is_unguarded(args: Sequence[Any]) -> bool:
@@ -97,6 +83,7 @@ class Recorder:
         self.tensors = Tensors(name_input, device_of)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
+        self.numbers = Numbers(self.tensors.next_name, self._compute)
         self.gradients = Gradients(self.tensors, self._switch_grad)
         self._place_of_program = place
         self._forward = ForwardPlaces()
@@ -146,6 +133,11 @@ class Recorder:
                 SET_GRAD(enabled)
             self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
 
+    def _compute(self, bsym: BoundSymbol) -> None:
+        """Write down a line that neither changes nor depends on a state."""
+        place = self._place()
+        self._append(replace(bsym, source=place.source, module=place.module))
+
     def _append(self, bsym: BoundSymbol) -> None:
         if not self.gradients.is_running:
             self._forward.note(Place(bsym.source, bsym.module))
@@ -160,6 +152,10 @@ class Recorder:
             raise self._fail(function)
         if function in AUTOGRAD:
             return AUTOGRAD[function](self.gradients, *args, **kwargs)
+        if self.numbers.are_there and (numbers := numbers_in((args, kwargs))):
+            return self._with_numbers(function, args, kwargs, numbers)
+        if function is torch.Tensor.item and is_unknown_float(self.tensors.fake(args[0])):
+            return self._item(args[0])
         args, kwargs = self._faked(args, kwargs)
         key = None if self._memories is None else signature(function, args, kwargs, self.tensors.describe)
         memory = self._memories.get(key) if self._memories and key is not None else None
@@ -174,6 +170,41 @@ class Recorder:
             self._remember(key, bsym, tensors_in((args, kwargs)), output)
         if bsym is not None:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
+        return self.tensors.to_real(output)
+
+    def _item(self, tensor: torch.Tensor) -> Number:
+        """The value of a tensor, which is known when the trace runs."""
+        number = self.numbers.new(self._refuse_value)
+        proxy = self.tensors.proxy(self.tensors.fake(tensor))
+        self._compute(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
+        return number
+
+    def _refuse_value(self) -> float:
+        raise self._fail(torch.Tensor.item)
+
+    def _with_numbers(self, function: Callable[..., Any], args: Any, kwargs: Any, numbers: list[Number]) -> Any:
+        """Run a function of numbers that the trace does not know, with values that stand in for them.
+
+        The values are asked for where they decide what the result looks like, and where autograd records the call:
+        derivatives hide their numbers in C++.
+        """
+        args, kwargs = self._faked(args, kwargs)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs))):
+            return self.function(function, *settled((args, kwargs)))
+        before = self.failure
+
+        def run(given: Any) -> tuple[Any, Call]:
+            call = Call()
+            return self._run(function, given[0], given[1], call), call
+
+        try:
+            output, call = run_on_numbers(run, (args, kwargs), numbers)
+        except Exception:  # it may be that values which stand in will not do, and the right ones do
+            self.failure = before
+            return self.function(function, *settled((args, kwargs)))
+        bsym = self._bound(function, args, kwargs, output, call)
+        if bsym is not None:
+            self._append(bsym)
         return self.tensors.to_real(output)
 
     def _faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

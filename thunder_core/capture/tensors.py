@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.capture.fake import fake_of, new_mode
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Metadata, metadata
+from thunder_core.capture.numbers import Number
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -108,7 +109,12 @@ class Tensors:
             return self.proxy(tree)
         if kind in ATOMS:
             return tree
-        return replace_leaves(tree, lambda leaf: self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+        return replace_leaves(tree, self._proxied)
+
+    def _proxied(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return self.proxy(leaf)
+        return leaf.proxy if isinstance(leaf, Number) else leaf
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,12 +28,14 @@ class Program:
     """What runs for the inputs that its prologue takes; `stages` tell how it came about.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
-    epilogue need, or raises `Refused`, or what a path raises.
+    epilogue need, or raises `Refused`, or what a path raises. `floats` are the paths of the floats that it wants to be
+    what they were, by the number of the guard.
     """
 
     stages: tuple[Stage, ...]
     guards: tuple[str, ...] = ()
     sharp_edges: tuple[Any, ...] = ()
+    floats: Mapping[int, str] = field(default_factory=dict)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
