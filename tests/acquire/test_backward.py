@@ -249,3 +249,26 @@ def test_tracing_leaves_no_gradient_behind() -> None:
     with pytest.raises(DataDependent):
         thunder.jit(step)(model, X)
     assert grads(model) == [None] * 6
+
+
+class Doubled(torch.autograd.Function):
+    """A product whose derivative is the user's own: twice the right one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, weight = ctx.saved_tensors
+        return 2 * gradient @ weight.t(), 2 * x.t() @ gradient
+
+
+def test_derivatives_of_the_users_own_are_used() -> None:
+    def step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        y = Doubled.apply(model[0](x), model[3].weight.t())
+        Doubled.apply(y.relu(), model[3].weight).square().sum().backward()
+        return y.detach()
+
+    assert_same(step, X)

@@ -186,6 +186,7 @@ def acquire(
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             output = interpret(subject, observer=run)(*args, **kwargs)
+        run.recorder.follow_autocast()
         if run.recorder.failure is not None:
             raise run.recorder.failure
         edges = run.edges()

@@ -85,17 +85,18 @@ def log_gradients(acquisition: Acquisition) -> None:
 def spelled_out(lines: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
     """The lines, with those whose inner results are read elsewhere as the aten operations that they consist of.
 
-    A backward pass reads what the forward operations saved for it.
+    A backward pass reads what the forward operations saved for it, and autocast what it cast before.
     """
     lines = tuple(lines)
     made = {proxy.name for line in lines for proxy in line.outputs}
-    read = {proxy.name for line in lines for proxy in line.inputs} | {proxy.name for proxy in outputs}
-    inner = read - made
+    read = {proxy.name for proxy in outputs}
     found: list[BoundSymbol] = []
-    for line in lines:
-        wanted = any(proxy.name in inner for part in line.subsymbols for proxy in part.outputs)
-        found += [as_line(part, line) for part in line.subsymbols] if wanted else [line]
-    return tuple(found)
+    for line in reversed(lines):
+        inner = {proxy.name for part in line.subsymbols for proxy in part.outputs} - made
+        written = [as_line(part, line) for part in reversed(line.subsymbols)] if inner & read else [line]
+        read |= {proxy.name for one in written for proxy in one.inputs}
+        found += written
+    return tuple(reversed(found))
 
 
 def as_line(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:

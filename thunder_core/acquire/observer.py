@@ -160,6 +160,8 @@ class Acquisition(Observer):
                 return _without_self(replacement, function) if plain is not function else replacement
         if type(plain) is types.FunctionType:
             return self._python_function(function, plain, args)
+        if kind is types.BuiltinMethodType and is_autograd_function(function):
+            return functools.partial(self._apply, function)
         if kind is not type or not function.__flags__ & HEAP_TYPE:
             self._native(function, args, kwargs)
         return None
@@ -180,6 +182,12 @@ class Acquisition(Observer):
             return functools.partial(native) if runs_alone(plain.__module__, plain.__name__) else native
         self.outside.defaults(plain)
         return None
+
+    def _apply(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Apply a `torch.autograd.Function` to fakes: its node in autograd's graph then leads to where theirs do."""
+        self._native(function, args, {})
+        fakes = tuple(self.recorder.tensors.fake(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
+        return self.recorder.tensors.to_real(self.machine.natively(function, fakes, {}))
 
     def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:
         """A value found in a cache is eager's, as long as the cache is the same.
@@ -285,6 +293,12 @@ def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> 
 def owner_of(function: Any) -> tuple[Any, ...]:
     """What a method is bound to; nothing for a function."""
     return (function.__self__,) if type(function) is types.MethodType else ()
+
+
+def is_autograd_function(function: Any) -> bool:
+    """Whether C code is about to apply a `torch.autograd.Function`."""
+    owner = function.__self__
+    return function.__name__ == "apply" and isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
 
 
 def is_fixed(value: Any) -> bool:

@@ -31,7 +31,7 @@ def fake_of(tensor: torch.Tensor, mode: FakeTensorMode, device: torch.device | N
             f"a {type(tensor).__name__} with layout {tensor.layout} cannot be traced, nor any tensor inside vmap",
             fix="convert it to a dense torch.Tensor before the call, and keep torch.func's transforms uncompiled",
         )
-    with _disable_current_modes():
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
         meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
         fake = FakeTensor(mode, meta, device or tensor.device)
         return fake.requires_grad_(True) if tensor.requires_grad else fake

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.capture.graph import (
     Node,
@@ -162,7 +163,13 @@ class Gradients:
     def _reached(self, roots: Any, graph: list[Node], but: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         """The leaves that a pass reaches; one that was computed outside, where it would have to go on, is refused."""
         known = set(map(id, but))
-        reached = [self._tensors.to_real(leaf) for leaf in leaves_of(roots, graph) if id(leaf) not in known]
+        leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in known]
+        if not all(isinstance(leaf, FakeTensor) for leaf in leaves):
+            raise OperationFailed(
+                "code that is not traced made autograd's graph lead to a tensor past the tracer",
+                fix="leave that part uncompiled, or write it with ordinary operations",
+            )
+        reached = [self._tensors.to_real(leaf) for leaf in leaves]
         for tensor in reached:
             if self._tensors.fake(tensor) is not tensor:
                 self.outside.require_leaf(tensor)

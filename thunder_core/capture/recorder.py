@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture import gradients
+from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.call import Call
 from thunder_core.capture.gradients import Gradients
 from thunder_core.capture.graph import memory_of
@@ -85,6 +86,7 @@ class Recorder:
         self.failure: ThunderError | None = None
         self.numbers = Numbers(self.tensors.next_name, self._compute)
         self.gradients = Gradients(self.tensors, self._switch_grad)
+        self._autocast = autocast_state()
         self._place_of_program = place
         self._forward = ForwardPlaces()
         self._call: Call | None = None
@@ -120,8 +122,15 @@ class Recorder:
         """Write a line down that changes a state, at the program's present place: calls may mean something else now."""
         if self._memories:
             self._memories.clear()
-        place = self._place()
-        self._append(replace(bsym, source=place.source, module=place.module))
+        self._autocast = autocast_state()
+        self._compute(bsym)
+
+    def follow_autocast(self) -> None:
+        """Write down what code that ran natively did to autocast's state since the last line."""
+        state = autocast_state()
+        if state != self._autocast:
+            for bsym in changes(self._autocast, state):
+                self.emit(bsym)
 
     def _place(self) -> Place:
         """Where the program is; while it differentiates, the line that is being differentiated."""
@@ -139,6 +148,7 @@ class Recorder:
         self._append(replace(bsym, source=place.source, module=place.module))
 
     def _append(self, bsym: BoundSymbol) -> None:
+        self.follow_autocast()
         if not self.gradients.is_running:
             self._forward.note(Place(bsym.source, bsym.module))
         self._defined.update(proxy.name for proxy in bsym.outputs)

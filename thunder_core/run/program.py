@@ -39,10 +39,13 @@ class Program:
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
+    _switches_autocast: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         for attribute, name in RUNS.items():
             object.__setattr__(self, attribute, executable(self.source(name), name))
+        switches = any("autocast" in bsym.symbol.name for bsym in self.last("computation").bound_symbols)
+        object.__setattr__(self, "_switches_autocast", switches)
 
     def source(self, name: str) -> Source:
         """The text that runs."""
@@ -64,11 +67,41 @@ class Program:
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
         """The computation and then the epilogue; the result is what the function returns.
 
-        Where the computation switches autograd on or off, an error on the way puts it back.
+        Where the computation switches autograd or autocast on or off, an error on the way puts it back.
         """
         grad = torch.is_grad_enabled()
+        autocast = Autocast() if self._switches_autocast else None
         try:
             return self._epilogue(*outside, *self._computation(*inputs))
         except BaseException:
             torch.set_grad_enabled(grad)
+            if autocast is not None:
+                autocast.put_back()
             raise
+
+
+class Autocast:
+    """The state of autocast as it is now."""
+
+    def __init__(self) -> None:
+        devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+        self.devices = [(one, torch.is_autocast_enabled(one), torch.get_autocast_dtype(one)) for one in devices]
+        self.caches = torch.is_autocast_cache_enabled()
+        self.depth = depth()
+
+    def put_back(self) -> None:
+        """Make it so again."""
+        for device, enabled, dtype in self.devices:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(self.caches)
+        for _ in range(depth() - self.depth):
+            torch.autocast_decrement_nesting()
+        if not self.depth:
+            torch.clear_autocast_cache()
+
+
+def depth() -> int:
+    """How many contexts of autocast are open."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
