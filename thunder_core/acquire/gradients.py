@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from thunder_core.capture.gradients import Hooks, Outside
 from thunder_core.capture.recorder import SET_GRAD
-from thunder_core.capture.symbols import is_random, symbol_of, written_arguments
+from thunder_core.capture.symbols import as_line, symbol_of
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves
 
 if TYPE_CHECKING:
     from thunder_core.acquire.observer import Acquisition
@@ -97,21 +95,6 @@ def spelled_out(lines: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple
         read |= {proxy.name for one in written for proxy in one.inputs}
         found += written
     return tuple(reversed(found))
-
-
-def as_line(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
-    """An aten operation of a line as a line of its own."""
-    target, args, kwargs = part.symbol.target, part.args, part.kwargs
-    if not isinstance(target, torch._ops.OpOverload):
-        return replace(part, source=whole.source, module=whole.module)
-    written = [args[at] if at < len(args) else kwargs.get(name) for at, name in written_arguments(target)]
-    return replace(
-        part,
-        source=whole.source,
-        module=whole.module,
-        mutates=tuple(leaf.name for leaf in leaves(written) if isinstance(leaf, Proxy)),
-        ordered=is_random(target, args, kwargs),
-    )
 
 
 def without_autograd(lines: Iterable[BoundSymbol], ambient: bool) -> tuple[BoundSymbol, ...]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import torch
 from torch.overrides import get_testing_overrides, resolve_name
 
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.tree import leaves
 
 ORDERED_NAMES = frozenset(
     {
@@ -68,6 +71,21 @@ def written_arguments(operator: torch._ops.OpOverload) -> tuple[tuple[int, str],
         (position, argument.name)
         for position, argument in enumerate(operator._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+def as_line(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
+    """An aten operation of a line as a line of its own."""
+    target, args, kwargs = part.symbol.target, part.args, part.kwargs
+    if not isinstance(target, torch._ops.OpOverload):
+        return replace(part, source=whole.source, module=whole.module)
+    written = [args[at] if at < len(args) else kwargs.get(name) for at, name in written_arguments(target)]
+    return replace(
+        part,
+        source=whole.source,
+        module=whole.module,
+        mutates=tuple(leaf.name for leaf in leaves(written) if isinstance(leaf, Proxy)),
+        ordered=is_random(target, args, kwargs),
     )
 
 
