@@ -209,3 +209,64 @@ def test_a_llama_trains_for_fifty_steps_as_in_eager() -> None:
     torch.testing.assert_close(*curves)
     assert curves[0][-1] < curves[0][0] / 2
     assert thunder.cache_misses(compiled) == 2
+
+
+Scaling = tuple[nn.Module, torch.optim.Optimizer, torch.amp.GradScaler]
+
+
+def scaling(kind: str, **options: Any) -> Scaling:
+    return *training(kind, **options), torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+
+
+def scaled(model: nn.Module, scaler: torch.amp.GradScaler, x: torch.Tensor) -> torch.Tensor:
+    model.zero_grad()
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = model(x).square().mean()
+    scaler.scale(loss).backward()
+    return loss.detach()
+
+
+def assert_scales_alike(ours: Callable[..., Any], eager: Callable[..., Any], one: Scaling, other: Scaling) -> None:
+    for number in range(5):
+        x = X * torch.inf if number == 2 else X  # the gradients overflow, and the step is left out
+        torch.testing.assert_close(ours(*one, x), eager(*other, x), rtol=0, atol=0, equal_nan=True)
+        assert one[2].get_scale() == other[2].get_scale()
+        assert_same_state(one[:2], other[:2])
+
+
+def test_gradients_are_scaled_around_a_compiled_step() -> None:
+    def step(run: Callable[..., Any]) -> Callable[..., Any]:
+        def whole(model: nn.Module, optimizer: Any, scaler: torch.amp.GradScaler, x: torch.Tensor) -> torch.Tensor:
+            loss = run(model, scaler, x)
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            scaler.step(optimizer)
+            scaler.update()
+            return loss
+
+        return whole
+
+    assert_scales_alike(step(thunder.jit(scaled)), step(scaled), scaling("Adam"), scaling("Adam"))
+
+
+def scaled_whole(model: nn.Module, optimizer: Any, scaler: torch.amp.GradScaler, x: torch.Tensor) -> torch.Tensor:
+    loss = scaled(model, scaler, x)
+    scaler.step(optimizer)
+    scaler.update()
+    return loss
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
+def test_fused_optimizers_leave_out_steps_inside(kind: str) -> None:
+    compiled = thunder.jit(scaled_whole)
+    assert_scales_alike(compiled, scaled_whole, scaling(kind, fused=True), scaling(kind, fused=True))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_other_optimizers_are_asked_for_a_value_with_the_line() -> None:
+    pieces = scaling("SGD")
+    with pytest.raises(DataDependent, match="asks for the value") as caught:
+        thunder.jit(scaled_whole)(*pieces, X)
+    assert caught.value.where is not None
+    assert caught.value.where.function == "scaled_whole"
+    assert pieces[2].get_scale() == 1024.0

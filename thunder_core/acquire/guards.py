@@ -125,6 +125,7 @@ def _misses(subject: str, expected: int, scope: Scope) -> str:
 CONDITIONS: dict[str, Condition] = {
     "misses": _misses,
     "is": _is,
+    "identity": lambda subject, expected, scope: f"{subject} is {scope.constant(expected, 'known')}",
     "type": _type,
     "equal": _equal,
     "values": _values,
@@ -143,6 +144,7 @@ CONDITIONS: dict[str, Condition] = {
 DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "misses": lambda expected: f"had computed {expected} values",
     "is": lambda expected: f"was {getattr(expected, '__name__', expected)!s}",
+    "identity": lambda expected: f"was one certain {type(expected).__name__}",
     "type": lambda expected: f"was a {expected.__name__}",
     "equal": lambda expected: f"was {expected!r}",
     "values": lambda expected: f"was {expected!r}",
