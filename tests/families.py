@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+import thunder_core as thunder
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.request import ModelRequest
@@ -41,6 +43,12 @@ def tensors(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
             yield from tensors(item, f"{path}[{index}]")
     elif hasattr(value, "__dict__") and not isinstance(value, type | torch.nn.Module):
         yield from tensors(vars(value), path)
+
+
+def first_claimed(compiled: Any) -> tuple[BoundSymbol, ...]:
+    """The lines of the first trace of the latest call in which executors have claimed some."""
+    traces = (trace.bound_symbols for trace in thunder.last_traces(compiled))
+    return next(lines for lines in traces if any(line.executor for line in lines))
 
 
 def assert_same(ours: Any, eager: Any) -> None:

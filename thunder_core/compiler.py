@@ -12,6 +12,7 @@ import torch
 from thunder_core import plugins
 from thunder_core.acquire.acquire import acquire
 from thunder_core.acquire.sharp import POLICIES, SharpEdges
+from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
 from thunder_core.errors import BadOption, WrongInputs
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.trace import Trace
@@ -67,9 +68,22 @@ class Compiler:
         trace = acquired.computation
         for transform in self.transforms:
             trace = watch.note(check_trace(transform(trace)))
-        trace = watch.note(claim(trace, self.executors))
-        watch.note(check_trace(free_after_last_use(trace)))
-        return Program(tuple(watch.stages), acquired.guards, acquired.sharp_edges, acquired.floats)
+        parts, recorded = self._derived(trace)
+        for step in parts.steps if parts else ():
+            watch.note(check_trace(step))
+        forward = claimed_forward(parts) if parts else claim(trace, self.executors)
+        watch.note(check_trace(free_after_last_use(watch.note(forward))))
+        edges, floats = acquired.sharp_edges, acquired.floats
+        return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, floats)
+
+    def _derived(self, trace: Trace) -> tuple[Derived | None, str]:
+        """The trace with a backward of its own, or why PyTorch's autograd records what it does."""
+        if self.device is not None or not is_differentiable(trace):
+            return None, ""
+        try:
+            return derived(trace, self.executors, ALWAYS), ""
+        except Underivable as reason:
+            return None, str(reason)
 
 
 class _Watch:
@@ -200,7 +214,12 @@ def last_epilogue_traces(compiled: Any) -> list[Trace]:
 
 
 def last_backward_traces(compiled: Any) -> list[Trace]:
-    """The backward of the latest call; empty while PyTorch's autograd records it."""
+    """The backward of the latest call, stage by stage; empty where PyTorch's autograd records what the program does.
+
+    A backward is compiled when it first runs, for the results that gradients are given for; before that there is the
+    trace as it was derived, for gradients of all results. Each line is tagged with the line of the program that it
+    differentiates.
+    """
     return last_program(compiled).traces("backward")
 
 

@@ -432,6 +432,14 @@ class KernelRefuses(UnsupportedError):
     code = "TH0807"
 
 
+class NotDifferentiable(UnsupportedError):
+    """A derivative was asked for that a compiled program cannot give: the second one of a program that writes to its
+    inputs, which cannot be run once more on what they were.
+    """
+
+    code = "TH0808"
+
+
 # ---- 70 and 130 -----------------------------------------------------------------------------------------------
 
 

@@ -154,16 +154,29 @@ def test_what_shares_memory_with_what_is_written_is_not_fused():
     assert not inside & written or executor.regions == []
 
 
-def test_what_needs_gradients_is_left_to_autograd():
+def test_what_autograd_records_is_left_to_it():
     weight = torch.nn.Parameter(torch.randn(4, 4))
     executor = Replays()
-    compiled = thunder.jit(lambda x: ((x @ weight).exp() + 1).sum(), executors=(executor, "torch"))
+    recorded = lambda x: ((x @ weight).exp_() + 1).sum()  # noqa: E731
+    compiled = thunder.jit(recorded, executors=(executor, "torch"))
     x = torch.randn(4, 4)
     compiled(x).backward()
     found, weight.grad = weight.grad, None
-    ((x @ weight).exp() + 1).sum().backward()
+    recorded(x).backward()
     torch.testing.assert_close(found, weight.grad)
     assert executor.regions == []
+
+
+def test_what_is_differentiated_is_fused_forward_and_backward():
+    weight = torch.nn.Parameter(torch.randn(4, 4))
+    executor = Replays()
+    compiled = thunder.jit(lambda x: ((x @ weight).exp() + 1).sin().sum(), executors=(executor, "torch"))
+    x = torch.randn(4, 4)
+    compiled(x).backward()
+    found, weight.grad = weight.grad, None
+    ((x @ weight).exp() + 1).sin().sum().backward()
+    torch.testing.assert_close(found, weight.grad)
+    assert len(executor.regions) == 2
 
 
 def test_lines_that_another_executor_has_are_not_fused():

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from tests.families import assert_same, inputs_for, sample
+from tests.families import assert_same, first_claimed, inputs_for, sample
 from thunder_core.lower.executor import OperatorExecutor
 from thunder_core.lower.pattern import Pattern
 from thunder_core.patterns import hugging_face
@@ -48,8 +48,7 @@ def everything() -> OperatorExecutor:
 
 
 def claims(compiled: Any) -> dict[str, int]:
-    lines = thunder.last_traces(compiled)[-1].bound_symbols
-    return dict(Counter(bsym.symbol.short_name for bsym in lines if bsym.executor == "mine"))
+    return dict(Counter(bsym.symbol.short_name for bsym in first_claimed(compiled) if bsym.executor == "mine"))
 
 
 def test_every_pattern_is_tried_here() -> None:

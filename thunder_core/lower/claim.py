@@ -5,6 +5,7 @@ An executor takes the stretches that its patterns find before it takes single li
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,14 +21,26 @@ EAGER = "torch"
 
 def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
     """The trace with an executor named on every line; what nobody claims runs in eager PyTorch as it is written."""
-    names = ", ".join(executor.name for executor in executors) or EAGER
     for executor in executors:
         trace = claim_stretches(trace, executor.name, executor.replacements)
         trace = fuse(trace, executor) if isinstance(executor, FusionExecutor) else _claimed(trace, executor)
     return trace.having(
         (bsym if bsym.executor else replace(bsym, executor=EAGER) for bsym in trace.bound_symbols),
-        made_by=f"claim by {names}",
+        made_by=f"claim by {named(executors) or EAGER}",
     )
+
+
+def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
+    """The trace with what executors take that stand before the first one that fuses: lines and patterns, no regions."""
+    early = [*itertools.takewhile(lambda one: not isinstance(one, FusionExecutor) and one.name != EAGER, executors)]
+    for executor in early:
+        trace = _claimed(claim_stretches(trace, executor.name, executor.replacements), executor)
+    return trace.having(trace.bound_symbols, made_by=f"claim by {named(early)}") if early else trace
+
+
+def named(executors: Sequence[Executor]) -> str:
+    """The names of executors, for people."""
+    return ", ".join(executor.name for executor in executors)
 
 
 def _claimed(trace: Trace, executor: Executor) -> Trace:

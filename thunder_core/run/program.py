@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -23,9 +23,26 @@ class Stage:
     seconds: float
 
 
+class Derivative(Protocol):
+    """The derivative of a program's computation."""
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """How the backwards that were compiled came about."""
+
+    def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """What computes the results, with `forward` for the computation, as one operation of autograd."""
+
+    def backward_trace(self) -> Trace:
+        """The backward for all results, as it was derived."""
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """What runs for the inputs that its prologue takes; `stages` tell how it came about.
+
+    With a `derivative`, the computation also returns what its backward reads; without one, autograd records what it
+    does if it is to be differentiated, for the reason `recorded`.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
     epilogue need, or raises `Refused`, or what a path raises. `floats` are the paths of the floats that it wants to be
@@ -35,6 +52,8 @@ class Program:
     stages: tuple[Stage, ...]
     guards: tuple[str, ...] = ()
     sharp_edges: tuple[Any, ...] = ()
+    derivative: Derivative | None = None
+    recorded: str = ""
     floats: Mapping[int, str] = field(default_factory=dict)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
@@ -46,6 +65,8 @@ class Program:
             object.__setattr__(self, attribute, executable(self.source(name), name))
         switches = any("autocast" in bsym.symbol.name for bsym in self.last("computation").bound_symbols)
         object.__setattr__(self, "_switches_autocast", switches)
+        if self.derivative is not None:
+            object.__setattr__(self, "_computation", self.derivative.bridge(self._computation))
 
     def source(self, name: str) -> Source:
         """The text that runs."""
@@ -53,7 +74,11 @@ class Program:
 
     def traces(self, name: str) -> list[Trace]:
         """Each stage of the trace of that name, the last one being what runs."""
-        return [stage.trace for stage in self.stages if stage.trace.name == name]
+        found = [stage.trace for stage in self.stages if stage.trace.name == name]
+        if name == "backward" and self.derivative is not None:
+            found = [stage.trace for stage in self.derivative.stages]
+            return found or [self.derivative.backward_trace()]
+        return found
 
     def last(self, name: str) -> Trace:
         """The stage that runs."""

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from tests.executors.triton.closeness import assert_close, draw
-from tests.families import assert_same, inputs_for, sample
+from tests.families import assert_same, first_claimed, inputs_for, sample
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.lower.pattern import Pattern
 from thunder_core.patterns import hugging_face
@@ -42,7 +42,7 @@ def compiled_with_triton(subject: Any) -> Any:
 
 
 def lines(compiled: Any) -> list[BoundSymbol]:
-    return [bsym for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.executor == "triton"]
+    return [bsym for bsym in first_claimed(compiled) if bsym.executor == "triton"]
 
 
 def claimed(compiled: Any) -> dict[str, int]:

@@ -1,0 +1,347 @@
+"""A compiled program in autograd's graph: each is used the same way in eager and compiled, and all is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import thunder_core as thunder
+from thunder_core.compiler import last_program
+
+Use = Callable[[Callable[..., Any]], list[Any]]
+FUSED = ("gradients", "second_derivative", "all_outputs", "returned_views", "random_numbers", "running_statistics")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, and what is done with it: `use(program)` returns everything that is to be equal."""
+
+    program: Callable[..., Any]
+    use: Use
+    derived: bool = True
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(program: Callable[..., Any], *, derived: bool = True) -> Callable[[Use], Use]:
+    """Register a use of a program under its name."""
+
+    def register(use: Use) -> Use:
+        CASES[use.__name__] = Case(program, use, derived)
+        return use
+
+    return register
+
+
+def leaf(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_(True)
+
+
+def gated(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return functional.silu(x) * torch.tanh(y).exp() + x
+
+
+@case(gated)
+def gradients(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    out = program(x, y)
+    out.sum().backward()
+    return [out, x.grad, y.grad]
+
+
+@case(gated)
+def gradients_add_up(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    for _ in range(3):
+        program(x, y).square().sum().backward()
+    return [x.grad, y.grad]
+
+
+@case(gated)
+def mixed_with_eager(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    out = program(program((x * 2).sigmoid(), y).cos(), x) + x
+    out.sum().backward()
+    return [out, x.grad, y.grad]
+
+
+@case(gated)
+def partly_required(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1).detach()
+    out = program(x, y)
+    out.sum().backward()
+    return [out, x.grad, y.grad, out.requires_grad]
+
+
+@case(gated)
+def nothing_required(program):
+    out = program(leaf(3, 4).detach(), leaf(3, 4).detach())
+    return [out, out.requires_grad, out.grad_fn is None]
+
+
+@case(gated)
+def without_grad(program):
+    with torch.no_grad():
+        out = program(leaf(3, 4), leaf(3, 4, seed=1))
+    return [out, out.requires_grad]
+
+
+@case(gated)
+def retained(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    out = program(x, y)
+    out.sum().backward(retain_graph=True)
+    out.square().sum().backward()
+    return [x.grad, y.grad]
+
+
+@case(gated)
+def twice_without_retaining(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    out = program(x, y)
+    out.sum().backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        out.sum().backward()
+    return [x.grad]
+
+
+@case(gated)
+def hooks(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    seen = []
+    x.register_hook(lambda grad: seen.append(grad.clone()))
+    y.register_hook(lambda grad: grad * 2)
+    x.register_post_accumulate_grad_hook(lambda tensor: seen.append(tensor.grad.clone()))
+    out = program(x, y)
+    out.register_hook(lambda grad: grad * 3)
+    out.retain_grad()
+    out.sum().backward()
+    return [*seen, x.grad, y.grad, out.grad]
+
+
+@case(gated)
+def autograd_grad(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    out = program(x, y)
+    return list(torch.autograd.grad(out, [y], torch.full_like(out, 2.0)))
+
+
+@case(gated)
+def expanded_gradient(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    out = program(x, y)
+    out.backward(torch.ones(()).expand(3, 4))
+    return [x.grad, y.grad]
+
+
+@case(gated)
+def second_derivative(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    hidden = x * 1.5
+    first = torch.autograd.grad(program(hidden, y).square().sum(), [x, y, hidden], create_graph=True)
+    second = torch.autograd.grad(sum(one.square().sum() for one in first), [x, y])
+    return [*first, *second]
+
+
+@case(gated)
+def gradcheck(program):
+    x, y = (leaf(2, 2, seed=seed).double().detach().requires_grad_(True) for seed in (0, 1))
+    return [torch.autograd.gradcheck(program, (x, y)), torch.autograd.gradgradcheck(program, (x, y))]
+
+
+@case(gated)
+def changed_behind_its_back(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    hidden = x * 1
+    out = program(hidden, y)
+    hidden.detach().mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+    return []
+
+
+@case(gated)
+def result_changed_in_place(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    out = program(x, y)
+    out *= 2
+    out.sum().backward()
+    return [out, x.grad]
+
+
+def several(x: torch.Tensor, y: torch.Tensor) -> Any:
+    hidden = x @ y
+    return {"a": hidden.exp(), "b": [hidden.argmax(-1), x.detach() * 2, y.sin()], "c": (3, None)}
+
+
+@case(several)
+def unused_outputs(program):
+    x, y = leaf(3, 3), leaf(3, 3, seed=1)
+    out = program(x, y)
+    out["b"][2].sum().backward()
+    return [out["a"], *out["b"], x.grad, y.grad, out["b"][0].requires_grad, out["b"][1].requires_grad]
+
+
+@case(several)
+def all_outputs(program):
+    x, y = leaf(3, 3), leaf(3, 3, seed=1)
+    out = program(x, y)
+    (out["a"].sum() + out["b"][2].sum()).backward()
+    return [x.grad, y.grad]
+
+
+def views(x: torch.Tensor, y: torch.Tensor) -> Any:
+    hidden = x * y
+    return hidden, hidden[0], hidden.T.unsqueeze(0), x.view(-1), y, x
+
+
+@case(views)
+def returned_views(program):
+    x, y = leaf(3, 3), leaf(3, 3, seed=1)
+    base, row, turned, flat, same, given = program(x, y)
+    shared = [row.data_ptr() == base.data_ptr(), flat.data_ptr() == x.data_ptr(), same is y, given is x]
+    (base.sum() + row.square().sum() + turned.sin().sum() + flat.exp().sum() + same.sum()).backward()
+    return [base, row, turned, flat, *shared, x.grad, y.grad, row._is_view(), flat._base is x]
+
+
+@case(views)
+def views_written_to(program):
+    x, y = leaf(3, 3), leaf(3, 3, seed=1)
+    base, row, _, _, _, _ = program(x, y)
+    row.mul_(3)
+    base.sum().backward()
+    return [base, row, x.grad, y.grad]
+
+
+@case(lambda x: x.view(2, 6).transpose(0, 1))
+def nothing_but_views(program):
+    x = leaf(3, 4)
+    out = program(x)
+    out.square().sum().backward()
+    return [out, x.grad, out._base is x]
+
+
+@case(lambda x, index: functional.embedding(index, x)[..., :2].cumsum(0))
+def integers(program):
+    x, index = leaf(5, 3), torch.tensor([[0, 4], [4, 1]])
+    out = program(x, index)
+    out.sum().backward()
+    return [out, x.grad]
+
+
+@case(lambda x: functional.dropout(x, 0.5) + torch.rand_like(x) * x, derived=True)
+def random_numbers(program):
+    x = leaf(8, 8)
+    torch.manual_seed(3)
+    out = program(x)
+    after = torch.rand(2)
+    out.square().sum().backward()
+    return [out, after, x.grad]
+
+
+@case(lambda x: functional.dropout(x, 0.5) * x)
+def random_second_derivative(program):
+    x = leaf(8, 8)
+    torch.manual_seed(3)
+    (first,) = torch.autograd.grad(program(x).pow(3).sum(), [x], create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), [x])
+    return [first, second, torch.rand(2)]
+
+
+@case(lambda x: functional.relu(x * 2, inplace=True), derived=False)
+def written_on_the_way(program):
+    x = leaf(3, 4)
+    program(x).sum().backward()
+    return [x.grad]
+
+
+def partly_off(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        scale = x.abs().max()
+    return (x / scale).exp()
+
+
+@case(partly_off)
+def grad_mode_inside(program):
+    x = leaf(3, 4)
+    out = program(x)
+    out.sum().backward()
+    return [out, x.grad]
+
+
+def norm_in_training(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
+    return functional.batch_norm(x, mean, variance, training=True)
+
+
+@case(norm_in_training)
+def running_statistics(program):
+    x, mean, variance = leaf(4, 3), torch.zeros(3), torch.ones(3)
+    out = program(x, mean, variance)
+    out.square().sum().backward()
+    return [out, x.grad, mean, variance]
+
+
+@case(lambda x: (x.exp(), x.int().sum(), x.detach()))
+def not_all_are_differentiable(program):
+    x = leaf(3, 4)
+    out, number, cut = program(x)
+    out.sum().backward()
+    return [out, number, cut, cut.requires_grad, number.requires_grad, x.grad]
+
+
+@case(lambda x, y: torch.where(x > 0, x, y).masked_fill(y > 1, 0.0) @ torch.eye(4))
+def masks(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    program(x, y).square().mean().backward()
+    return [x.grad, y.grad]
+
+
+@case(lambda x: torch.complex(x, x.sin()).abs().sum())
+def complex_numbers(program):
+    x = leaf(3, 4)
+    program(x).backward()
+    return [x.grad]
+
+
+def compare(name: str, executors: tuple[str, ...]) -> None:
+    one = CASES[name]
+    compiled = thunder.jit(one.program, executors=executors)
+    expected = one.use(one.program)
+    for _ in range(2):
+        found = one.use(compiled)
+        assert len(found) == len(expected)
+        for number, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+            if isinstance(theirs, torch.Tensor):
+                assert ours.stride() == theirs.stride(), number
+            torch.testing.assert_close(ours, theirs, msg=lambda told, number=number: f"{number}: {told}")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_what_eager_is(name):
+    compare(name, ("torch",))
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_it_is_what_eager_is_when_regions_are_fused(name):
+    compare(name, ("inductor", "torch"))
+
+
+@pytest.mark.parametrize("name", ["gradients", "returned_views", "random_numbers", "running_statistics", "integers"])
+def test_these_have_a_backward_of_their_own(name):
+    compiled = thunder.jit(CASES[name].program)
+    CASES[name].use(compiled)
+    assert last_program(compiled).recorded == ""
+    assert thunder.last_backward_traces(compiled)
+
+
+def test_what_is_recorded_says_why():
+    compiled = thunder.jit(CASES["written_on_the_way"].program)
+    CASES["written_on_the_way"].use(compiled)
+    assert "relu" in last_program(compiled).recorded
+    assert thunder.last_backward_traces(compiled) == []

@@ -1,0 +1,270 @@
+"""Derivatives of bound symbols, from PyTorch's own autograd: what a line's backward does, and what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from thunder_core.capture.fake import new_mode
+from thunder_core.capture.symbols import is_random, symbol_of, written_arguments
+from thunder_core.capture.tensors import tensors_in
+from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves, replace_leaves
+
+ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+SKIPPED = frozenset({torch.ops.prim.device.default})
+LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
+
+
+class Underivable(Exception):
+    """A line whose derivative cannot be had as a list of operations; the message says why."""
+
+
+@dataclass(frozen=True)
+class Pull:
+    """What a line's backward does with the gradients of its results.
+
+    `lines` read `given` (those gradients), tensors of the forward, and each other; `gradients` has, for each input
+    that a gradient is wanted of, the proxy that holds it, or None where there is none.
+    """
+
+    given: tuple[TensorProxy | None, ...]
+    lines: tuple[BoundSymbol, ...]
+    gradients: tuple[TensorProxy | None, ...]
+
+    @property
+    def reads(self) -> dict[str, TensorProxy]:
+        """The tensors of the forward that the lines read, by name."""
+        made = {proxy.name for line in self.lines for proxy in line.defines}
+        made |= {proxy.name for proxy in self.given if proxy is not None}
+        read = (proxy for line in self.lines for proxy in line.inputs if isinstance(proxy, TensorProxy))
+        return {proxy.name: proxy for proxy in read if proxy.name not in made}
+
+
+@dataclass(eq=False)
+class Derivation:
+    """One line, run once on tensors without data under PyTorch's autograd, and ready to be run backward.
+
+    `lines` are the aten operations of the forward, `wanted` the inputs that gradients are for, and `results` the
+    outputs of the line that autograd follows. All names are those of the line that it was derived from.
+    """
+
+    line: BoundSymbol
+    wanted: tuple[TensorProxy, ...]
+    results: tuple[TensorProxy, ...]
+    lines: tuple[BoundSymbol, ...]
+    _mode: FakeTensorMode = field(repr=False)
+    _tape: _Tape = field(repr=False)
+    _inputs: tuple[torch.Tensor, ...] = field(repr=False)
+    _outputs: tuple[torch.Tensor, ...] = field(repr=False)
+    _pulls: dict[Hashable, Pull] = field(default_factory=dict, repr=False)
+
+    def pull(self, given: Sequence[TensorProxy | None]) -> Pull:
+        """The backward for gradients of this metadata, one for each of `results`; None where there is no gradient."""
+        key = tuple(proxy and (proxy.shape, proxy.stride, proxy.dtype, proxy.device) for proxy in given)
+        if key not in self._pulls:
+            self._pulls[key] = self._differentiated(given)
+        return self._pulls[key]
+
+    def _differentiated(self, given: Sequence[TensorProxy | None]) -> Pull:
+        tape = self._tape.continued()
+        with self._mode:
+            fakes = [None if proxy is None else _empty(proxy) for proxy in given]
+        names = tuple(None if fake is None else tape.name(fake) for fake in fakes)
+        pairs = [(output, fake) for output, fake in zip(self._outputs, fakes, strict=True) if fake is not None]
+        try:
+            with self._mode, tape:
+                found = torch.autograd.grad(
+                    [output for output, _ in pairs],
+                    self._inputs,
+                    [fake for _, fake in pairs],
+                    retain_graph=True,
+                    allow_unused=True,
+                )
+        except Underivable:
+            raise
+        except Exception as error:  # PyTorch's formulas raise what they raise
+            raise Underivable(f"its backward fails: {type(error).__name__}: {_first_line(error)}") from error
+        gradients = tuple(None if one is None else tape.proxy(one) for one in found)
+        return Pull(names, tuple(_needed(tape.lines, gradients)), gradients)
+
+
+def derive(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
+    """What autograd makes of a line whose inputs of the names `followed` require gradients; None if it follows nothing.
+
+    Raises `Underivable` for a line that writes to what is followed, or that does not run on tensors without data.
+    """
+    if any(name in followed for name in line.mutates):
+        raise Underivable("it writes to a tensor that needs a gradient")
+    mode, tape = new_mode(), _Tape("%s")
+    fakes: dict[str, torch.Tensor] = {}
+    with mode:
+        for proxy in line.inputs:
+            if isinstance(proxy, TensorProxy):
+                fake = _empty(proxy)
+                fakes[proxy.name] = fake.requires_grad_(True) if proxy.name in followed else fake
+                tape.bind(fakes[proxy.name], proxy)
+    output = _run(line, fakes, mode, tape)
+    results: list[tuple[TensorProxy, torch.Tensor]] = []
+    for proxy, tensor in _paired(line.output, output):
+        tape.settle(tensor, proxy)
+        if tensor.requires_grad and all(proxy.name != known.name for known, _ in results):
+            results.append((proxy, tensor))
+    if not results:
+        return None
+    wanted = [proxy for proxy in line.inputs if isinstance(proxy, TensorProxy) and proxy.name in followed]
+    return Derivation(
+        line=line,
+        wanted=tuple(wanted),
+        results=tuple(proxy for proxy, _ in results),
+        lines=tuple(tape.lines),
+        _mode=mode,
+        _tape=tape,
+        _inputs=tuple(fakes[proxy.name] for proxy in wanted),
+        _outputs=tuple(tensor for _, tensor in results),
+    )
+
+
+def _run(line: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: _Tape) -> Any:
+    def value(leaf: Any) -> Any:
+        return fakes[leaf.name] if isinstance(leaf, TensorProxy) else leaf
+
+    args, kwargs = replace_leaves(line.args, value), replace_leaves(dict(line.kwargs), value)
+    if any(isinstance(leaf, Proxy) for leaf in leaves((args, kwargs))):
+        raise Underivable("it takes something that is not a tensor")
+    try:
+        with torch.enable_grad(), mode, tape:
+            return line.symbol.target(*args, **kwargs)
+    except Underivable:
+        raise
+    except Exception as error:  # the user's operators raise what they raise
+        raise Underivable(f"it does not run without data: {type(error).__name__}: {_first_line(error)}") from error
+
+
+class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down the aten operations beneath autograd, in the names that it gives to their tensors."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Dynamo takes no part here."""
+        return False
+
+    def __init__(self, prefix: str, known: Mapping[int, tuple[torch.Tensor, TensorProxy]] | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lines: list[BoundSymbol] = []
+        self._prefix = prefix
+        self._known = dict(known or {})
+
+    def continued(self) -> _Tape:
+        """A tape for the backward of what is on this one."""
+        return _Tape("%g", self._known)
+
+    def bind(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
+        """Let the proxy stand for the tensor."""
+        self._known[id(tensor)] = (tensor, proxy)
+
+    def name(self, tensor: torch.Tensor) -> TensorProxy:
+        """A new proxy for a tensor that came into being."""
+        proxy = replace(tensor_proxy(f"{self._prefix}{len(self._known)}", tensor), requires_grad=False)
+        self.bind(tensor, proxy)
+        return proxy
+
+    def proxy(self, tensor: torch.Tensor) -> TensorProxy:
+        """The proxy of a tensor that is known; `Underivable` for one that was made out of sight."""
+        known = self._known.get(id(tensor))
+        if known is None:
+            raise Underivable("it uses a tensor that was made out of sight")
+        return known[1]
+
+    def settle(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
+        """Give a result the name that it has in the line; one that is another name's tensor gets a line of its own."""
+        before = self.proxy(tensor)
+        made = {found.name for line in self.lines for found in line.defines}
+        if before.name == proxy.name:
+            return
+        if before.name not in made:
+            alias = symbol_of(torch.ops.aten.alias.default)
+            self.lines.append(BoundSymbol(alias, (before,), {}, replace(proxy, requires_grad=False)))
+            self.bind(tensor, proxy)
+            return
+        self.lines = [line.renamed({before.name: proxy}) for line in self.lines]
+        for number, (other, known) in list(self._known.items()):
+            if known.name == before.name:
+                self._known[number] = (other, proxy)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        output = func(*args, **kwargs)
+        if func in SKIPPED:
+            return output
+        if func in LIFTS:
+            raise Underivable("it holds a constant tensor")
+        if func in ALIASES and id(args[0]) in self._known:
+            self.bind(output, self._known[id(args[0])][1])
+            return output
+        self._note(func, args, kwargs, output)
+        return output
+
+    def _note(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, output: Any) -> None:
+        read = replace_leaves((tuple(args), dict(kwargs)), self._named)
+        for tensor in tensors_in(output):
+            if id(tensor) not in self._known:
+                self.name(tensor)
+        written = [args[at] if at < len(args) else kwargs.get(name) for at, name in written_arguments(func)]
+        self.lines.append(
+            BoundSymbol(
+                symbol=symbol_of(func),
+                args=read[0],
+                kwargs=read[1],
+                output=replace_leaves(output, self._named),
+                mutates=tuple(self.proxy(tensor).name for tensor in tensors_in(written)),
+                ordered=is_random(func, args, kwargs),
+            )
+        )
+
+    def _named(self, leaf: Any) -> Any:
+        return self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _empty(proxy: TensorProxy) -> torch.Tensor:
+    return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
+
+
+def _paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
+    """The tensors of a result with their proxies."""
+    if isinstance(names, TensorProxy) and isinstance(values, torch.Tensor):
+        yield names, values
+    elif isinstance(names, tuple | list):
+        if not isinstance(values, tuple | list) or len(values) != len(names):
+            raise Underivable("it returns something else when it is run again")
+        for name, value in zip(names, values, strict=True):
+            yield from _paired(name, value)
+
+
+def _needed(lines: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
+    """The lines that the gradients come from."""
+    read = {proxy.name for proxy in gradients if proxy is not None}
+    kept: list[BoundSymbol] = []
+    for line in reversed(lines):
+        if any(proxy.name in read for proxy in line.outputs):
+            kept.append(line)
+            read |= {proxy.name for proxy in line.inputs}
+    return kept[::-1]
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def added(one: TensorProxy, other: TensorProxy, name: str) -> BoundSymbol:
+    """The line that adds a gradient to another."""
+    add = torch.ops.aten.add.Tensor
+    with new_mode():
+        total = add(_empty(one), _empty(other))
+    return BoundSymbol(symbol_of(add), (one, other), {}, tensor_proxy(name, total))

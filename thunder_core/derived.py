@@ -1,0 +1,138 @@
+"""Programs with a backward of their own: how a computation is divided, and what is compiled of it, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.capture.derivative import Underivable
+from thunder_core.ir.check import check_trace
+from thunder_core.ir.literal import Code
+from thunder_core.ir.printer import print_trace
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.trace import Trace
+from thunder_core.lower.aliases import written_families
+from thunder_core.lower.claim import claim, claim_operations
+from thunder_core.lower.executor import Executor
+from thunder_core.lower.free import free_after_last_use
+from thunder_core.lower.fusion import FusionExecutor
+from thunder_core.run.autograd import Bridge, Gradients
+from thunder_core.run.generate import executable
+from thunder_core.run.program import Stage
+from thunder_core.transform import Transform
+from thunder_core.transforms.grad import SET_GRAD, Differentiated, differentiate, gradient_of
+from thunder_core.transforms.tail import split_views
+
+SAVED = "saved"
+UNPACK = Symbol("python.code", lambda text: text)
+
+
+@dataclass(eq=False)
+class Derived:
+    """A differentiated computation: `body` as it was, its forward and backward, and the tail that makes views.
+
+    `steps` are the traces on the way to the forward. A backward is compiled when it is first asked for; `stages` are
+    those of all that were, the latest last.
+    """
+
+    body: Trace
+    tail: Trace | None
+    steps: tuple[Trace, ...]
+    parts: Differentiated
+    executors: Sequence[Executor]
+    transforms: Sequence[Transform]
+    stages: list[Stage] = field(default_factory=list)
+    _compiled: dict[tuple[bool, ...], Callable[[list[torch.Tensor]], Gradients]] = field(default_factory=dict)
+
+    def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """What computes the results of the whole computation; `forward` is its compiled forward."""
+        inputs = {proxy.name for proxy in self.body.inputs}
+        results = [self.body.output[place] for place in self.parts.results]
+        bridge = Bridge(
+            forward=forward,
+            backward=self.compiled,
+            recorded=executable(print_trace(self.body), self.body.name),
+            count=len(self.body.output),
+            results=self.parts.results,
+            strides=tuple(gradient_of(proxy).stride for proxy in results),
+            followed=self.parts.followed,
+            random=any(line.ordered and line.symbol.name != SET_GRAD for line in self.body.bound_symbols),
+            writes=bool(inputs & written_families(self.body)),
+        )
+        return bridge if self.tail is None else self._with_tail(bridge)
+
+    def _with_tail(self, bridge: Bridge) -> Callable[..., Any]:
+        assert self.tail is not None
+        tail = executable(print_trace(self.tail), self.tail.name)
+        names = {proxy.name for proxy in self.tail.inputs}
+        places = [place for place, proxy in enumerate(self.body.inputs) if proxy.name in names]
+
+        def run(*inputs: torch.Tensor) -> Any:
+            return tail(*(inputs[place] for place in places), *bridge(*inputs))
+
+        return run
+
+    def backward_trace(self) -> Trace:
+        """The backward for all results, as it was derived."""
+        return self.parts.backward([True] * len(self.parts.results))
+
+    def compiled(self, given: tuple[bool, ...]) -> Callable[[list[torch.Tensor]], Gradients]:
+        """What runs the backward for the results that are given."""
+        if given not in self._compiled:
+            self._compiled[given] = self._compile(given)
+        return self._compiled[given]
+
+    def _compile(self, given: tuple[bool, ...]) -> Callable[[list[torch.Tensor]], Gradients]:
+        before = time.perf_counter()
+
+        def note(trace: Trace) -> Trace:
+            nonlocal before
+            now = time.perf_counter()
+            self.stages.append(Stage(trace, now - before))
+            before = now
+            return trace
+
+        trace = note(check_trace(self.parts.backward(given)))
+        for transform in self.transforms:
+            trace = note(check_trace(transform(trace)))
+        with torch.no_grad():
+            trace = note(claim(trace, self.executors))
+        trace = note(check_trace(free_after_last_use(unpacking(trace))))
+        return executable(print_trace(trace), trace.name)
+
+
+def derived(trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform]) -> Derived:
+    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead."""
+    body, tail = split_views(trace)
+    early = claim_operations(body, executors)
+    fuses = any(isinstance(executor, FusionExecutor) for executor in executors)
+    parts = differentiate(early, recompute=fuses)
+    steps = [one for one, before in ((body, trace), (early, body)) if one is not before]
+    return Derived(body, tail, (*steps, parts.forward), parts, executors, transforms)
+
+
+def claimed_forward(parts: Derived) -> Trace:
+    """The forward with an executor named on every line."""
+    with torch.no_grad():
+        return claim(parts.parts.forward, parts.executors)
+
+
+def unpacking(trace: Trace) -> Trace:
+    """The trace as a function of one list, which it empties: what it takes can go as soon as it was read last."""
+    lines = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
+    return trace.having((*lines, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
+
+
+def is_differentiable(trace: Trace) -> bool:
+    """Whether autograd would record anything of a trace in this thread's mode."""
+    return torch.is_grad_enabled() and any(
+        isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in trace.inputs
+    )
+
+
+__all__ = ["Derived", "Underivable", "claimed_forward", "derived", "is_differentiable"]

@@ -1,0 +1,129 @@
+"""The bridge to `torch.autograd`: a program with a backward of its own is one node in the graph of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.errors import NotDifferentiable
+
+Tensors = tuple[torch.Tensor, ...]
+Gradients = Sequence[torch.Tensor | None]
+GONE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Specify retain_graph=True if you need to backward through the graph a second time."
+)
+CHANGED = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation: an input of the "
+    "compiled program of shape {shape} is at version {found}; expected version {wanted} instead."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Bridge:
+    """A computation that autograd sees as one operation.
+
+    `forward(*inputs)` returns `count` results and then what is saved. `results` are the places of those that
+    gradients come in for, `strides` how these are laid out (in elements), and `followed` the inputs that gradients go
+    out for. `backward(given)` is what runs where gradients are given for some results: it takes a list of what was
+    saved and of these gradients, and empties it. `recorded(*inputs)` computes the results by operations that
+    autograd records, for derivatives of the derivative. `random` programs draw random numbers, and those that write
+    to their inputs cannot be run a second time.
+    """
+
+    forward: Callable[..., Tensors]
+    backward: Callable[[tuple[bool, ...]], Callable[[list[torch.Tensor]], Gradients]]
+    recorded: Callable[..., Tensors]
+    count: int
+    results: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    followed: tuple[int, ...]
+    random: bool = False
+    writes: bool = False
+
+    def __call__(self, *inputs: torch.Tensor) -> Tensors:
+        """The results, as one node of autograd's graph."""
+        found: Tensors = Compiled.apply(self, *inputs)  # type: ignore[no-untyped-call]
+        return found
+
+    def gradients(self, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
+        """Run the backward; the list is emptied, so that what was saved can go as soon as it was read last."""
+        run = self.backward(tuple(one is not None for one in incoming))
+        pairs = zip(incoming, self.strides, strict=True)
+        saved += [laid_out(one, stride) for one, stride in pairs if one is not None]
+        del incoming, pairs
+        return run(saved)
+
+    def again(self, inputs: Sequence[torch.Tensor], state: torch.Tensor | None, incoming: Gradients) -> Gradients:
+        """The gradients as functions of the inputs: the program is run once more, and autograd records it."""
+        if self.writes:
+            raise NotDifferentiable(
+                "the derivative of a derivative was asked for, of a program that writes to its inputs",
+                fix="leave the part that writes out of the compiled program",
+            )
+        given = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in inputs]
+        with torch.random.fork_rng(devices=(), enabled=state is not None):
+            if state is not None:
+                torch.set_rng_state(state)
+            found = self.recorded(*given)
+        pairs = [(found[place], one) for place, one in zip(self.results, incoming, strict=True) if one is not None]
+        results, gradients = zip(*pairs, strict=True)
+        wanted = [given[place] for place in self.followed]
+        return torch.autograd.grad(results, wanted, gradients, create_graph=True, allow_unused=True)
+
+
+class Compiled(torch.autograd.Function):
+    """A program as an operation of autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, bridge: Bridge, *inputs: torch.Tensor) -> Tensors:
+        """Run the forward, of which autograd records nothing."""
+        ctx.state = torch.get_rng_state() if bridge.random else None
+        found = bridge.forward(*inputs)
+        results = found[: bridge.count]
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*found[bridge.count :])
+        ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in bridge.results))
+        ctx.bridge, ctx.inputs = bridge, [(tensor, tensor._version) for tensor in inputs]
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Run the backward for the gradients that there are."""
+        bridge: Bridge = ctx.bridge
+        incoming = [gradients[place] for place in bridge.results]
+        places: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
+        if all(one is None for one in incoming):
+            return tuple(places)
+        if torch.is_grad_enabled():
+            found = bridge.again(_unchanged(ctx.inputs), ctx.state, incoming)
+        else:
+            saved = list(ctx.saved_tensors)
+            if not torch._C._autograd._get_current_graph_task_keep_graph():
+                ctx.maybe_clear_saved_tensors()
+                ctx.inputs = None
+            del gradients
+            found = bridge.gradients(saved, incoming)
+        for place, one in zip(bridge.followed, found, strict=True):
+            places[place + 1] = one
+        return tuple(places)
+
+
+def _unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.Tensor]:
+    """The inputs of a program, if they are what they were; PyTorch's own errors otherwise."""
+    if inputs is None:
+        raise RuntimeError(GONE)
+    for tensor, version in inputs:
+        if tensor._version != version:
+            raise RuntimeError(CHANGED.format(shape=list(tensor.shape), found=tensor._version, wanted=version))
+    return [tensor for tensor, _ in inputs]
+
+
+def laid_out(gradient: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """A gradient with these strides: itself, or a copy."""
+    if gradient.stride() == stride:
+        return gradient
+    return torch.empty_strided(gradient.shape, stride, dtype=gradient.dtype, device=gradient.device).copy_(gradient)

@@ -1,0 +1,328 @@
+"""Differentiation: a computation becomes a forward that also returns what is saved, and a backward that reads it.
+
+Each line's derivative is PyTorch's own, derived once for a signature; a reverse sweep over the lines composes them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from thunder_core.capture.derivative import Derivation, Pull, Underivable, added, derive
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import leaves
+from thunder_core.lower.aliases import families
+from thunder_core.lower.cuts import is_view
+from thunder_core.lower.region import line_key
+from thunder_core.transforms.remat import choose_saved, recomputing
+
+MADE_BY = "differentiate"
+SET_GRAD = "torch._C._set_grad_enabled"
+
+
+@dataclass(frozen=True, eq=False)
+class Differentiated:
+    """A computation and its derivative.
+
+    `followed` are the inputs that gradients are for, and `results` the outputs that gradients come in for, each by
+    its place. `forward` returns the outputs and then `saved`; `backward` makes the trace for the results that a
+    gradient is given for.
+    """
+
+    forward: Trace
+    followed: tuple[int, ...]
+    results: tuple[int, ...]
+    saved: tuple[TensorProxy, ...]
+    sweep: Sweep = field(repr=False)
+
+    def backward(self, given: Sequence[bool]) -> Trace:
+        """The trace from what was saved, and the gradients of those results that are `given`, to the gradients of
+        the inputs; it returns one for each of `followed`, None where there is none.
+
+        Raises `Underivable` if it would read what was not saved.
+        """
+        trace = recomputing(self.sweep.backward(given, self.saved), self.forward.bound_symbols, self.saved)
+        unsaved = trace.outputs and _unknown(trace)
+        if unsaved:
+            raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
+        return trace
+
+
+def differentiate(trace: Trace, *, recompute: bool = False) -> Differentiated:
+    """The forward and the backward of a trace whose results autograd would follow.
+
+    With `recompute`, the backward computes once more what is cheap to compute, rather than have it saved.
+    Raises `Underivable` where a line has no derivative that can be written down, or where what eager PyTorch would
+    notice could not be noticed any more.
+    """
+    sweep = Sweep.of(trace)
+    if not sweep.results:
+        raise Underivable("no result depends on a tensor that requires a gradient")
+    whole = sweep.backward([True] * len(sweep.results))
+    read = {p.name: p for line in whole.bound_symbols for p in line.inputs if isinstance(p, TensorProxy)}
+    made = {p.name for line in whole.bound_symbols for p in line.defines} | {p.name for p in whole.inputs}
+    saved = tuple(proxy for name, proxy in read.items() if name not in made)
+    _require_unwritten(sweep.steps, {proxy.name for proxy in saved})
+    forward = sweep.forward(saved)
+    if recompute:
+        saved = choose_saved(forward, saved)
+        forward = forward.having(forward.bound_symbols, made_by=MADE_BY, output=(*trace.output, *saved))
+    return Differentiated(
+        forward=forward,
+        followed=tuple(place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.followed),
+        results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.followed),
+        saved=saved,
+        sweep=sweep,
+    )
+
+
+@dataclass(eq=False)
+class Step:
+    """One line in the sweep: its derivation in the names of the trace, or None where autograd follows nothing.
+
+    `reads` are the names that its backward reads.
+    """
+
+    line: BoundSymbol
+    derivation: Derivation | None = None
+    names: dict[str, Proxy] = field(default_factory=dict)
+    reads: set[str] = field(default_factory=set)
+
+    @property
+    def results(self) -> tuple[Proxy, ...]:
+        """What gradients come in for."""
+        return () if self.derivation is None else tuple(self.names[p.name] for p in self.derivation.results)
+
+    @property
+    def wanted(self) -> tuple[Proxy, ...]:
+        """What gradients go out for."""
+        return () if self.derivation is None else tuple(self.names[p.name] for p in self.derivation.wanted)
+
+    @property
+    def lines(self) -> tuple[BoundSymbol, ...]:
+        """The forward as aten operations, the tensors on the way by their names in the trace."""
+        assert self.derivation is not None
+        return tuple(self.placed(line, self.names) for line in self.derivation.lines)
+
+    def placed(self, line: BoundSymbol, names: Mapping[str, Proxy]) -> BoundSymbol:
+        """An operation of the derivation in the names of the trace, at the place of the line."""
+        return replace(line.renamed(names, at=(self.line.source, self.line.module)), executor=self.line.executor)
+
+
+@dataclass(eq=False)
+class Sweep:
+    """The lines of a trace with their derivations, forward and backward."""
+
+    trace: Trace
+    steps: list[Step]
+    followed: set[str]
+    _names: Iterator[str]
+
+    @classmethod
+    def of(cls, trace: Trace) -> Sweep:
+        """Derive each line that autograd would follow; equal lines share a derivation."""
+        taken = {p.name for line in trace.bound_symbols for p in line.outputs} | {p.name for p in trace.inputs}
+        taken |= {p.name for line in trace.at_level("aten") for p in line.outputs}
+        sweep = cls(trace, [], set(), (name for number in itertools.count() if (name := f"v{number}") not in taken))
+        sweep.followed |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
+        if any(getattr(value, "requires_grad", False) for value in trace.constants.values()):
+            raise Underivable("a tensor that no path leads to requires a gradient")
+        derivations: dict[Hashable, Derivation | None] = {}
+        enabled = True
+        for line in trace.bound_symbols:
+            if line.symbol.name == SET_GRAD:
+                enabled = bool(line.args[0])
+            else:
+                sweep._add(line, enabled, derivations)
+        if not enabled:
+            raise Underivable("the program leaves autograd switched off")
+        return sweep
+
+    @property
+    def results(self) -> list[TensorProxy]:
+        """The outputs of the trace that gradients come in for."""
+        return [proxy for proxy in self.trace.output if proxy.name in self.followed]
+
+    def _add(self, line: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
+        _require_plain(line, self.followed)
+        step = Step(line)
+        self.steps.append(step)
+        if not enabled or not any(proxy.name in self.followed for proxy in line.inputs):
+            return
+        key = _signature(line, self.followed)
+        if key not in derivations:
+            derivations[key] = _derived(line, self.followed)
+        step.derivation = derivations[key]
+        if step.derivation is not None:
+            step.names = _matched(step.derivation.line, line)
+            for part in step.derivation.lines:
+                self._name(part, step.names, step.names)
+            self.followed |= {proxy.name for proxy in step.results}
+
+    def _name(self, line: BoundSymbol, names: dict[str, Proxy], known: Mapping[str, Proxy]) -> None:
+        """Give what an operation makes a name in the trace."""
+        for proxy in line.defines:
+            if proxy.name not in known:
+                new = next(self._names)
+                names[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else Proxy(new)
+
+    # ---- backward -------------------------------------------------------------------------------------------
+
+    def backward(self, given: Sequence[bool], saved: Iterable[TensorProxy] = ()) -> Trace:
+        """The reverse sweep, from the gradients of the results that are given."""
+        chosen = [proxy for proxy, taken in zip(self.results, given, strict=True) if taken]
+        inputs = {proxy.name: gradient_of(proxy) for proxy in chosen}
+        gradients: dict[str, TensorProxy] = dict(inputs)
+        lines: list[BoundSymbol] = []
+        for step in reversed(self.steps):
+            if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
+                self._pull(step, gradients, lines)
+        wanted = [gradients.get(proxy.name) for proxy in self.trace.inputs if proxy.name in self.followed]
+        kept = list(saved)
+        origins = {name: where for name, where in self.trace.origins.items() if name in {p.name for p in kept}}
+        origins |= {grad.name: f"gradient of {name}" for name, grad in inputs.items()}
+        return Trace("backward", (*kept, *inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
+
+    def _pull(self, step: Step, gradients: dict[str, TensorProxy], lines: list[BoundSymbol]) -> None:
+        assert step.derivation is not None
+        incoming = [gradients.pop(proxy.name, None) for proxy in step.results]
+        pull = step.derivation.pull(incoming)
+        names = dict(step.names)
+        for old, new in zip(pull.given, incoming, strict=True):
+            if old is not None and new is not None:
+                names[old.name] = new
+        again: dict[str, Proxy] = {}
+        for line in (*_recomputed(step.derivation, pull), *pull.lines):
+            self._name(line, again, {p.name: p for p in line.inputs})
+            names |= again
+            lines.append(step.placed(line, names))
+            step.reads |= {proxy.name for proxy in lines[-1].inputs}
+        for proxy, gradient in zip(step.wanted, pull.gradients, strict=True):
+            if gradient is not None:
+                found: Any = names[gradient.name]
+                self._accumulate(proxy.name, found, gradients, step, lines)
+
+    def _accumulate(
+        self, name: str, new: TensorProxy, gradients: dict[str, TensorProxy], step: Step, lines: list[BoundSymbol]
+    ) -> None:
+        """Add to the gradient that is there, as autograd does: the one that was there first stands first."""
+        old = gradients.get(name)
+        if old is None:
+            gradients[name] = new
+            return
+        line = added(old, new, next(self._names))
+        lines.append(step.placed(line, {}))
+        gradients[name] = line.output
+
+    # ---- forward --------------------------------------------------------------------------------------------
+
+    def forward(self, saved: Sequence[TensorProxy]) -> Trace:
+        """The lines of the trace, without the modes of autograd, returning what is saved behind the outputs.
+
+        A line of which something is saved that it does not return becomes its aten operations.
+        """
+        wanted = {proxy.name for proxy in saved}
+        lines: list[BoundSymbol] = []
+        for step in self.steps:
+            inner = set() if step.derivation is None else {p.name for line in step.lines for p in line.defines}
+            exposed = wanted & inner - {proxy.name for proxy in step.line.outputs}
+            lines += step.lines if exposed else [step.line]
+        return self.trace.having(lines, made_by=MADE_BY, output=(*self.trace.output, *saved))
+
+
+def gradient_of(proxy: TensorProxy) -> TensorProxy:
+    """The proxy of a tensor's gradient as it comes in: dense, in the order of dimensions that the tensor has."""
+    with torch.no_grad():
+        like = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
+        stride = tuple(torch.empty_like(like, memory_format=torch.preserve_format).stride())
+    return TensorProxy(f"grad_{proxy.name}", proxy.shape, stride, proxy.dtype, proxy.device)
+
+
+def _derived(line: BoundSymbol, followed: set[str]) -> Derivation | None:
+    try:
+        return derive(line, frozenset(followed))
+    except Underivable as error:
+        raise _at(line, str(error)) from error
+
+
+def _at(line: BoundSymbol, why: str) -> Underivable:
+    where = f" at {line.source.filename}:{line.source.lineno}" if line.source else ""
+    return Underivable(f"`{line.symbol.name}`{where}: {why}")
+
+
+def _require_plain(line: BoundSymbol, followed: set[str]) -> None:
+    """Raise `Underivable` for a line whose effect belongs to autograd, or writes to what autograd follows."""
+    if line.symbol.name.startswith("torch.set_autocast") or line.symbol.short_name in AUTOGRAD:
+        raise _at(line, "it changes what autograd or autocast does")
+    if any(name in followed for name in line.mutates):
+        raise _at(line, "it writes to a tensor that needs a gradient")
+
+
+AUTOGRAD = frozenset({"requires_grad_", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
+
+
+def _signature(line: BoundSymbol, followed: set[str]) -> Hashable:
+    """Equal for lines that share a derivation."""
+    numbers: dict[str, int] = {}
+    given = [leaf.name for leaf in leaves((line.args, dict(line.kwargs))) if isinstance(leaf, Proxy)]
+    same = tuple(numbers.setdefault(name, len(numbers)) for name in given)
+    returned = tuple(numbers.get(proxy.name, -1) for proxy in line.outputs)
+    return (line_key(line), same, returned, tuple(name in followed for name in numbers))
+
+
+def _matched(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:
+    """For each name of a line the proxy at the same place of an equal one."""
+    pairs = zip(
+        leaves((old.args, dict(old.kwargs), old.output)), leaves((new.args, dict(new.kwargs), new.output)), strict=True
+    )
+    return {one.name: other for one, other in pairs if isinstance(one, Proxy)}
+
+
+def _recomputed(derivation: Derivation, pull: Pull) -> list[BoundSymbol]:
+    """The operations of the forward that the backward does again: views of what the line reads and returns."""
+    outside = {proxy.name for proxy in (*derivation.line.inputs, *derivation.line.outputs)}
+    makers = {proxy.name: line for line in derivation.lines for proxy in line.defines}
+    found: dict[int, BoundSymbol] = {}
+
+    def reach(name: str) -> bool:
+        """Whether views alone lead to a tensor; its lines are then noted, the first one first."""
+        if name in outside:
+            return True
+        line = makers.get(name)
+        if line is None or not is_view(line) or not all(reach(proxy.name) for proxy in line.inputs):
+            return False
+        found[id(line)] = line
+        return True
+
+    for name in pull.reads:
+        kept = dict(found)
+        if not reach(name):
+            found = kept
+    return list(found.values())
+
+
+def _require_unwritten(steps: Sequence[Step], saved: set[str]) -> None:
+    """Raise `Underivable` if what a line saves is written to after it: eager PyTorch complains in the backward."""
+    if not any(step.line.mutates for step in steps):
+        return
+    known = families(step.line for step in steps)
+    kept: set[str] = set()
+    for step in steps:
+        if any(known.head(name) in kept for name in step.line.mutates):
+            raise _at(step.line, "it writes to a tensor that the backward reads")
+        kept |= {known.head(name) for name in step.reads & saved}
+
+
+def _unknown(trace: Trace) -> set[str]:
+    defined = {proxy.name for proxy in trace.inputs}
+    unknown: set[str] = set()
+    for line in trace.bound_symbols:
+        unknown |= {proxy.name for proxy in line.inputs} - defined
+        defined |= {proxy.name for proxy in line.defines}
+    return unknown
