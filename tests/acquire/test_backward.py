@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
 from thunder_core.errors import DataDependent, OperationFailed
@@ -272,3 +273,119 @@ def test_derivatives_of_the_users_own_are_used() -> None:
         return y.detach()
 
     assert_same(step, X)
+
+
+def stateful() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.GELU(), nn.Linear(8, 3))
+
+
+def leaf_inside(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    weight = torch.zeros(4, requires_grad=True)
+    (x * weight + x).square().sum().backward()
+    return weight
+
+
+def several_steps(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    losses = []
+    for _ in range(3):
+        losses.append(fresh(model, x).detach())
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+    return losses
+
+
+def frozen_inside(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    for parameter in model[0].parameters():
+        parameter.requires_grad_(False)
+    return fresh(model, x)
+
+
+def second_derivative(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    weight = model[4].weight
+    loss = model[4](model[3](model[0](x))).square().sum()
+    (first,) = torch.autograd.grad(loss, weight, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), weight)
+    return first.detach(), second
+
+
+def unused_parameters(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    model.zero_grad()
+    loss = model[4](model[0](x)).sum()
+    loss.backward()
+    return loss.detach()
+
+
+def data_written(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    fresh(model, x)
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad.data, alpha=-0.1)
+    return x + 1
+
+
+def gradients_by_name(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    return torch.autograd.grad(model(x).square().sum(), dict(model.named_parameters()))
+
+
+def in_two_stages(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    hidden = model[0](x)
+    cut = hidden.detach().requires_grad_()
+    model[4](cut).sum().backward()
+    hidden.backward(cut.grad)
+    return hidden.detach()
+
+
+def one_graph_left(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = model(x)
+    fresh(model, x)
+    return y.detach(), y
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        fresh, leaf_inside, several_steps, frozen_inside, second_derivative, unused_parameters, data_written,
+        gradients_by_name, in_two_stages, one_graph_left,
+    ],
+)  # fmt: skip
+def test_states_and_random_numbers_are_eagers(step: Callable[..., Any]) -> None:
+    ours, eager, compiled = stateful(), stateful(), thunder.jit(step)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        found = tree_leaves(compiled(ours, X))
+        torch.manual_seed(seed)
+        wanted = tree_leaves(step(eager, X))
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+        for one, other in zip(found, wanted, strict=True):
+            assert one.requires_grad == other.requires_grad
+            assert not one.is_leaf or (one.grad is None) == (other.grad is None)
+        torch.testing.assert_close(ours.state_dict(), eager.state_dict(), rtol=0, atol=0)
+        torch.testing.assert_close(grads(ours), grads(eager), rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) <= 2
+
+
+@pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_forward_hook"])
+def test_hooks_of_modules_are_called(kind: str) -> None:
+    hooks: dict[str, Callable[..., Any]] = {
+        "register_full_backward_hook": lambda module, inputs, outputs: tuple(one * 2 for one in inputs),
+        "register_forward_hook": lambda module, inputs, output: output * 2,
+    }
+    ours, eager = small(), small()
+    for model in (ours, eager):
+        getattr(model[1], kind)(hooks[kind])
+    compiled = thunder.jit(fresh)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(ours, X), fresh(eager, X))
+        torch.testing.assert_close(grads(ours), grads(eager))
+
+
+def test_a_saved_tensor_that_was_written_to_is_noticed() -> None:
+    def step(model: nn.Module, x: torch.Tensor) -> None:
+        hidden = model[0](x).relu()
+        hidden[0] = 0
+        hidden.sum().backward()
+
+    for function in (step, thunder.jit(step)):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            function(small(), X)

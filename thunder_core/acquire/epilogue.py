@@ -139,6 +139,9 @@ class Epilogue:
         self.results[result.name] = result
         if id(tensor) in self._made:
             return self._made[id(tensor)][1]
+        self._made[id(tensor)] = (tensor, result.name)
+        if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None:
+            self.lines.append(line(f"{result.name}.grad = {self.value(tensor.grad, result.name)}"))
         if tensor.grad_fn is None:
             return result.name
         self.followed.append(tensor)

@@ -121,8 +121,9 @@ class Gradients:
     ) -> None:
         """`torch.autograd.backward`: the gradients of the leaves are accumulated in their `.grad`."""
         roots = _sequence(self._tensors.to_fake(tensors))
-        graph = graph_of(roots)
-        reached = self._reached(roots, graph)
+        with torch._C.DisableTorchFunction():
+            graph = graph_of(roots)
+            reached = self._reached(roots, graph)
         leaves = [self._met(leaf) for leaf in (reached if inputs is None else _sequence(inputs))]
         held = self._tensors.memory()
         with self._running(graph, leaves, retain_graph, create_graph):
@@ -149,8 +150,9 @@ class Gradients:
     ) -> Any:
         """`torch.autograd.grad`: the gradients are returned."""
         roots, leaves, given = self._tensors.to_fake((_sequence(outputs), _sequence(inputs), grad_outputs))
-        graph = graph_of(roots)
-        self._reached(roots, graph, but=leaves)
+        with torch._C.DisableTorchFunction():
+            graph = graph_of(roots)
+            self._reached(roots, graph, but=leaves)
         with self._running(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
             found = torch.autograd.grad(roots, leaves, given, retain_graph, create_graph, **options)
         found = self._tensors.to_real(found)
@@ -158,7 +160,8 @@ class Gradients:
 
     def is_spent(self, tensor: torch.Tensor) -> bool:
         """Whether a backward pass freed a part of the graph that the tensor comes from."""
-        return any(id(node) in self._spent for node in graph_of([self._tensors.fake(tensor)]))
+        with torch._C.DisableTorchFunction():
+            return any(id(node) in self._spent for node in graph_of([self._tensors.fake(tensor)]))
 
     def _reached(self, roots: Any, graph: list[Node], but: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         """The leaves that a pass reaches; one that was computed outside, where it would have to go on, is refused."""
@@ -189,7 +192,8 @@ class Gradients:
             self._switch(before)
             self.is_running = False
         if not (create_graph if retain_graph is None else retain_graph):
-            self._spent.update((id(node), node) for node in executed(graph, leaves))
+            with torch._C.DisableTorchFunction():
+                self._spent.update((id(node), node) for node in executed(graph, leaves))
 
     def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, shared: Collection[int]) -> None:
         """As the engine's AccumulateGrad does it, with the hooks of the outside tensor around it."""

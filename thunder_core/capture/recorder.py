@@ -26,7 +26,7 @@ from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
 from thunder_core.capture.numbers import Number, Numbers, numbers_in, run_on_numbers, settled
 from thunder_core.capture.place import ForwardPlaces, Place
-from thunder_core.capture.symbols import VALUE_READERS, is_ordered, is_random, symbol_of, written_arguments
+from thunder_core.capture.symbols import HISTORY, VALUE_READERS, is_ordered, is_random, symbol_of, written_arguments
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.errors import DataDependent, OperationFailed, ThunderError
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -167,7 +167,8 @@ class Recorder:
         if function is torch.Tensor.item and is_unknown_float(self.tensors.fake(args[0])):
             return self._item(args[0])
         args, kwargs = self._faked(args, kwargs)
-        key = None if self._memories is None else signature(function, args, kwargs, self.tensors.describe)
+        special = self._memories is None or function in HISTORY
+        key = None if special else signature(function, args, kwargs, self.tensors.describe)
         memory = self._memories.get(key) if self._memories and key is not None else None
         if memory is not None:
             return self._recall(memory, args, kwargs)

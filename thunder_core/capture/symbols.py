@@ -32,6 +32,20 @@ VALUE_READERS = frozenset(
 )
 
 
+STATE_NAMES = (
+    "grad_fn",
+    "is_leaf",
+    "requires_grad",
+    "retains_grad",
+    "output_nr",
+    "_version",
+    "_base",
+    "_backward_hooks",
+)
+# What tells of a tensor's past: of two tensors with the same metadata, each has its own.
+HISTORY = frozenset({*(getattr(torch.Tensor, name).__get__ for name in STATE_NAMES), torch.Tensor._is_view})
+
+
 @cache
 def symbol_of(function: Callable[..., Any]) -> Symbol:
     """The symbol of a torch function, method, property accessor or aten operator."""
