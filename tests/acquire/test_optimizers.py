@@ -270,3 +270,25 @@ def test_other_optimizers_are_asked_for_a_value_with_the_line() -> None:
     assert caught.value.where is not None
     assert caught.value.where.function == "scaled_whole"
     assert pieces[2].get_scale() == 1024.0
+
+
+def test_a_whole_step_is_fused_and_follows_eager() -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.gelu(model(x)).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    ours, eager = training("AdamW"), training("AdamW")
+    compiled = thunder.jit(step, executors=("inductor", "torch"))
+    for _ in range(6):
+        torch.testing.assert_close(compiled(*ours, X), step(*eager, X))
+        for _, optimizer in (ours, eager):
+            optimizer.param_groups[0]["lr"] *= 0.9
+    torch.testing.assert_close(dict(ours[0].named_parameters()), dict(eager[0].named_parameters()))
+    assert thunder.cache_misses(compiled) == 3
+    lines = thunder.last_traces(compiled)[-1].bound_symbols
+    fused = [line for line in lines if line.executor == "inductor"]
+    assert fused
+    assert any(part.module.startswith("backward of ") for line in fused for part in line.subsymbols)
