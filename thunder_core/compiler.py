@@ -28,6 +28,8 @@ from thunder_core.transforms.cse import ShareCommonExpressions
 from thunder_core.transforms.dce import DropDeadCode
 
 CacheMode = Literal["constant values", "same input", "no caching"]
+DataDependence = Literal["error", "guard"]
+DATA_DEPENDENCE = ("error", "guard")
 CACHE_MODES = ("constant values", "same input", "no caching")
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
@@ -46,13 +48,20 @@ class Compiler:
     executors: tuple[Executor, ...]
     sharp_edges: SharpEdges = "allow"
     functional: bool = False
+    data_dependent: DataDependence = "error"
     device: torch.device | None = None
 
     def __call__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
         """Trace the subject on these arguments and compile what it did."""
         watch = _Watch()
         acquired = acquire(
-            subject, args, kwargs, sharp_edges=self.sharp_edges, functional=self.functional, device=self.device
+            subject,
+            args,
+            kwargs,
+            sharp_edges=self.sharp_edges,
+            functional=self.functional,
+            device=self.device,
+            evaluates=self.data_dependent == "guard",
         )
         watch.note(acquired.computation)
         watch.stages += [Stage(acquired.prologue, 0.0), Stage(acquired.epilogue, 0.0)]
@@ -110,6 +119,7 @@ def jit(
     cache: CacheMode = "constant values",
     sharp_edges: SharpEdges = "allow",
     functional: bool = False,
+    data_dependent: DataDependence = "error",
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
 
@@ -123,6 +133,9 @@ def jit(
     input and output, opaque C state): `"allow"` bakes it into the trace, `"warn"` says so, `"error"` refuses it with
     the list. A `functional` program reads nothing but its arguments: see `thunder_core.functional.jit`.
 
+    `data_dependent` says what becomes of a program that asks for the value of a tensor, for a branch or a size:
+    `"error"` refuses it, `"guard"` traces it for the value that it gets, and again whenever a call gets another.
+
     Raises `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called, and
     `RecipeConflict` for transforms that exclude each other.
     """
@@ -132,11 +145,14 @@ def jit(
         raise BadOption(f"cache={cache!r} is not a caching mode", fix=f"use one of: {', '.join(CACHE_MODES)}")
     if sharp_edges not in POLICIES:
         raise BadOption(f"sharp_edges={sharp_edges!r} is not a policy", fix=f"use one of: {', '.join(POLICIES)}")
+    if data_dependent not in DATA_DEPENDENCE:
+        raise BadOption(f"data_dependent={data_dependent!r} is not known", fix='use "error" or "guard"')
     compiler = Compiler(
         transforms=order_transforms((*transforms, *ALWAYS)),
         executors=tuple(find_executor(executor) for executor in executors),
         sharp_edges=sharp_edges,
         functional=functional,
+        data_dependent=data_dependent,
     )
     limit = 0 if cache == "no caching" else 64
 
@@ -148,7 +164,12 @@ def jit(
             specializations(subject),
             specializations(subject.forward),
             lambda module: jit(
-                module, transforms=transforms, executors=executors, cache=cache, sharp_edges=sharp_edges
+                module,
+                transforms=transforms,
+                executors=executors,
+                cache=cache,
+                sharp_edges=sharp_edges,
+                data_dependent=data_dependent,
             ),
         )
     return compiled_function(specializations(subject))

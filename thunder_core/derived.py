@@ -132,6 +132,8 @@ class Derived:
 
 def derived(trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform]) -> Derived:
     """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead."""
+    if not all(isinstance(proxy, TensorProxy) for proxy in trace.inputs):
+        raise Underivable("it takes a generator of random numbers")
     body, tail = split_views(trace)
     early = claim_operations(body, executors)
     fuses = any(isinstance(executor, FusionExecutor) for executor in executors)

@@ -386,7 +386,8 @@ class DataDependent(UnsupportedError):
 
     A trace holds one path through the program, so a branch may not depend on a tensor's value. Alternatives:
     `torch.where` in place of the branch; the decision made outside and passed in as a Python value (it is then
-    guarded); or the function that branches left out of the compiled part.
+    guarded); `jit(..., data_dependent="guard")`, which traces again whenever the value is another; or the function that
+    branches left out of the compiled part.
     """
 
     code = "TH0802"

@@ -311,6 +311,13 @@ def complex_numbers(program):
     return [x.grad]
 
 
+@case(lambda x: torch.as_strided_copy(x, (2, 2), (1, 2)).square().sum())
+def a_backward_that_writes_to_a_view(program):
+    x = leaf(3, 4)
+    program(x).backward()
+    return [x.grad]
+
+
 def compare(name: str, executors: tuple[str, ...]) -> None:
     one = CASES[name]
     compiled = thunder.jit(one.program, executors=executors)

@@ -8,12 +8,19 @@ from typing import Any, Protocol
 
 import torch
 
+from thunder_core.ir import objects
+from thunder_core.ir.objects import Unexpected, expect_items, expect_layout, expect_value
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.run.autograd import Wiring
+from thunder_core.run.blame import leave_inference_modes, tell_line
 from thunder_core.run.generate import executable
 
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
+
+EXPECTATIONS = frozenset(
+    f"{objects.__name__}.{check.__name__}" for check in (expect_value, expect_layout, expect_items)
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +68,8 @@ class Program:
     then autograd records what it does if it is to be differentiated.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
-    epilogue need, or raises `Refused`, or what a path raises.
+    epilogue need, or raises `Refused`, or what a path raises. A program that `expects` values of tensors may find,
+    while it runs, that they are others.
     """
 
     stages: tuple[Stage, ...]
@@ -69,11 +77,14 @@ class Program:
     sharp_edges: tuple[Any, ...] = ()
     derivative: Derivative | None = None
     recorded: str = ""
+    expects: bool = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        lines = self.last("computation").bound_symbols
+        object.__setattr__(self, "expects", any(line.symbol.name in EXPECTATIONS for line in lines))
         for attribute, name in RUNS.items():
             object.__setattr__(self, attribute, executable(self.source(name), name))
         if self.derivative is not None:
@@ -107,11 +118,19 @@ class Program:
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
         """The computation and then the epilogue; the result is what the function returns.
 
-        Where the computation switches autograd on or off, an error on the way puts it back.
+        Where the computation switches autograd or inference mode on or off, an error on the way puts it back; it comes
+        with a note of the user's line. Raises `Unexpected`, with nothing done and no random number drawn, where a value
+        is not the one that the program expects.
         """
         grad = torch.is_grad_enabled()
+        random = torch.get_rng_state() if self.expects else None
         try:
             return self._epilogue(*outside, *self._computation(*inputs))
-        except BaseException:
+        except BaseException as error:
+            leave_inference_modes(error)
             torch.set_grad_enabled(grad)
+            if isinstance(error, Unexpected) and random is not None:
+                torch.set_rng_state(random)
+            else:
+                tell_line(error, self.last("computation"))
             raise

@@ -19,7 +19,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
 from thunder_core.lower.aliases import families
 from thunder_core.lower.cuts import is_view
-from thunder_core.lower.region import line_key
+from thunder_core.lower.region import line_key, operations_of
 from thunder_core.transforms.remat import choose_saved, recomputing
 
 MADE_BY = "differentiate"
@@ -171,7 +171,10 @@ class Sweep:
         _require_plain(line, self.followed)
         step = Step(line)
         self.steps.append(step)
-        if not enabled or not any(proxy.name in self.followed for proxy in line.inputs):
+        if not any(proxy.name in self.followed for proxy in line.inputs):
+            return
+        if not enabled:
+            _require_no_leaf(line, self.followed)
             return
         key = _signature(line, self.followed)
         if key not in derivations:
@@ -255,6 +258,8 @@ class Sweep:
 
 def gradient_of(proxy: TensorProxy) -> TensorProxy:
     """The proxy of a tensor's gradient as it comes in: dense, in the order of dimensions that the tensor has."""
+    if len(proxy.stride) != len(proxy.shape):
+        raise Underivable(f"the gradient of {proxy.name} is sparse")
     with torch.no_grad():
         like = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
         stride = tuple(torch.empty_like(like, memory_format=torch.preserve_format).stride())
@@ -290,7 +295,31 @@ def _require_plain(line: BoundSymbol, followed: set[str]) -> None:
         raise _at(line, "it writes to a tensor that needs a gradient")
 
 
-AUTOGRAD = frozenset({"requires_grad_", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
+def _require_no_leaf(line: BoundSymbol, followed: set[str]) -> None:
+    """Raise `Underivable` for a view of what autograd follows, made where it is off: it is a leaf of its own."""
+    returned = {proxy.name for proxy in line.outputs}
+    for operation in operations_of(line):
+        makes = is_view(operation) and operation.symbol.target is not torch.ops.aten.detach.default
+        if (
+            makes
+            and any(p.name in followed for p in operation.inputs)
+            and any(p.name in returned for p in operation.defines)
+        ):
+            raise _at(line, "it makes a view of what needs a gradient where autograd is off")
+
+
+AUTOGRAD = frozenset(
+    {
+        "requires_grad_",
+        "detach_",
+        "__set__",
+        "__delete__",
+        "__enter__",
+        "register_hook",
+        "retain_grad",
+        "register_post_accumulate_grad_hook",
+    }
+)
 
 
 def _signature(line: BoundSymbol, followed: set[str]) -> Hashable:
