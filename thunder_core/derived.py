@@ -49,6 +49,11 @@ class Derived:
     stages: list[Stage] = field(default_factory=list)
     _compiled: dict[tuple[bool, ...], Callable[[list[torch.Tensor]], Gradients]] = field(default_factory=dict)
 
+    @property
+    def saved(self) -> Sequence[Proxy]:
+        """What the forward returns behind the results of the computation."""
+        return self.parts.saved
+
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What computes the results of the whole computation; `forward` is its compiled forward."""
         inputs = {proxy.name for proxy in self.body.inputs}

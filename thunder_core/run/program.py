@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.ir.printer import Source, print_trace
+from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Trace
 from thunder_core.run.generate import executable
 
@@ -29,6 +30,10 @@ class Derivative(Protocol):
     @property
     def stages(self) -> Sequence[Stage]:
         """How the backwards that were compiled came about."""
+
+    @property
+    def saved(self) -> Sequence[Proxy]:
+        """What the computation returns for the backward, behind its results."""
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What computes the results, with `forward` for the computation, as one operation of autograd."""
