@@ -44,6 +44,7 @@ class Compiler:
     sharp_edges: SharpEdges = "allow"
     functional: bool = False
     device: torch.device | None = None
+    memory_budget: float = 1.0
 
     def __call__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
         """Trace the subject on these arguments and compile what it did."""
@@ -68,7 +69,7 @@ class Compiler:
         if self.device is not None or not is_differentiable(trace):
             return None, ""
         try:
-            return derived(trace, self.executors, ALWAYS), ""
+            return derived(trace, self.executors, ALWAYS, self.memory_budget), ""
         except Underivable as reason:
             return None, str(reason)
 
@@ -105,6 +106,7 @@ def jit(
     cache: CacheMode = "constant values",
     sharp_edges: SharpEdges = "allow",
     functional: bool = False,
+    memory_budget: float = 1.0,
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
 
@@ -118,6 +120,10 @@ def jit(
     input and output, opaque C state): `"allow"` bakes it into the trace, `"warn"` says so, `"error"` refuses it with
     the list. A `functional` program reads nothing but its arguments: see `thunder_core.functional.jit`.
 
+    `memory_budget` bounds what a training step saves for its backward: a part (0.0 to 1.0) of what it would save, or,
+    as an integer above 1, bytes. Below 1.0, layers are computed once more in the backward, the first ones first; at 0.0
+    only what passes from layer to layer is saved. `examine_memory` tells what that comes to.
+
     Raises `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called, and
     `RecipeConflict` for transforms that exclude each other.
     """
@@ -127,11 +133,13 @@ def jit(
         raise BadOption(f"cache={cache!r} is not a caching mode", fix=f"use one of: {', '.join(CACHE_MODES)}")
     if sharp_edges not in POLICIES:
         raise BadOption(f"sharp_edges={sharp_edges!r} is not a policy", fix=f"use one of: {', '.join(POLICIES)}")
+    require_budget(memory_budget)
     compiler = Compiler(
         transforms=order_transforms((*transforms, *ALWAYS)),
         executors=tuple(find_executor(executor) for executor in executors),
         sharp_edges=sharp_edges,
         functional=functional,
+        memory_budget=memory_budget,
     )
     limit = 0 if cache == "no caching" else 64
 
@@ -143,10 +151,25 @@ def jit(
             specializations(subject),
             specializations(subject.forward),
             lambda module: jit(
-                module, transforms=transforms, executors=executors, cache=cache, sharp_edges=sharp_edges
+                module,
+                transforms=transforms,
+                executors=executors,
+                cache=cache,
+                sharp_edges=sharp_edges,
+                memory_budget=memory_budget,
             ),
         )
     return compiled_function(specializations(subject))
+
+
+def require_budget(budget: float) -> None:
+    """Raise `BadOption` for what is neither a part between 0.0 and 1.0 nor a number of bytes."""
+    number = isinstance(budget, int | float) and not isinstance(budget, bool)
+    if not number or not (0 <= budget <= 1 or (isinstance(budget, int) and budget > 1)):
+        raise BadOption(
+            f"memory_budget={budget!r} is neither a part nor a size",
+            fix="use a number from 0.0 to 1.0, a part of what would be saved, or an integer above 1, in bytes",
+        )
 
 
 def specializations_of(compiled: Any) -> Specializations:

@@ -29,6 +29,7 @@ from thunder_core.transforms.grad import SET_GRAD, Differentiated, differentiate
 from thunder_core.transforms.tail import split_views
 
 SAVED = "saved"
+UNSEEDED = (SET_GRAD, "torch.Tensor.requires_grad_")  # lines that keep their place, and draw no random numbers
 UNPACK = Symbol("python.code", lambda text: text)
 
 
@@ -66,7 +67,7 @@ class Derived:
             results=self.parts.results,
             strides=tuple(gradient_of(proxy).stride for proxy in results),
             followed=self.parts.followed,
-            random=any(line.ordered and line.symbol.name != SET_GRAD for line in self.body.bound_symbols),
+            random=any(line.ordered and line.symbol.name not in UNSEEDED for line in self.body.bound_symbols),
             writes=bool(inputs & written_families(self.body)),
         )
         return bridge if self.tail is None else self._with_tail(bridge)
@@ -111,12 +112,17 @@ class Derived:
         return executable(print_trace(trace), trace.name)
 
 
-def derived(trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform]) -> Derived:
-    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead."""
+def derived(
+    trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform], budget: float = 1.0
+) -> Derived:
+    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
+
+    `budget` bounds what is saved: a part of what would be, or bytes.
+    """
     body, tail = split_views(trace)
     early = claim_operations(body, executors)
     fuses = any(isinstance(executor, FusionExecutor) for executor in executors)
-    parts = differentiate(early, recompute=fuses)
+    parts = differentiate(early, recompute=fuses, budget=budget)
     steps = [one for one, before in ((body, trace), (early, body)) if one is not before]
     return Derived(body, tail, (*steps, parts.forward), parts, executors, transforms)
 

@@ -199,8 +199,18 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
         output=tuple(epilogue.results.values()),
         origins={proxy.name: str(path) for proxy, path in given},
         constants={proxy.name: tensor for tensor, proxy, path in inputs if path is None},
+        blocks=blocks_of(run),
     )
     return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges)
+
+
+def blocks_of(run: Run) -> dict[str, int]:
+    """What was made in checkpointed functions, by the number of the call; within calls the outer one counts."""
+    found: dict[str, int] = {}
+    for number, places in enumerate(run.checkpointed):
+        lines = run.recorder.bound_symbols[places.start : places.stop]
+        found |= {proxy.name: number for line in lines for proxy in line.defines}
+    return found
 
 
 def require_defined(run: Run) -> None:

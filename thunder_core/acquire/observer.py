@@ -39,6 +39,7 @@ class Acquisition(Observer):
         self.recorder = Recorder(self.name_input, self.place, self.device_of)
         self.modules: list[str] = []
         self.module_names = module_names
+        self.checkpointed: list[range] = []
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self._operations = operations()
         self._library_code: dict[types.CodeType, bool] = {}

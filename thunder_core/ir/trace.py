@@ -18,7 +18,8 @@ class Trace:
 
     `origins` says for an input where its value comes from (`module.lm_head.weight`); `constants` are the objects
     that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
-    Python need.
+    Python need. `blocks` has the names that are made within a checkpointed function, with the number of its call: a
+    backward makes them once more instead of having them saved.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Trace:
     origins: Mapping[str, str] = field(default_factory=dict)
     imports: frozenset[str] = frozenset()
     constants: Mapping[str, object] = field(default_factory=dict)
+    blocks: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return print_trace(self).text
