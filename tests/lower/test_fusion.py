@@ -10,6 +10,7 @@ import torch
 
 import thunder_core as thunder
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Refused
 from thunder_core.ir.tree import replace_leaves
 from thunder_core.lower.claim import claims_by_executor
 from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
@@ -116,6 +117,7 @@ def test_a_refused_region_is_left_to_the_next_executor():
     result, _, trace = fused(lambda x: (x.exp() + 1).log(), x, refused="no")
     torch.testing.assert_close(result, (x.exp() + 1).log())
     assert claims_by_executor(trace) == {"torch": 3}
+    assert trace.refused == (Refused("replays", "no", 3),)
 
 
 def writes(x):

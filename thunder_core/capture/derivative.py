@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -264,7 +265,11 @@ def _first_line(error: Exception) -> str:
 
 def added(one: TensorProxy, other: TensorProxy, name: str) -> BoundSymbol:
     """The line that adds a gradient to another."""
-    add = torch.ops.aten.add.Tensor
+    total = _total(one.named(""), other.named("")).named(name)
+    return BoundSymbol(symbol_of(torch.ops.aten.add.Tensor), (one, other), {}, total)
+
+
+@lru_cache(maxsize=1024)
+def _total(one: TensorProxy, other: TensorProxy) -> TensorProxy:
     with new_mode():
-        total = add(_empty(one), _empty(other))
-    return BoundSymbol(symbol_of(add), (one, other), {}, tensor_proxy(name, total))
+        return tensor_proxy("", torch.ops.aten.add.Tensor(_empty(one), _empty(other)))

@@ -12,14 +12,24 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
 
 
+@dataclass(frozen=True)
+class Refused:
+    """So many lines of the program that an executor could have run and did not, and why."""
+
+    executor: str
+    reason: str
+    lines: int
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """A function: its name, its inputs, its lines, what it returns, and by which step it was made.
 
     `origins` says for an input where its value comes from (`module.lm_head.weight`); `constants` are the objects
     that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
-    Python need. `blocks` has the names that are made within a checkpointed function, with the number of its call: a
-    backward makes them once more instead of having them saved.
+    Python need; `refused` is what executors were offered and left to others. `blocks` has the names that are made
+    within a checkpointed function, with the number of its call: a backward makes them once more instead of having them
+    saved.
     """
 
     name: str
@@ -30,6 +40,7 @@ class Trace:
     origins: Mapping[str, str] = field(default_factory=dict)
     imports: frozenset[str] = frozenset()
     constants: Mapping[str, object] = field(default_factory=dict)
+    refused: tuple[Refused, ...] = ()
     blocks: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Refused, Trace
 from thunder_core.lower.aliases import written_families
 from thunder_core.lower.cuts import divided, is_called, is_view
 from thunder_core.lower.differentiable import differentiable
@@ -72,7 +72,18 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
             taken |= {place: [] for place in places}
             taken[places.start] = [_line(one, function, executor.name)]
     kept = (line for place, whole in enumerate(trace.bound_symbols) for line in taken.get(place, [whole]))
-    return trace.having(kept, made_by=f"fuse by {executor.name}")
+    refused = (*trace.refused, *_refused(stretches, compiled, executor.name))
+    return trace.having(kept, made_by=f"fuse by {executor.name}", refused=refused)
+
+
+def _refused(
+    stretches: Iterable[tuple[range, Stretch]], compiled: Mapping[str, Fused | Refusal], executor: str
+) -> Iterator[Refused]:
+    """What of the trace the executor was offered and did not compile."""
+    for places, one in stretches:
+        result = compiled[one.region.digest]
+        if isinstance(result, Refusal):
+            yield Refused(executor, result.reason, len(places))
 
 
 def _functions(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Callable[..., Any]]:

@@ -6,7 +6,7 @@ Each line's derivative is PyTorch's own, derived once for a signature; a reverse
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,6 +40,7 @@ class Differentiated:
     followed: tuple[int, ...]
     results: tuple[int, ...]
     done: Rematerialized = field(repr=False)
+    whole: Trace = field(repr=False)
     sweep: Sweep = field(repr=False)
 
     @property
@@ -58,11 +59,26 @@ class Differentiated:
 
         Raises `Underivable` if it would read what was not saved.
         """
-        trace = recomputing(self.sweep.backward(given, self.saved), self.done)
-        unsaved = trace.outputs and _unknown(trace)
+        swept = self.whole if all(given) else self.sweep.backward(given)
+        taking = swept.having(
+            swept.bound_symbols,
+            made_by=MADE_BY,
+            inputs=(*self.saved, *swept.inputs),
+            origins={**self.forward.origins, **swept.origins},
+        )
+        trace = recomputing(taking, self.done)
+        unsaved = _unknown(trace)
         if unsaved:
             raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
         return trace
+
+    def reached(self, given: Sequence[bool]) -> list[bool]:
+        """Which of the gradients that go out depend on those that come in."""
+        known = {proxy.name for proxy, taken in zip(self.whole.inputs, given, strict=True) if taken}
+        for line in self.whole.bound_symbols:
+            if any(proxy.name in known for proxy in line.inputs):
+                known |= {proxy.name for proxy in line.outputs}
+        return [proxy is not None and proxy.name in known for proxy in self.whole.output]
 
 
 def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0) -> Differentiated:
@@ -87,6 +103,7 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
         followed=tuple(place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.followed),
         results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.followed),
         done=done if budget == 1.0 else within(budget, done, forward, saved, results),
+        whole=whole,
         sweep=sweep,
     )
 
@@ -196,8 +213,8 @@ class Sweep:
 
     # ---- backward -------------------------------------------------------------------------------------------
 
-    def backward(self, given: Sequence[bool], saved: Iterable[TensorProxy] = ()) -> Trace:
-        """The reverse sweep, from the gradients of the results that are given."""
+    def backward(self, given: Sequence[bool]) -> Trace:
+        """The reverse sweep, from the gradients of the results that are given; what it reads else is yet to come."""
         chosen = [proxy for proxy, taken in zip(self.results, given, strict=True) if taken]
         inputs = {proxy.name: gradient_of(proxy) for proxy in chosen}
         gradients: dict[str, TensorProxy] = dict(inputs)
@@ -206,10 +223,8 @@ class Sweep:
             if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
                 self._pull(step, gradients, lines)
         wanted = [gradients.get(proxy.name) for proxy in self.trace.inputs if proxy.name in self.followed]
-        kept = list(saved)
-        origins = {name: where for name, where in self.trace.origins.items() if name in {p.name for p in kept}}
-        origins |= {grad.name: f"gradient of {name}" for name, grad in inputs.items()}
-        return Trace("backward", (*kept, *inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
+        origins = {grad.name: f"gradient of {name}" for name, grad in inputs.items()}
+        return Trace("backward", tuple(inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
 
     def _pull(self, step: Step, gradients: dict[str, TensorProxy], lines: list[BoundSymbol]) -> None:
         assert step.derivation is not None

@@ -1,7 +1,7 @@
 """The backward of attention on the CPU as products of matrices, where that is faster than PyTorch's own kernel.
 
-For 16-bit floats PyTorch's kernel takes 3.5 ms for 8 heads of 128 x 64 on one thread, the products 2.2 ms, and what lies
-between them is fused; for 512 positions and more, and in float32, its kernel is faster (docs/performance.md).
+For 16-bit floats PyTorch's kernel takes 3.5 ms for 8 heads of 128 x 64 on one thread, the products 2.2 ms, and what
+lies between them is fused; for 512 positions and more, and in float32, its kernel is faster (docs/performance.md).
 The formulas are those of FlashAttention (Dao et al., 2022, algorithm 4), without its tiles.
 """
 
