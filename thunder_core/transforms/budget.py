@@ -14,12 +14,12 @@ from thunder_core.transforms.units import block_of
 
 
 def within(
-    budget: float, usual: Rematerialized, forward: Trace, needed: Sequence[TensorProxy], results: int
+    budget: float, usual: Rematerialized, forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool
 ) -> Rematerialized:
     """What is saved within a part of what `usual` saves, or a number of bytes; the least there is where none fits.
 
     The blocks are the periods of what repeats in the computation, which for a transformer are its layers: what is
-    saved of one is what the next ones read.
+    saved of one is what the next ones read. Outside them, what is cheap is recomputed as in `usual`.
     """
     most = saved_bytes(usual)
     limit = budget if budget > 1 else budget * most
@@ -28,7 +28,7 @@ def within(
     while saved_bytes(found) > limit and taken < len(pieces):
         over = (saved_bytes(found) - limit) / most
         taken = min(len(pieces), taken + max(1, math.floor(over * len(pieces))))
-        found = rematerialize(_marked(forward, pieces[:taken]), needed, results, cheap=True)
+        found = rematerialize(_marked(forward, pieces[:taken]), needed, results, cheap=cheap)
     return found
 
 

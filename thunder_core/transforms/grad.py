@@ -102,7 +102,7 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     return Differentiated(
         followed=tuple(place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.followed),
         results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.followed),
-        done=done if budget == 1.0 else within(budget, done, forward, saved, results),
+        done=done if budget == 1.0 else within(budget, done, forward, saved, results, cheap=recompute),
         whole=whole,
         sweep=sweep,
     )
