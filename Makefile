@@ -13,7 +13,7 @@ SMOKE := $(CURDIR)/build/smoke
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format lint types layers docs-fresh docs conformance fuzz bench test-gpu \
+.PHONY: help install demo test check format lint types layers docs-fresh docs coverage conformance fuzz bench test-gpu \
 	bench-gpu wheel wheel-smoke clean
 
 help: ## list the targets
@@ -63,12 +63,16 @@ docs: install ## write the generated pages and build the site into site/
 	$(BIN)/python -m docs.cli
 	$(BIN)/mkdocs build --strict --quiet
 
+coverage: install ## run PyTorch's databases of operators and modules under jit and write docs/coverage.md (JOBS=2)
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.coverage --jobs $(JOBS)
+
 conformance: install ## run the standard library's tests of the language inside the interpreter (MISSING="3.13")
 	$(BIN)/python -m tests.conformance.versions --jobs $(JOBS) $(if $(MISSING),--allow-missing $(MISSING))
 
 fuzz: install ## run the property tests on many more examples, new ones each time
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hypothesis --hypothesis-profile fuzz --timeout 0 tests
 	$(BIN)/python -m tests.fuzz --programs $(PROGRAMS)
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.mutation.fuzz $(PROGRAMS)
 
 bench: install ## time the stages beside Dynamo and eager PyTorch
 	$(BIN)/python -m benchmarks.acquire

@@ -28,7 +28,12 @@ from thunder_core.transforms.cse import ShareCommonExpressions
 from thunder_core.transforms.dce import DropDeadCode
 
 CacheMode = Literal["constant values", "same input", "no caching"]
+DataDependence = Literal["error", "guard"]
+DATA_DEPENDENCE = ("error", "guard")
 CACHE_MODES = ("constant values", "same input", "no caching")
+AUTOGRAD_OFF = "autograd was off when it was traced"
+NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
+ELSEWHERE = "it was traced for a device that need not be here"
 ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 
 
@@ -43,6 +48,7 @@ class Compiler:
     executors: tuple[Executor, ...]
     sharp_edges: SharpEdges = "allow"
     functional: bool = False
+    data_dependent: DataDependence = "error"
     device: torch.device | None = None
     memory_budget: float = 1.0
 
@@ -50,7 +56,13 @@ class Compiler:
         """Trace the subject on these arguments and compile what it did."""
         watch = _Watch()
         acquired = acquire(
-            subject, args, kwargs, sharp_edges=self.sharp_edges, functional=self.functional, device=self.device
+            subject,
+            args,
+            kwargs,
+            sharp_edges=self.sharp_edges,
+            functional=self.functional,
+            device=self.device,
+            evaluates=self.data_dependent == "guard",
         )
         watch.note(acquired.computation)
         watch.stages += [Stage(acquired.prologue, 0.0), Stage(acquired.epilogue, 0.0)]
@@ -65,9 +77,11 @@ class Compiler:
         return Program(tuple(watch.stages), acquired.guards, acquired.sharp_edges, parts, recorded)
 
     def _derived(self, trace: Trace) -> tuple[Derived | None, str]:
-        """The trace with a backward of its own, or why PyTorch's autograd records what it does."""
-        if self.device is not None or not is_differentiable(trace):
-            return None, ""
+        """The trace with a backward of its own, or why it has none."""
+        if self.device is not None:
+            return None, ELSEWHERE
+        if not is_differentiable(trace):
+            return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF
         try:
             return derived(trace, self.executors, ALWAYS, self.memory_budget), ""
         except Underivable as reason:
@@ -106,6 +120,7 @@ def jit(
     cache: CacheMode = "constant values",
     sharp_edges: SharpEdges = "allow",
     functional: bool = False,
+    data_dependent: DataDependence = "error",
     memory_budget: float = 1.0,
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
@@ -124,6 +139,9 @@ def jit(
     as an integer above 1, bytes. Below 1.0, layers are computed once more in the backward, the first ones first; at 0.0
     only what passes from layer to layer is saved. `examine_memory` tells what that comes to.
 
+    `data_dependent` says what becomes of a program that asks for the value of a tensor, for a branch or a size:
+    `"error"` refuses it, `"guard"` traces it for the value that it gets, and again whenever a call gets another.
+
     Raises `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called, and
     `RecipeConflict` for transforms that exclude each other.
     """
@@ -134,11 +152,14 @@ def jit(
     if sharp_edges not in POLICIES:
         raise BadOption(f"sharp_edges={sharp_edges!r} is not a policy", fix=f"use one of: {', '.join(POLICIES)}")
     require_budget(memory_budget)
+    if data_dependent not in DATA_DEPENDENCE:
+        raise BadOption(f"data_dependent={data_dependent!r} is not known", fix='use "error" or "guard"')
     compiler = Compiler(
         transforms=order_transforms((*transforms, *ALWAYS)),
         executors=tuple(find_executor(executor) for executor in executors),
         sharp_edges=sharp_edges,
         functional=functional,
+        data_dependent=data_dependent,
         memory_budget=memory_budget,
     )
     limit = 0 if cache == "no caching" else 64
@@ -156,6 +177,7 @@ def jit(
                 executors=executors,
                 cache=cache,
                 sharp_edges=sharp_edges,
+                data_dependent=data_dependent,
                 memory_budget=memory_budget,
             ),
         )
@@ -225,13 +247,25 @@ def last_epilogue_traces(compiled: Any) -> list[Trace]:
 
 
 def last_backward_traces(compiled: Any) -> list[Trace]:
-    """The backward of the latest call, stage by stage; empty where PyTorch's autograd records what the program does.
+    """The backward of the latest call, stage by stage; empty where it has none, see `last_backward_reason`.
 
     A backward is compiled when it first runs, for the results that gradients are given for; before that there is the
     trace as it was derived, for gradients of all results. Each line is tagged with the line of the program that it
     differentiates.
     """
     return last_program(compiled).traces("backward")
+
+
+def last_backward_reason(compiled: Any) -> str:
+    """Why the latest call has no backward of its own, so that PyTorch's autograd records what it does; else empty.
+
+    >>> import torch
+    >>> positive = jit(lambda x: torch.nn.functional.relu(x * 2, inplace=True))
+    >>> _ = positive(torch.ones(2, requires_grad=True))
+    >>> last_backward_reason(positive)
+    '`torch.nn.functional.relu`...: it writes to a tensor that needs a gradient'
+    """
+    return last_program(compiled).recorded
 
 
 def cache_hits(compiled: Any) -> int:

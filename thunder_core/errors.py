@@ -386,7 +386,8 @@ class DataDependent(UnsupportedError):
 
     A trace holds one path through the program, so a branch may not depend on a tensor's value. Alternatives:
     `torch.where` in place of the branch; the decision made outside and passed in as a Python value (it is then
-    guarded); or the function that branches left out of the compiled part.
+    guarded); `jit(..., data_dependent="guard")`, which traces again whenever the value is another; or the function that
+    branches left out of the compiled part.
     """
 
     code = "TH0802"
@@ -433,8 +434,10 @@ class KernelRefuses(UnsupportedError):
 
 
 class NotDifferentiable(UnsupportedError):
-    """A derivative was asked for that a compiled program cannot give: the second one of a program that writes to its
-    inputs, which cannot be run once more on what they were.
+    """A derivative was asked for that a compiled program cannot give.
+
+    The second one, or the one for some results alone, of a program that writes to its inputs: it cannot be run once
+    more on what they were. Or, of an artifact that was loaded with `strict=True`, one for which no backward was saved.
     """
 
     code = "TH0808"

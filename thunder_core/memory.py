@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from thunder_core.compiler import last_program
-from thunder_core.derived import unpacking
+from thunder_core.compiler import AUTOGRAD_OFF, NOTHING_FOLLOWED, last_program
+from thunder_core.derived import Derived, unpacking
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.free import free_after_last_use
 from thunder_core.lower.memory import MemoryUse, Meter, memory_use
-from thunder_core.run.program import Derivative, Program
+from thunder_core.run.program import Program
 
 RECORDED = "what PyTorch's autograd keeps for the backward is not in it: the program has no backward of its own ({why})"
+
+UNFOLLOWED = ("", AUTOGRAD_OFF, NOTHING_FOLLOWED)
 
 
 def examine_memory(subject: Any) -> MemoryUse:
@@ -31,13 +33,15 @@ def examine_memory(subject: Any) -> MemoryUse:
 def program_memory(program: Program) -> MemoryUse:
     """The account of a program: of its computation, and of its backward where it has one."""
     forward, derivative = program.last("computation"), program.derivative
-    if derivative is not None:
+    if isinstance(derivative, Derived):
         return _differentiated(forward, derivative)
     found = memory_use(forward)
-    return MemoryUse(found.outside, found.lines, note=RECORDED.format(why=program.recorded) if program.recorded else "")
+    return MemoryUse(
+        found.outside, found.lines, note="" if program.recorded in UNFOLLOWED else RECORDED.format(why=program.recorded)
+    )
 
 
-def _differentiated(forward: Trace, derivative: Derivative) -> MemoryUse:
+def _differentiated(forward: Trace, derivative: Derived) -> MemoryUse:
     """Forward and backward, one after the other; the results are the caller's, and stay."""
     meter = Meter()
     meter.give(proxy for proxy in forward.inputs if isinstance(proxy, TensorProxy))
@@ -56,8 +60,9 @@ def _differentiated(forward: Trace, derivative: Derivative) -> MemoryUse:
     return MemoryUse(outside, (*lines, *meter.run(backward)), kept)
 
 
-def _latest_backward(derivative: Derivative) -> Trace:
+def _latest_backward(derivative: Derived) -> Trace:
     """The backward that was compiled last; before there is one, what was derived, freed as it will be."""
-    if derivative.stages:
-        return derivative.stages[-1].trace
+    compiled = [stage.trace for stage in derivative.stages if stage.trace.name == "backward"]
+    if compiled:
+        return compiled[-1]
     return free_after_last_use(unpacking(derivative.backward_trace()))

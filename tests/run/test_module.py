@@ -242,3 +242,20 @@ def test_operations_that_hide_what_they_do_are_refused_with_the_line() -> None:
     with pytest.raises((OperationFailed, DataDependent)) as caught:
         thunder.jit(scans)(X)
     assert caught.value.where is not None
+
+
+def test_a_lazy_module_is_compiled_from_its_second_call_on() -> None:
+    def lazy() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
+
+    x = torch.randn(5, 3)
+    module, twin = lazy(), lazy()
+    compiled = thunder.jit(twin)
+    for _ in range(3):
+        torch.manual_seed(0)
+        wanted = module(x)
+        torch.manual_seed(0)
+        torch.testing.assert_close(compiled(x), wanted, rtol=0, atol=0)
+    torch.testing.assert_close(twin.state_dict(), module.state_dict(), rtol=0, atol=0)
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)

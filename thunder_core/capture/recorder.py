@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
@@ -19,19 +20,36 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
-from thunder_core.capture.symbols import VALUE_READERS, is_ordered, is_random, symbol_of, written_arguments
-from thunder_core.capture.tensors import Tensors, tensors_in
+from thunder_core.capture.symbols import (
+    FACTS,
+    LASTING,
+    QUESTIONS,
+    REPLACES_MEMORY,
+    VALUE_READERS,
+    is_ordered,
+    is_random,
+    symbol_of,
+    written_values,
+)
+from thunder_core.capture.tensors import Tensors, memory_of, tensors_in
+from thunder_core.capture.trial import eager_error
+from thunder_core.capture.values import NUMBERS, Unknowable, evaluated
 from thunder_core.errors import DataDependent, OperationFailed, SourceLine, ThunderError
+from thunder_core.ir.objects import expect_items, expect_layout, expect_value
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves
+from thunder_core.ir.tree import leaves, replace_leaves
 
 QUERIES = frozenset({torch.ops.prim.device.default})
+ALIAS = torch.ops.aten.alias.default
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
+LISTING = torch.Tensor.tolist  # gives values, and refuses fakes by itself
 NOWHERE = torch.device("meta")
+SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 SET_GRAD = torch._C._set_grad_enabled
 GUARDED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous})
 NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
+NO_MEMORY = ("its data is not allocated yet", "Cannot access data pointer")  # C++ that reads values by itself says this
 NEEDS_DATA = (UnsupportedFakeTensorException, UnsupportedOperatorException)
 
 
@@ -48,7 +66,8 @@ class Call:
     """One torch function while it runs: the aten operations seen so far and what they do.
 
     `written`: the storages that it writes to; `random`: it draws random numbers; `opaque`: it uses tensors that have
-    no name; `idle`: it sets a state to what the state already is; `reshapes`: it changes a tensor's metadata.
+    no name; `idle`: it sets a state to what the state already is; `reshapes`: it changes a tensor's metadata;
+    `valued`: what it gives depends on the values of tensors.
     """
 
     subsymbols: list[BoundSymbol] = field(default_factory=list)
@@ -57,11 +76,12 @@ class Call:
     opaque: bool = False
     idle: bool = False
     reshapes: bool = False
+    valued: bool = False
 
     @property
     def repeatable(self) -> bool:
         """Whether calls with the same signature do the same."""
-        return not (self.written or self.random or self.opaque)
+        return not (self.written or self.random or self.opaque or self.valued)
 
 
 def is_unguarded(args: Sequence[Any]) -> bool:
@@ -73,16 +93,18 @@ def is_unguarded(args: Sequence[Any]) -> bool:
     return not torch.cuda._is_compiled() and any(tensor.device.type == "cuda" for tensor in tensors_in(args))
 
 
-def memory_of(fake: torch.Tensor) -> int:
-    """What a tensor has in common with its views: the identity of their storage."""
-    return int(fake.untyped_storage()._cdata)
+def needs_value(error: Exception) -> bool:
+    """Whether an operation failed because fakes have no values."""
+    return isinstance(error, NEEDS_VALUE) or any(text in str(error) for text in NO_MEMORY)
 
 
 class Recorder:
     """Runs torch functions on fake tensors and writes down what they were.
 
     Real tensors are handles: the program may hold them, and each is exchanged for its fake when it meets an
-    operation. `place()` tells where the program is, and `device_of` on which device a real tensor is taken to be.
+    operation. `place()` tells where the program is, and `device_of` on which device a real tensor is taken to be;
+    `asked` is told what real tensors were asked for and what they answered. With `evaluates`, an operation that needs
+    the values of tensors is run on them, and lines of the trace check that it gives the same at each call.
     """
 
     def __init__(
@@ -90,13 +112,20 @@ class Recorder:
         name_input: Callable[[torch.Tensor], str],
         place: Callable[[], Place],
         device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
+        asked: Callable[[torch.Tensor, str, object], None] = lambda tensor, query, answer: None,
+        evaluates: bool = False,
     ) -> None:
+        self.evaluates = evaluates
+        self.expectations: list[BoundSymbol] = []
+        self._written: set[int] = set()
         self.tensors = Tensors(name_input, device_of)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
         self._place = place
+        self._asked = asked
         self._call: Call | None = None
         self._nowhere = False
+        self._view: torch.Tensor | None = None
         self._defined: set[str] = set()
         self._memories: dict[Hashable, Memory] | None = {}
 
@@ -139,10 +168,17 @@ class Recorder:
 
     def function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one torch function on fakes, record it if it matters, and give the program its result."""
-        if function in VALUE_READERS:
+        if function in VALUE_READERS and not (self.evaluates and function is LISTING):
             raise self._fail(function)
+        if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
+            raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
+        if function in FACTS and type(args[0]) is not FakeTensor:
+            answer = function(*args)
+            self._asked(args[0], FACTS[function], answer)
+            if FACTS[function] in LASTING:
+                return answer
         args, kwargs = self._faked(args, kwargs)
-        key = None if self._memories is None else signature(function, args, kwargs, self.tensors.describe)
+        key = self._key(function, args, kwargs)
         memory = self._memories.get(key) if self._memories and key is not None else None
         if memory is not None:
             return self._recall(memory, args, kwargs)
@@ -151,9 +187,18 @@ class Recorder:
         bsym = self._bound(function, args, kwargs, output, call)
         if key is not None and call.repeatable:
             self._remember(key, bsym, tensors_in((args, kwargs)), output)
-        if bsym is not None:
+        if bsym is not None and call.valued:
+            self._expect(bsym, output)
+        elif bsym is not None:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
+        self._written |= call.written
         return self.tensors.to_real(output)
+
+    def _key(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Hashable | None:
+        """What the call is remembered by; None for one that cannot be."""
+        if self._memories is None or function in QUESTIONS:
+            return None
+        return signature(function, args, kwargs, self.tensors.describe)
 
     def _faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with fakes for real tensors; a tensor that cannot have one fails at the program's line."""
@@ -168,19 +213,60 @@ class Recorder:
         self._call = call
         self._nowhere = function in GUARDED and is_unguarded(args)
         try:
-            return function(*args, **kwargs)
-        except (*NEEDS_VALUE, *NEEDS_DATA) as error:
-            raise self._fail(function, error) from error
+            return self._evaluated(function, args, kwargs, call) if function is LISTING else function(*args, **kwargs)
+        except Exception as error:
+            if isinstance(error, ThunderError):
+                raise
+            valued = needs_value(error)
+            eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
+            if eager is not None:
+                raise eager from None
+            if valued and self.evaluates:
+                return self._evaluated(function, args, kwargs, call)
+            if valued or isinstance(error, NEEDS_DATA):
+                raise self._fail(function, error) from error
+            raise
         finally:
             self._call = None
             self._nowhere = False
-            if call.reshapes:
+            if call.reshapes or function == SET_DATA:
                 self._memories = None
+
+    def _evaluated(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
+        """What the function gives on the values of this call's inputs, which nothing may have changed yet."""
+        call.valued = True
+        try:
+            if any(memory_of(self.tensors.fake(real)) in self._written for real, _ in self.inputs.values()):
+                raise Unknowable("the program has written to an input before it")
+            return evaluated(function, args, kwargs, self.tensors, self.bound_symbols)
+        except Unknowable as reason:
+            raise self._fail(function, reason) from reason
+
+    def _expect(self, bsym: BoundSymbol, output: Any) -> None:
+        """The line, and lines that end a call for which it gives something else."""
+        self.expectations.append(bsym)
+        if type(output) in (tuple, list):
+            whole = Proxy(self.tensors.next_name())
+            self._append(replace(bsym, output=whole))
+            self._check(bsym, expect_items, whole, len(output), output=bsym.output)
+        else:
+            self._append(bsym)
+        for proxy, value in zip(leaves(bsym.output), leaves(output), strict=True):
+            if isinstance(proxy, TensorProxy):
+                self._check(bsym, expect_layout, proxy, proxy.shape, proxy.stride)
+            elif isinstance(proxy, Proxy):
+                self._check(bsym, expect_value, proxy, value)
+
+    def _check(self, bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: Any = None) -> None:
+        """A line, at the place of another, that checks what that one gave."""
+        self._append(BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True))
 
     def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
         """The line for a call; None for one that made nothing and changed nothing."""
         symbol = symbol_of(function)
         returned = self.tensors.to_proxies(output)
+        if call.valued:
+            returned = replace_leaves(returned, self._named_number)
         read = tensors_in((args, kwargs))
         mutates = [self.tensors.proxy(t).name for t in read if call.written and memory_of(t) in call.written]
         known = self._defined | {self.tensors.proxy(tensor).name for tensor in read}
@@ -194,12 +280,16 @@ class Recorder:
             args=self.tensors.to_proxies(args),
             kwargs=self.tensors.to_proxies(kwargs),
             output=returned,
-            subsymbols=() if call.opaque else tuple(call.subsymbols),
+            subsymbols=() if call.opaque or call.valued else tuple(call.subsymbols),
             source=place.source,
             module=place.module,
             mutates=tuple(mutates),
             ordered=ordered,
         )
+
+    def _named_number(self, leaf: Any) -> Any:
+        """A name for a number that a line gives."""
+        return Proxy(self.tensors.next_name()) if isinstance(leaf, NUMBERS) else leaf
 
     def _remember(self, key: Hashable, bsym: BoundSymbol | None, read: list[torch.Tensor], output: Any) -> None:
         memory = remember(bsym, [(tensor, self.tensors.proxy(tensor)) for tensor in read], output, self.tensors.proxy)
@@ -218,19 +308,35 @@ class Recorder:
             names[inner.name] = inner.named(self.tensors.next_name())
         for made, old in zip(memory.made, memory.fresh, strict=True):
             fake = fakes[id(old)] = fresh_fake(made, read, self.tensors.mode)
+            if made.follows and made.view_of is not None:
+                self._follow(fake, read[made.view_of])
             names[made.proxy.name] = self.tensors.adopt(fake, made.proxy.named(self.tensors.next_name()))
         if memory.bsym is not None:
             place = self._place()
             self._append(memory.bsym.renamed(names, at=(place.source, place.module)))
         return self.tensors.to_real(rebuilt(memory.result, fakes))
 
+    def _follow(self, fake: torch.Tensor, base: torch.Tensor) -> None:
+        """Have autograd take a fake for a view of another one: for what it is told that `alias` returned."""
+        self._view = fake
+        try:
+            ALIAS(base)
+        finally:
+            self._view = None
+
+    def _refuse(self, what: str, fix: str) -> ThunderError:
+        """The error for what is not traced; kept, in case the program swallows it."""
+        self.failure = OperationFailed(what, fix=fix, where=self._place().source)
+        return self.failure
+
     def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
         """The error for an operation that cannot run without data; kept, in case the program swallows it."""
         name, source = symbol_of(function).name, self._place().source
-        if error is None or isinstance(error, NEEDS_VALUE):
+        if error is None or isinstance(error, Unknowable) or needs_value(error):
+            why = f", and {error}" if isinstance(error, Unknowable) else ""
             self.failure = DataDependent(
-                f"`{name}` asks for the value of a tensor, which a trace does not have",
-                fix="use torch.where, pass the decision in as a Python value, or keep the branch uncompiled",
+                f"`{name}` asks for the value of a tensor, which a trace does not have{why}",
+                fix='use torch.where, pass the decision in as a Python value, or compile with data_dependent="guard"',
                 where=source,
             )
         else:
@@ -245,6 +351,8 @@ class Recorder:
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one aten operation on fakes and note it under the torch function that issued it."""
+        if self._view is not None and operator is ALIAS:
+            return self._view
         if not self._nowhere:
             return self._dispatch(operator, args, kwargs)
         if operator in QUERIES:
@@ -287,8 +395,7 @@ class Recorder:
     def _note_effects(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
         call.random |= is_random(operator, args, kwargs)
         call.reshapes |= torch.Tag.inplace_view in operator.tags
-        for position, name in written_arguments(operator):
-            written = args[position] if position < len(args) else kwargs.get(name)
+        for written in written_values(operator, args, kwargs):
             call.written.update(memory_of(tensor) for tensor in tensors_in(written))
 
 

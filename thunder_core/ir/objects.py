@@ -22,6 +22,33 @@ def refuse(number: int, found: Any) -> NoReturn:
     raise Refused(number, found)
 
 
+class Unexpected(Refused):
+    """A value that the program asked a tensor for differs from the one that it was traced for."""
+
+    def __init__(self, wanted: Any, found: Any) -> None:
+        super().__init__(-1, found)
+        self.wanted = wanted
+
+
+def expect_value(found: Any, wanted: Any) -> None:
+    """End a computation whose program asked for this number and got another; nan and signed zeros count as written."""
+    if type(found) is not type(wanted) or repr(found) != repr(wanted):
+        raise Unexpected(wanted, found)
+
+
+def expect_layout(found: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    """End a computation whose program got a tensor of this shape and these strides, in elements, and gets another."""
+    if found.shape != shape or found.stride() != stride:
+        raise Unexpected(f"of shape {shape} and strides {stride}", f"of shape {tuple(found.shape)}")
+
+
+def expect_items(found: Any, count: int) -> Any:
+    """The items of a result, if there are so many."""
+    if len(found) != count:
+        raise Unexpected(f"{count} items", f"{len(found)}")
+    return found
+
+
 def new(kind: type) -> Any:
     """An instance without any state, made past what its class does when it is called."""
     return _native_base(kind).__new__(kind)

@@ -25,11 +25,12 @@ class Refused:
 class Trace:
     """A function: its name, its inputs, its lines, what it returns, and by which step it was made.
 
-    `origins` says for an input where its value comes from (`module.lm_head.weight`); `constants` are the objects
+    `origins` says for an input where its value comes from (`module.lm_head.weight`), and in a backward what a name is
+    the gradient of; `constants` are the objects
     that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
-    Python need; `refused` is what executors were offered and left to others. `blocks` has the names that are made
-    within a checkpointed function, with the number of its call: a backward makes them once more instead of having them
-    saved.
+    Python need; `aliases` are the groups of inputs and constants that overlap in memory; `refused` is what executors
+    were offered and left to others. `blocks` has the names that are made within a checkpointed function, with the
+    number of its call: a backward makes them once more instead of having them saved.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Trace:
     origins: Mapping[str, str] = field(default_factory=dict)
     imports: frozenset[str] = frozenset()
     constants: Mapping[str, object] = field(default_factory=dict)
+    aliases: tuple[tuple[str, ...], ...] = ()
     refused: tuple[Refused, ...] = ()
     blocks: Mapping[str, int] = field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.errors import Bug, WrongInputs
-from thunder_core.ir.objects import Refused
+from thunder_core.ir.objects import Refused, Unexpected
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.run.program import Program
 
@@ -42,12 +42,17 @@ class Specializations:
             except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
                 refusals.append(reason(program, error))
                 continue
+            try:
+                result = program.run(inputs, outside)
+            except Unexpected as error:
+                refusals.append(reason(program, error))
+                continue
             if refusals:
                 self.programs.remove(program)
                 self.programs.insert(0, program)
             self.hits += 1
             self.last = program
-            return program.run(inputs, outside)
+            return result
         return self._compile(args, kwargs, refusals)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], refusals: list[str]) -> Any:
@@ -57,6 +62,8 @@ class Specializations:
                 fix='call it with inputs like the first ones, or use cache="constant values"',
             )
         self.misses += 1
+        if is_uninitialized(self.subject):
+            return self.subject(*args, **kwargs)
         self.reasons.extend(refusals)
         program = self.compiler(self.subject, args, kwargs)
         try:
@@ -72,8 +79,18 @@ class Specializations:
         return program.run(inputs, outside)
 
 
+def is_uninitialized(subject: Callable[..., Any]) -> bool:
+    """Whether a module waits for its first input to know the shapes of its parameters; that call is eager's."""
+    if not isinstance(subject, torch.nn.Module):
+        return False
+    tensors = (*torch.nn.Module.parameters(subject), *torch.nn.Module.buffers(subject))
+    return any(map(torch.nn.parameter.is_lazy, tensors))
+
+
 def reason(program: Program, error: Exception) -> str:
     """Why a program does not take an input: the path, what was found there while tracing, and what is there now."""
+    if isinstance(error, Unexpected):
+        return f"a value that the program asks a tensor for: was {error.wanted}, is {error.found}"
     if not isinstance(error, Refused):
         return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
     told = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"

@@ -11,12 +11,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-import numpy as np
 import torch
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from thunder_core import plugins
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -26,6 +25,7 @@ from thunder_core.lower.region import operations_of
 from thunder_core.transforms.units import Unit, Units, get_state, set_state, units_of
 
 UNBOUNDED = 1 << 30
+BEHIND_CUT = "thunder_core.transforms.flow:behind_cut"  # imported when it is needed: SciPy takes a while
 CHEAP = frozenset(
     f"torch.ops.aten.{name}"
     for name in (
@@ -186,15 +186,9 @@ class _Graph:
         size = 2 + 2 * len(self._numbers)
         total = sum(capacity for *_, capacity in self._edges if capacity > 0)
         unit = max(1, -(-total // (UNBOUNDED // 2)))
-        rows, columns, capacities = zip(*self._edges, strict=True)
-        scaled = [UNBOUNDED if one < 0 else max(1, one // unit) for one in capacities]
-        shape = (size, size)
-        network = csr_array(coo_array((np.array(scaled, dtype=np.int32), (rows, columns)), shape=shape))
-        network.data = np.minimum(network.data, UNBOUNDED)
-        flow = maximum_flow(network, self.SOURCE, self.SINK).flow
-        residual = csr_array(csr_array(network - flow).T)
-        residual.eliminate_zeros()
-        behind = set(breadth_first_order(residual, self.SINK, return_predecessors=False).tolist())
+        scaled = [(*ends, UNBOUNDED if one < 0 else max(1, one // unit)) for *ends, one in self._edges]
+        behind_cut: Any = plugins.imported(BEHIND_CUT)
+        behind: set[int] = behind_cut(scaled, size, self.SOURCE, self.SINK, most=UNBOUNDED)
         return {name for name, at in self._numbers.items() if at not in behind and at + 1 in behind}
 
 

@@ -1,0 +1,50 @@
+"""Runs PyTorch's databases, writes what was found and the page, and fails where the list of known failures is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.coverage.known import disagreements
+from tests.coverage.page import PAGE, render
+from tests.coverage.processes import everything, examine_all
+
+RESULTS = Path("build/coverage.json")
+
+
+def save(path: Path, found: dict[str, Any]) -> None:
+    """Write what was found so far, for a run that is broken off."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1), encoding="utf-8")
+
+
+def main() -> int:
+    """0 where exactly the known failures fail."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
+    parser.add_argument("--limit", type=float, default=120, help="seconds for one operator or module")
+    parser.add_argument("--again", action="store_true", help="only what failed the last time, or was not run")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept, as JSON")
+    parser.add_argument("names", nargs="*", help="only these operators and modules")
+    options = parser.parse_args()
+    kept: dict[str, Any] = {}
+    if options.again and options.results.exists():
+        kept = json.loads(options.results.read_text(encoding="utf-8"))
+    passed = {name for name, verdicts in kept.items() if not any(one["failure"] for one in verdicts.values())}
+    names = [name for name in options.names or everything() if name not in passed]
+    for name, verdicts in examine_all(names, jobs=options.jobs, limit=options.limit):
+        kept[name] = verdicts
+        save(options.results, kept)
+    found = {name: kept[name] for name in everything() if name in kept}
+    if len(found) == len(everything()):
+        PAGE.write_text(render(found), encoding="utf-8")
+    wrong = disagreements(found)
+    print("\n".join(wrong))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""A program as the databases' samples are given to it: compiled, and compiled again where it asks for values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder_core import jit
+from thunder_core.errors import DataDependent
+
+
+class Compiled:
+    """A compiled program; `guarded` says whether it had to be compiled with `data_dependent="guard"`."""
+
+    def __init__(self, program: Any) -> None:
+        self._program = jit(program)
+        self._guarding = jit(program, data_dependent="guard")
+        self.guarded = False
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of the call."""
+        if self.guarded:
+            return self._guarding(*args, **kwargs)
+        state = torch.get_rng_state()
+        try:
+            return self._program(*args, **kwargs)
+        except DataDependent:
+            torch.set_rng_state(state)
+            self.guarded = True
+            return self._guarding(*args, **kwargs)

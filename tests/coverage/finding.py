@@ -1,0 +1,55 @@
+"""What one sample of an operator or a module showed, and what all of its samples together did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+DIRECTIONS = ("forward", "backward", "errors")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sample of one direction; `failure` is None where compiled equals eager.
+
+    `guarded`: the program asks for the values of tensors, and was compiled with `data_dependent="guard"`.
+    """
+
+    direction: str
+    dtype: str
+    variant: str
+    sample: int
+    failure: str | None
+    guarded: bool = False
+
+
+@dataclass
+class Verdict:
+    """All samples of one direction: how many were run, failed and were guarded, and how the first of these did."""
+
+    tried: int = 0
+    failed: int = 0
+    guarded: int = 0
+    failure: str | None = None
+    dtypes: list[str] = field(default_factory=list)
+
+    def note(self, finding: Finding) -> None:
+        """Take one more sample into account."""
+        self.tried += 1
+        self.guarded += finding.guarded
+        dtype = finding.dtype.removeprefix("torch.")
+        if dtype and dtype not in self.dtypes:
+            self.dtypes.append(dtype)
+        if finding.failure is not None:
+            self.failed += 1
+            place = f"{dtype} {finding.variant} {finding.sample}".strip()
+            self.failure = self.failure or f"{place}: {finding.failure.splitlines()[0]}"
+
+
+def verdicts(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
+    """The verdict on each direction that has samples, as plain data."""
+    found: dict[str, Verdict] = {}
+    for finding in findings:
+        found.setdefault(finding.direction, Verdict()).note(finding)
+    return {direction: asdict(verdict) for direction, verdict in found.items()}

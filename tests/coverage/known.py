@@ -1,0 +1,39 @@
+"""The list of what is known to fail, with reasons, and where it disagrees with what was found."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.coverage.finding import DIRECTIONS
+
+LIST = Path(__file__).with_suffix(".toml")
+
+
+def known() -> dict[tuple[str, str], str]:
+    """The reason for each (direction, name) that is listed."""
+    entries = tomllib.loads(LIST.read_text(encoding="utf-8"))["known"]
+    return {
+        (direction, name): entry["reason"]
+        for entry in entries
+        for direction in DIRECTIONS
+        for name in entry.get(direction, ())
+    }
+
+
+def disagreements(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """One line for each failure that is not listed, and for each listed one that passes."""
+    return list(_disagreements(found))
+
+
+def _disagreements(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    listed = known()
+    for name, verdicts in found.items():
+        for direction in DIRECTIONS:
+            failure = verdicts.get(direction, {}).get("failure")
+            if failure and (direction, name) not in listed:
+                yield f"{name} {direction} fails and is not in {LIST.name}: {failure}"
+            if not failure and (direction, name) in listed:
+                yield f"{name} {direction} passes and is in {LIST.name}: take it out"

@@ -1,0 +1,68 @@
+"""One module of PyTorch's database, in training and in evaluation, compiled and in eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.testing._internal.common_modules import module_db
+
+from tests.coverage.compiled import Compiled
+from tests.coverage.finding import Finding
+from tests.coverage.outcome import Outcome, difference, gradients, outcome, seed, tensors_of
+
+MODULES = {info.name: info for info in module_db}
+SAMPLES = 6
+DTYPES = (torch.float32, torch.complex64)
+
+
+def examine(name: str) -> Iterator[Finding]:
+    """Results, gradients and states of the module after a call, in both modes."""
+    info = MODULES[name]
+    for dtype in DTYPES:
+        if dtype in info.supported_dtypes("cpu"):
+            for training in (True, False):
+                yield from in_mode(info, dtype, training, SAMPLES)
+
+
+def in_mode(info: Any, dtype: torch.dtype, training: bool, count: int) -> Iterator[Finding]:
+    """The samples of one mode."""
+    mode = "training" if training else "evaluation"
+    for number, pair in enumerate(zip(*(list(built(info, dtype, training, count)) for _ in range(2)), strict=True)):
+        (module, given), (twin, same) = pair
+        program = Compiled(twin)
+        eager, compiled = used(module, module, given), used(program, twin, same)
+        for direction, exact in (("forward", True), ("backward", False)):
+            one, other = part(eager, direction), part(compiled, direction)
+            yield Finding(direction, str(dtype), mode, number, difference(one, other, exact=exact), program.guarded)
+
+
+def built(info: Any, dtype: torch.dtype, training: bool, count: int) -> Iterator[tuple[torch.nn.Module, Any]]:
+    """Modules with their arguments, the same at each call."""
+    seed()
+    inputs = list(info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training))
+    for sample in inputs[:: max(1, len(inputs) // count)][:count]:
+        seed()
+        module = info.module_cls(*sample.constructor_input.args, **sample.constructor_input.kwargs)
+        module = module.train(training) if info.is_lazy else module.to(dtype).train(training)
+        yield module, (sample.forward_input.args, sample.forward_input.kwargs)
+
+
+def used(call: Any, module: torch.nn.Module, given: Any) -> dict[str, Outcome]:
+    """Call the module twice, so that its state counts, and differentiate."""
+    args, kwargs = given
+    first = outcome(lambda: (call(*args, **kwargs), call(*args, **kwargs)))
+    state = Outcome(result=dict(module.state_dict()))
+    if first.raised is not None:
+        return {"forward": first, "state": state, "backward": first}
+    inputs = [*tensors_of(given), *module.parameters()]
+    back = outcome(lambda: gradients(first.result, inputs))
+    return {"forward": first, "state": state, "backward": back}
+
+
+def part(found: dict[str, Outcome], direction: str) -> Outcome:
+    """What counts for a direction."""
+    if direction == "backward" or found["forward"].raised is not None:
+        return found[direction]
+    return Outcome(result=(found["forward"].result, found["state"].result))

@@ -1,0 +1,137 @@
+"""One operator of PyTorch's database: its samples under `jit` and in eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from tests.coverage.compiled import Compiled
+from tests.coverage.finding import Finding
+from tests.coverage.outcome import Outcome, difference, gradients, outcome, seed, tensors_of
+
+OPERATORS = {op.full_name: op for op in op_db}
+FAMILIES: dict[str, tuple[torch.dtype, ...]] = {
+    "float": (torch.float32, torch.float64, torch.bfloat16),
+    "integer": (torch.int64, torch.int32, torch.bool),
+    "complex": (torch.complex64, torch.complex128),
+}
+SAMPLES = {"function": 6, "method": 2, "in place": 2, "backward": 4}
+UNDEFINED = ("empty", "new_empty", "resize_")  # what these return has shapes and types, and no contents
+
+
+def dtypes_of(op: Any, supported: Any) -> list[torch.dtype]:
+    """One dtype of each family that the operator has."""
+    found = (next((dtype for dtype in family if dtype in supported), None) for family in FAMILIES.values())
+    return [dtype for dtype in found if dtype is not None]
+
+
+def samples(op: Any, dtype: torch.dtype, requires_grad: bool = False) -> list[tuple[Any, Any]]:
+    """Two equal copies of each sample that the database has."""
+    copies = []
+    for _ in range(2):
+        seed()
+        copies.append(list(op.sample_inputs("cpu", dtype, requires_grad=requires_grad)))
+    return list(zip(*copies, strict=True))
+
+
+def some(pairs: list[tuple[Any, Any]], variant: str, count: int) -> list[tuple[Any, Any]]:
+    """So many of the samples that the variant takes, evenly spread."""
+    fitting = [pair for pair in pairs if variant == "function" or isinstance(pair[0].input, torch.Tensor)]
+    return fitting[:: max(1, len(fitting) // count)][:count]
+
+
+def caller(target: Callable[..., Any]) -> Callable[..., Any]:
+    """A program that calls the target."""
+
+    def program(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    return program
+
+
+def in_place(target: Callable[..., Any]) -> Callable[..., Any]:
+    """A program that lets the target write to a copy of the first argument."""
+
+    def program(first: Any, *args: Any, **kwargs: Any) -> Any:
+        copy = first.clone()
+        result = target(copy, *args, **kwargs)
+        return result, copy
+
+    return program
+
+
+def variants(op: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The ways to call the operator, each as a program."""
+    yield "function", caller(op.op)
+    if op.method_variant is not None:
+        yield "method", caller(op.method_variant)
+    if op.inplace_variant is not None:
+        yield "in place", in_place(op.inplace_variant)
+
+
+def examine(name: str) -> Iterator[Finding]:
+    """Everything that is known of an operator, run."""
+    op = OPERATORS[name]
+    backward = op.supported_backward_dtypes("cpu") if op.supports_autograd else ()
+    for dtype in dtypes_of(op, op.supported_dtypes("cpu")):
+        pairs = samples(op, dtype)
+        for variant, program in variants(op):
+            yield from forward(op, dtype, variant, program, some(pairs, variant, SAMPLES[variant]))
+    for dtype in dtypes_of(op, backward):
+        pairs = samples(op, dtype, requires_grad=True)
+        for variant, program in variants(op):
+            if variant != "method":
+                yield from backward_of(dtype, variant, program, some(pairs, variant, SAMPLES["backward"]))
+    yield from errors(op)
+
+
+def forward(op: Any, dtype: torch.dtype, variant: str, program: Any, pairs: Any) -> Iterator[Finding]:
+    """The results on samples without gradients."""
+    compiled = Compiled(program)
+    defined = not op.name.startswith(UNDEFINED)
+    for number, (one, other) in enumerate(pairs):
+        eager = outcome(program, one.input, *one.args, **one.kwargs)
+        found = outcome(compiled, other.input, *other.args, **other.kwargs)
+        yield Finding(
+            "forward", str(dtype), variant, number, difference(eager, found, defined=defined), compiled.guarded
+        )
+
+
+def backward_of(dtype: torch.dtype, variant: str, program: Any, pairs: Any) -> Iterator[Finding]:
+    """The gradients on samples that require them."""
+    compiled = Compiled(program)
+    for number, (one, other) in enumerate(pairs):
+        eager, found = differentiated(program, one), differentiated(compiled, other)
+        yield Finding("backward", str(dtype), variant, number, difference(eager, found, exact=False), compiled.guarded)
+
+
+def differentiated(program: Any, sample: Any) -> Outcome:
+    """The gradients by every tensor of the sample that requires one."""
+
+    def run() -> Any:
+        output = program(sample.input, *sample.args, **sample.kwargs)
+        return gradients(
+            sample.output_process_fn_grad(output), list(tensors_of((sample.input, sample.args, sample.kwargs)))
+        )
+
+    return outcome(run)
+
+
+def errors(op: Any) -> Iterator[Finding]:
+    """The exceptions for arguments that the operator refuses."""
+    if op.error_inputs_func is None:
+        return
+    program = caller(op.op)
+    compiled = Compiled(program)
+    copies = []
+    for _ in range(2):
+        seed()
+        copies.append(list(op.error_inputs("cpu")))
+    for number, (one, other) in enumerate(zip(*copies, strict=True)):
+        one, other = one.sample_input, other.sample_input
+        eager = outcome(program, one.input, *one.args, **one.kwargs)
+        found = outcome(compiled, other.input, *other.args, **other.kwargs)
+        yield Finding("errors", "", "function", number, difference(eager, found), compiled.guarded)

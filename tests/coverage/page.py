@@ -1,0 +1,84 @@
+"""Writes docs/coverage.md, the table of all operators and modules, from what was found and the list of reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.coverage.finding import DIRECTIONS
+from tests.coverage.known import known
+
+PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
+
+HEAD = """\
+# Coverage
+
+<!-- Written by `make coverage`. -->
+
+Every operator of PyTorch's own operator database, and every module of its module database, run under `jit` and
+compared with eager PyTorch on the database's samples: a bounded number for each operator, data type and variant
+(function, method, in place). *Forward* compares results with their metadata, the state of the random number
+generator, and for modules their state; *backward* the gradients of all differentiable inputs; *errors* the exceptions
+for bad arguments, by class and message. A cell says how many samples were equal, of how many; a star, that some ask
+for the value of a tensor, or have shapes that depend on one, which needs `jit(..., data_dependent="guard")`.
+"""
+
+
+def is_module(name: str) -> bool:
+    """Whether an entry is a module's."""
+    return name.startswith("nn.") and not name.startswith("nn.functional.")
+
+
+def render(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The whole page."""
+    operators = {name: verdicts for name, verdicts in found.items() if not is_module(name)}
+    modules = {name: verdicts for name, verdicts in found.items() if is_module(name)}
+    lines = [HEAD, *_shares({"operators": operators, "modules": modules}), "", "## What does not pass", ""]
+    lines += [*failing(found), "", "## Operators", "", *_table(operators), "", "## Modules", "", *_table(modules)]
+    return "\n".join(lines) + "\n"
+
+
+def _shares(groups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[str]:
+    yield f"| pass | {' | '.join(DIRECTIONS)} |"
+    yield "|---|" + "---|" * len(DIRECTIONS)
+    for title, found in groups.items():
+        yield f"| {title} | {' | '.join(_share(found, direction) for direction in DIRECTIONS)} |"
+
+
+def _share(found: Mapping[str, Mapping[str, Any]], direction: str) -> str:
+    """How many entries pass, of those that have samples of the direction."""
+    failures = [verdicts[direction]["failed"] for verdicts in found.values() if direction in verdicts]
+    if not failures:
+        return ""
+    passed = failures.count(0)
+    return f"{passed} of {len(failures)} ({100 * passed / len(failures):.1f}%)"
+
+
+def failing(among: Iterable[str]) -> Iterator[str]:
+    """A line for each reason, with what is listed under it of these names."""
+    among = set(among)
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for (direction, name), reason in known().items():
+        if name in among:
+            reasons.setdefault(reason, {}).setdefault(name, []).append(direction)
+    for reason, names in reasons.items():
+        told = (f"`{name}` ({', '.join(directions)})" for name, directions in names.items())
+        yield f"- {reason}: {', '.join(told)}"
+
+
+def _table(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    yield f"| name | data types | {' | '.join(DIRECTIONS)} |"
+    yield "|---|---|" + "---|" * len(DIRECTIONS)
+    for name, verdicts in found.items():
+        dtypes = list(dict.fromkeys(dtype for one in verdicts.values() for dtype in one["dtypes"]))
+        yield f"| `{name}` | {', '.join(dtypes)} | {' | '.join(_cell(verdicts, d) for d in DIRECTIONS)} |"
+
+
+def _cell(verdicts: Mapping[str, Any], direction: str) -> str:
+    one = verdicts.get(direction)
+    if one is None:
+        return ""
+    passed = one["tried"] - one["failed"]
+    told = f"{passed} of {one['tried']}" if one["failed"] else str(passed)
+    return f"{told} *" if one["guarded"] else told

@@ -1,0 +1,104 @@
+"""Each operator and module in a process of its own, forked from one that has everything imported, with a time limit."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import multiprocessing.connection
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tests.coverage import modules, operators
+from tests.coverage.finding import DIRECTIONS, Finding, verdicts
+from thunder_core import jit
+
+
+def everything() -> list[str]:
+    """The names of all operators and modules; those of modules begin with `nn.` and a capital."""
+    return [*operators.OPERATORS, *modules.MODULES]
+
+
+def examine(name: str) -> Iterator[Finding]:
+    """All findings about one entry of the databases."""
+    return operators.examine(name) if name in operators.OPERATORS else modules.examine(name)
+
+
+@dataclass
+class Child:
+    """One entry while it is being examined."""
+
+    name: str
+    process: Any
+    start: float
+
+    def crashed(self, how: str) -> dict[str, Any]:
+        """The verdicts where there are none: everything failed."""
+        return verdicts(Finding(direction, "", "", 0, how) for direction in DIRECTIONS)
+
+
+def examine_all(names: Sequence[str], *, jobs: int = 1, limit: float = 120) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The verdicts on these entries as they come; what fails is told on stderr."""
+    warm_up()
+    waiting, running = list(reversed(names)), dict[Any, Child]()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            pipe, child = begun(waiting.pop())
+            running[pipe] = child
+        for pipe in multiprocessing.connection.wait(list(running), timeout=1):
+            child = running.pop(pipe)
+            yield child.name, received(pipe, child)
+        for pipe, child in list(running.items()):
+            if time.monotonic() - child.start > limit:
+                child.process.kill()
+                child.process.join()
+                yield running.pop(pipe).name, child.crashed(f"took longer than {limit:.0f} seconds")
+
+
+def warm_up() -> None:
+    """Import, once for all, what is imported on first use."""
+    leaf = torch.ones(2, requires_grad=True)
+    jit(lambda tensor: torch.nn.functional.dropout(tensor * 2).sum())(leaf).backward()
+    gc.collect()
+    gc.freeze()  # what was imported is not looked at again in each process, which would copy it
+
+
+def begun(name: str) -> tuple[Any, Child]:
+    """A process at work on the entry, and the end of the pipe where it will answer."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=work, args=(theirs, name))
+    process.start()
+    theirs.close()
+    return ours, Child(name, process, time.monotonic())
+
+
+def work(pipe: Any, name: str) -> None:
+    """What the process does."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    warnings.simplefilter("ignore")
+    try:
+        answer = verdicts(examine(name))
+    except Exception:
+        answer = verdicts(Finding(d, "", "the test itself", 0, traceback.format_exc()[-300:]) for d in DIRECTIONS)
+    pipe.send(answer)
+
+
+def received(pipe: Any, child: Child) -> dict[str, Any]:
+    """The verdicts that a process sent before it ended."""
+    try:
+        answer: dict[str, Any] = pipe.recv()
+    except EOFError:
+        answer = child.crashed("the process died")
+    child.process.join()
+    for direction, one in answer.items():
+        if one["failure"]:
+            sys.stderr.write(f"{child.name} {direction}: {one['failed']} of {one['tried']}: {one['failure']}\n")
+    return answer

@@ -1,0 +1,96 @@
+"""PyTorch's databases of operators and modules under `jit`: a fixed part of them, and that the harness can fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.coverage.known import disagreements, known
+from tests.coverage.outcome import Outcome, difference
+from tests.coverage.page import PAGE, failing
+
+ROOT = Path(__file__).parents[2]
+
+# Each for a kind of its own: elementwise, reductions, views, indexing, random numbers, several results, shapes that
+# depend on values, arguments that are lists, factories, losses, attention, convolutions, complex numbers, layouts.
+SUBSET = (
+    *("add", "atan2", "sigmoid", "where", "clamp", "__rdiv__", "pow", "ldexp"),
+    *("sum", "amax", "std_mean", "cumsum", "logsumexp", "topk", "sort", "max.reduction_with_dim"),
+    *("transpose", "view", "expand", "split", "unbind", "as_strided", "tensor_split", "narrow"),
+    *("__getitem__", "gather", "index_put", "scatter_add", "nonzero", "unique", "masked_select"),
+    *("bernoulli", "normal.in_place", "nn.functional.dropout", "rand_like", "empty_like", "full", "linspace"),
+    *("matmul", "addmm", "einsum", "linalg.svd", "linalg.solve", "cat", "stack", "meshgrid.list_of_tensors"),
+    *("view_as_complex", "conj", "fft.rfft", "to_sparse", "sparse.sampled_addmm", "item", "equal"),
+    *("nn.functional.linear", "nn.functional.conv2d", "nn.functional.batch_norm", "nn.functional.layer_norm"),
+    *("nn.functional.cross_entropy", "nn.functional.embedding", "nn.functional.scaled_dot_product_attention"),
+    *("nn.Linear", "nn.BatchNorm1d", "nn.LSTM", "nn.MultiheadAttention", "nn.TransformerEncoderLayer", "nn.LazyConv1d"),
+)
+
+
+def test_a_part_of_the_databases_does_what_the_list_says(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    command = [sys.executable, "-W", "ignore", "-m", "tests.coverage", "--results", str(results), *SUBSET]
+    paths = os.pathsep.join(str(ROOT / folder) for folder in ("", "executors", "recipes"))
+    ran = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
+    )
+    found = json.loads(results.read_text(encoding="utf-8"))
+    assert disagreements(found) == [] and ran.returncode == 0, ran.stdout + ran.stderr
+    assert set(found) == set(SUBSET)
+    assert all(sum(verdict["tried"] for verdict in verdicts.values()) for verdicts in found.values())
+
+
+def test_the_page_names_what_the_list_names() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert "\n".join(failing(name for _, name in known())) in page, "run `make coverage`"
+
+
+def test_the_list_is_wrong_where_something_else_fails_or_a_listed_one_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.coverage.known.known", lambda: {("forward", "add"): "why", ("errors", "cat"): "why"})
+    failing, passing = {"failure": "float32: wrong"}, {"failure": None}
+    assert disagreements({"add": {"forward": failing}, "cat": {"errors": failing, "forward": passing}}) == []
+    assert disagreements({"add": {"forward": passing}}) == ["add forward passes and is in known.toml: take it out"]
+    assert disagreements({"cat": {"forward": failing, "errors": failing}}) == [
+        "cat forward fails and is not in known.toml: float32: wrong"
+    ]
+
+
+X = torch.tensor([1.0, 2.0])
+DIFFERENT = {
+    "values": (X, X + 1e-6),
+    "a nan": (X / 0, X / 0 - X / 0),
+    "a data type": (X, X.double()),
+    "strides": (torch.ones(2, 2), torch.ones(2, 2).t()),
+    "requires_grad": (X, X.clone().requires_grad_()),
+    "a number": (1.0, 2.0),
+    "a class": ((1, 2), [1, 2]),
+    "a length": ([X], [X, X]),
+    "a key": ({"a": X}, {"b": X}),
+    "an exception": (ValueError("a"), TypeError("a")),
+    "a message": (ValueError("a"), ValueError("b")),
+    "no exception": (ValueError("a"), X),
+    "an exception where eager has none": (X, ValueError("a")),
+}
+
+
+def outcome_of(value: object) -> Outcome:
+    """The outcome that a value, or an exception, stands for."""
+    return Outcome(raised=value) if isinstance(value, Exception) else Outcome(result=value)
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_a_difference_is_told(name: str) -> None:
+    eager, compiled = map(outcome_of, DIFFERENT[name])
+    assert difference(eager, compiled) is not None
+    assert difference(eager, eager) is None
+    assert difference(compiled, compiled) is None
+
+
+def test_what_is_left_of_the_random_numbers_counts() -> None:
+    assert difference(Outcome(result=X, drawn=b"a"), Outcome(result=X, drawn=b"b")) is not None
