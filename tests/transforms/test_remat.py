@@ -65,7 +65,7 @@ def test_what_is_saved_is_within_the_budget(programs):
 
 def test_a_smaller_budget_takes_less_memory_and_the_account_knows(programs):
     measured = {budget: peak_allocated(lambda one=one: step(one)) for budget, one in programs.items()}
-    assert measured[1.0] > measured[0.6] > measured[0.3]
+    assert max(measured[0.6], measured[0.3]) < 0.75 * measured[1.0]
     for budget, program in programs.items():
         given_here = (WIDTH * 256 + COUNT * WIDTH * WIDTH) * 4
         assert thunder.examine_memory(program).own + given_here == pytest.approx(measured[budget], rel=0.1)
