@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from thunder_core.errors import ThunderError
     from thunder_core.lower.executor import Executor, OperatorExecutor, register_executor
     from thunder_core.lower.pattern import pattern
+    from thunder_core.memory import examine_memory
     from thunder_core.pipeline import compile
     from thunder_core.recipe import Lookaside, Plugin, Recipe, Transform
 
@@ -46,6 +47,7 @@ HOMES = {
     "thunder_core.errors": ("ThunderError",),
     "thunder_core.lower.executor": ("Executor", "OperatorExecutor", "register_executor"),
     "thunder_core.lower.pattern": ("pattern",),
+    "thunder_core.memory": ("examine_memory",),
     "thunder_core.pipeline": ("compile",),
     "thunder_core.recipe": ("Lookaside", "Plugin", "Recipe", "Transform"),
     "thunder_core.artifact.loading": ("load",),

@@ -50,6 +50,7 @@ class Compiler:
     functional: bool = False
     data_dependent: DataDependence = "error"
     device: torch.device | None = None
+    memory_budget: float = 1.0
 
     def __call__(
         self,
@@ -90,7 +91,7 @@ class Compiler:
         if not is_differentiable(trace):
             return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF
         try:
-            return derived(trace, self.executors, ALWAYS), ""
+            return derived(trace, self.executors, ALWAYS, self.memory_budget), ""
         except Underivable as reason:
             return None, str(reason)
 
@@ -128,6 +129,7 @@ def jit(
     sharp_edges: SharpEdges = "allow",
     functional: bool = False,
     data_dependent: DataDependence = "error",
+    memory_budget: float = 1.0,
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
 
@@ -141,6 +143,10 @@ def jit(
     input and output, opaque C state): `"allow"` bakes it into the trace, `"warn"` says so, `"error"` refuses it with
     the list. A `functional` program reads nothing but its arguments: see `thunder_core.functional.jit`.
 
+    `memory_budget` bounds what a training step saves for its backward: a part (0.0 to 1.0) of what it would save, or,
+    as an integer above 1, bytes. Below 1.0, layers are computed once more in the backward, the first ones first; at 0.0
+    only what passes from layer to layer is saved. `examine_memory` tells what that comes to.
+
     `data_dependent` says what becomes of a program that asks for the value of a tensor, for a branch or a size:
     `"error"` refuses it, `"guard"` traces it for the value that it gets, and again whenever a call gets another.
 
@@ -153,6 +159,7 @@ def jit(
         raise BadOption(f"cache={cache!r} is not a caching mode", fix=f"use one of: {', '.join(CACHE_MODES)}")
     if sharp_edges not in POLICIES:
         raise BadOption(f"sharp_edges={sharp_edges!r} is not a policy", fix=f"use one of: {', '.join(POLICIES)}")
+    require_budget(memory_budget)
     if data_dependent not in DATA_DEPENDENCE:
         raise BadOption(f"data_dependent={data_dependent!r} is not known", fix='use "error" or "guard"')
     compiler = Compiler(
@@ -161,6 +168,7 @@ def jit(
         sharp_edges=sharp_edges,
         functional=functional,
         data_dependent=data_dependent,
+        memory_budget=memory_budget,
     )
     limit = 0 if cache == "no caching" else 64
 
@@ -178,9 +186,20 @@ def jit(
                 cache=cache,
                 sharp_edges=sharp_edges,
                 data_dependent=data_dependent,
+                memory_budget=memory_budget,
             ),
         )
     return compiled_function(specializations(subject))
+
+
+def require_budget(budget: float) -> None:
+    """Raise `BadOption` for what is neither a part between 0.0 and 1.0 nor a number of bytes."""
+    number = isinstance(budget, int | float) and not isinstance(budget, bool)
+    if not number or not (0 <= budget <= 1 or (isinstance(budget, int) and budget > 1)):
+        raise BadOption(
+            f"memory_budget={budget!r} is neither a part nor a size",
+            fix="use a number from 0.0 to 1.0, a part of what would be saved, or an integer above 1, in bytes",
+        )
 
 
 def specializations_of(compiled: Any) -> Specializations:

@@ -30,6 +30,7 @@ from thunder_core.transforms.grad import SET_GRAD, Differentiated, differentiate
 from thunder_core.transforms.tail import split_views
 
 SAVED = "saved"
+UNSEEDED = (SET_GRAD, "torch.Tensor.requires_grad_")  # lines that keep their place, and draw no random numbers
 UNPACK = Symbol("python.code", lambda text: text)
 
 
@@ -54,6 +55,11 @@ class Derived:
         """The tail, and the stages of all backwards that were compiled, the latest last."""
         return (*(() if self.tail is None else (Stage(self.tail, 0.0),)), *self._backwards)
 
+    @property
+    def saved(self) -> Sequence[Proxy]:
+        """What the forward returns behind the results of the computation."""
+        return self.parts.saved
+
     @cached_property
     def wiring(self) -> Wiring:
         """How the computation is connected to autograd."""
@@ -63,7 +69,7 @@ class Derived:
             results=self.parts.results,
             strides=tuple(gradient_of(self.body.output[place]).stride for place in self.parts.results),
             followed=self.parts.followed,
-            random=any(line.ordered and line.symbol.name != SET_GRAD for line in self.body.bound_symbols),
+            random=any(line.ordered and line.symbol.name not in UNSEEDED for line in self.body.bound_symbols),
             writes=bool({proxy.name for proxy in self.body.inputs} & written_families(self.body)),
             viewed=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
         )
@@ -130,14 +136,19 @@ class Derived:
         return executable(print_trace(trace), trace.name)
 
 
-def derived(trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform]) -> Derived:
-    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead."""
+def derived(
+    trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform], budget: float = 1.0
+) -> Derived:
+    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
+
+    `budget` bounds what is saved: a part of what would be, or bytes.
+    """
     if not all(isinstance(proxy, TensorProxy) for proxy in trace.inputs):
         raise Underivable("it takes a generator of random numbers")
     body, tail = split_views(trace)
     early = claim_operations(body, executors)
     fuses = any(isinstance(executor, FusionExecutor) for executor in executors)
-    parts = differentiate(early, recompute=fuses)
+    parts = differentiate(early, recompute=fuses, budget=budget)
     steps = [one for one, before in ((body, trace), (early, body)) if one is not before]
     return Derived(body, tail, (*steps, parts.forward), parts, executors, transforms)
 

@@ -54,6 +54,7 @@ class Acquisition(Observer):
         self.recorder.gradients.outside = OutsideGradients(self)
         self.modules: list[str] = []
         self.module_names = module_names
+        self.checkpointed: list[range] = []
         self.seeds: dict[int, int | None] = {}
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}

@@ -20,7 +20,9 @@ from thunder_core.ir.tree import leaves
 from thunder_core.lower.aliases import families
 from thunder_core.lower.cuts import is_view
 from thunder_core.lower.region import line_key, operations_of
-from thunder_core.transforms.remat import choose_saved, recomputing
+from thunder_core.transforms.budget import within
+from thunder_core.transforms.remat import Rematerialized, recomputing, rematerialize
+from thunder_core.transforms.units import block_of
 
 MADE_BY = "differentiate"
 SET_GRAD = "torch._C._set_grad_enabled"
@@ -35,12 +37,21 @@ class Differentiated:
     gradient is given for.
     """
 
-    forward: Trace
     followed: tuple[int, ...]
     results: tuple[int, ...]
-    saved: tuple[TensorProxy, ...]
+    done: Rematerialized = field(repr=False)
     whole: Trace = field(repr=False)
     sweep: Sweep = field(repr=False)
+
+    @property
+    def forward(self) -> Trace:
+        """The computation, which also returns what is saved."""
+        return self.done.forward
+
+    @property
+    def saved(self) -> tuple[TensorProxy, ...]:
+        """What the backward takes besides the gradients of the results."""
+        return self.done.saved
 
     def backward(self, given: Sequence[bool]) -> Trace:
         """The trace from what was saved, and the gradients of those results that are `given`, to the gradients of
@@ -55,7 +66,7 @@ class Differentiated:
             inputs=(*self.saved, *swept.inputs),
             origins={**self.forward.origins, **swept.origins},
         )
-        trace = recomputing(taking, self.forward.bound_symbols, self.saved)
+        trace = recomputing(taking, self.done)
         unsaved = _unknown(trace)
         if unsaved:
             raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
@@ -70,10 +81,11 @@ class Differentiated:
         return [proxy is not None and proxy.name in known for proxy in self.whole.output]
 
 
-def differentiate(trace: Trace, *, recompute: bool = False) -> Differentiated:
+def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0) -> Differentiated:
     """The forward and the backward of a trace whose results autograd would follow.
 
-    With `recompute`, the backward computes once more what is cheap to compute, rather than have it saved.
+    With `recompute`, the backward computes once more what is cheap to compute, rather than have it saved. A `budget`
+    below 1.0 bounds what is saved: it is that part of what would be, or, as an integer, bytes.
     Raises `Underivable` where a line has no derivative that can be written down, or where what eager PyTorch would
     notice could not be noticed any more.
     """
@@ -85,15 +97,12 @@ def differentiate(trace: Trace, *, recompute: bool = False) -> Differentiated:
     made = {p.name for line in whole.bound_symbols for p in line.defines} | {p.name for p in whole.inputs}
     saved = tuple(proxy for name, proxy in read.items() if name not in made)
     _require_unwritten(sweep.steps, {proxy.name for proxy in saved})
-    forward = sweep.forward(saved)
-    if recompute:
-        saved = choose_saved(forward, saved)
-        forward = forward.having(forward.bound_symbols, made_by=MADE_BY, output=(*trace.output, *saved))
+    forward, results = sweep.forward(saved), len(trace.output)
+    done = rematerialize(forward, saved, results, cheap=recompute)
     return Differentiated(
-        forward=forward,
         followed=tuple(place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.followed),
         results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.followed),
-        saved=saved,
+        done=done if budget == 1.0 else within(budget, done, forward, saved, results, cheap=recompute),
         whole=whole,
         sweep=sweep,
     )
@@ -168,6 +177,8 @@ class Sweep:
         return [proxy for proxy in self.trace.output if proxy.name in self.followed]
 
     def _add(self, line: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
+        if self._follows(line):
+            return
         _require_plain(line, self.followed)
         step = Step(line)
         self.steps.append(step)
@@ -185,6 +196,17 @@ class Sweep:
             for part in step.derivation.lines:
                 self._name(part, step.names, step.names)
             self.followed |= {proxy.name for proxy in step.results}
+
+    def _follows(self, line: BoundSymbol) -> bool:
+        """Take in a `requires_grad_()` that nobody sees from outside: of what is followed, or made and not returned."""
+        if line.symbol.short_name != "requires_grad_" or not all((*line.args[1:], *line.kwargs.values())):
+            return False
+        outside = {proxy.name for proxy in (*self.trace.inputs, *self.trace.outputs)} | self.trace.constants.keys()
+        names = {proxy.name for proxy in line.inputs}
+        if names & outside - self.followed:
+            return False
+        self.followed |= names
+        return True
 
     def _name(self, line: BoundSymbol, names: dict[str, Proxy], known: Mapping[str, Proxy]) -> None:
         """Give what an operation makes a name in the trace."""
@@ -249,11 +271,14 @@ class Sweep:
         """
         wanted = {proxy.name for proxy in saved}
         lines: list[BoundSymbol] = []
+        blocks = dict(self.trace.blocks)
         for step in self.steps:
+            block = block_of(step.line, blocks)
             inner = set() if step.derivation is None else {p.name for line in step.lines for p in line.defines}
             exposed = wanted & inner - {proxy.name for proxy in step.line.outputs}
             lines += step.lines if exposed else [step.line]
-        return self.trace.having(lines, made_by=MADE_BY, output=(*self.trace.output, *saved))
+            blocks |= dict.fromkeys(inner, block) if block >= 0 else {}
+        return self.trace.having(lines, made_by=MADE_BY, output=(*self.trace.output, *saved), blocks=blocks)
 
 
 def gradient_of(proxy: TensorProxy) -> TensorProxy:
