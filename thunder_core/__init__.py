@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         last_traces,
         recompile_reasons,
     )
+    from thunder_core.derivatives import grad, jvp, value_and_grad, vjp
     from thunder_core.errors import ThunderError
     from thunder_core.lower.executor import Executor, OperatorExecutor, register_executor
     from thunder_core.lower.pattern import pattern
@@ -41,6 +42,7 @@ HOMES = {
         "last_traces",
         "recompile_reasons",
     ),
+    "thunder_core.derivatives": ("grad", "jvp", "value_and_grad", "vjp"),
     "thunder_core.errors": ("ThunderError",),
     "thunder_core.lower.executor": ("Executor", "OperatorExecutor", "register_executor"),
     "thunder_core.lower.pattern": ("pattern",),

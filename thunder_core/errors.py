@@ -433,8 +433,11 @@ class KernelRefuses(UnsupportedError):
 
 
 class NotDifferentiable(UnsupportedError):
-    """A derivative was asked for that a compiled program cannot give: the second one of a program that writes to its
-    inputs, which cannot be run once more on what they were.
+    """A derivative was asked for that a compiled program cannot give.
+
+    The second one of a program that writes to its inputs, which cannot be run once more on what they were; or `grad`,
+    `value_and_grad`, `vjp` or `jvp` of a function that returns something else than they take, or does something that
+    PyTorch has no derivative of. The message names the line.
     """
 
     code = "TH0808"

@@ -154,6 +154,8 @@ class Acquisition(Observer):
     ) -> Callable[..., Any] | None:
         inner: Any = plain.__dict__.get("_thunder")
         if inner is not None:
+            self.outside.attribute(plain, "_thunder", inner)
+            self.outside.attribute(inner, "subject", inner.subject)
             owner = () if plain is function else (function.__self__,)
             return functools.partial(self.machine.call, inner.subject, *owner)
         edge = self._check_edge(plain)

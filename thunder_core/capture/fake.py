@@ -7,11 +7,17 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.errors import OperationFailed
+from thunder_core.ir.proxy import TensorProxy
 
 
 def new_mode() -> FakeTensorMode:
     """A mode in which operations compute metadata alone, and constants are propagated."""
     return FakeTensorMode(allow_non_fake_inputs=False)
+
+
+def empty(proxy: TensorProxy) -> torch.Tensor:
+    """A tensor with the metadata of a proxy, without data where a mode sees to that."""
+    return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

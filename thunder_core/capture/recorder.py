@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -134,6 +134,12 @@ class Recorder:
     def _append(self, bsym: BoundSymbol) -> None:
         self._defined.update(proxy.name for proxy in bsym.outputs)
         self.bound_symbols.append(bsym)
+
+    def exchange(self, start: int, lines: Iterable[BoundSymbol]) -> None:
+        """Put other lines in the place of those from `start` on."""
+        del self.bound_symbols[start:]
+        for line in lines:
+            self._append(line)
 
     # ---- level one: what the user wrote ---------------------------------------------------------------------
 

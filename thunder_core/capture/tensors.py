@@ -68,6 +68,11 @@ class Tensors:
         known = self._proxies.get(id(fake))
         return self.adopt(fake, tensor_proxy(self.next_name(), fake)) if known is None else known[1]
 
+    def named(self, name: str) -> torch.Tensor | None:
+        """The tensor of the program whose proxy has that name; None if none has."""
+        found = next((fake for fake, proxy, _ in self._proxies.values() if proxy.name == name), None)
+        return None if found is None else self._reals.get(id(found), found)
+
     def is_named(self, fake: torch.Tensor) -> bool:
         """Whether the fake has a proxy yet."""
         return id(fake) in self._proxies

@@ -6,7 +6,7 @@ Each line's derivative is PyTorch's own, derived once for a signature; a reverse
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,7 +68,7 @@ def differentiate(trace: Trace, *, recompute: bool = False) -> Differentiated:
     read = {p.name: p for line in whole.bound_symbols for p in line.inputs if isinstance(p, TensorProxy)}
     made = {p.name for line in whole.bound_symbols for p in line.defines} | {p.name for p in whole.inputs}
     saved = tuple(proxy for name, proxy in read.items() if name not in made)
-    _require_unwritten(sweep.steps, {proxy.name for proxy in saved})
+    require_unwritten(sweep.steps, {proxy.name for proxy in saved})
     forward = sweep.forward(saved)
     if recompute:
         saved = choose_saved(forward, saved)
@@ -125,11 +125,12 @@ class Sweep:
     _names: Iterator[str]
 
     @classmethod
-    def of(cls, trace: Trace) -> Sweep:
-        """Derive each line that autograd would follow; equal lines share a derivation."""
-        taken = {p.name for line in trace.bound_symbols for p in line.outputs} | {p.name for p in trace.inputs}
-        taken |= {p.name for line in trace.at_level("aten") for p in line.outputs}
-        sweep = cls(trace, [], set(), (name for number in itertools.count() if (name := f"v{number}") not in taken))
+    def of(cls, trace: Trace, names: Iterator[str] | None = None) -> Sweep:
+        """Derive each line that autograd would follow; equal lines share a derivation.
+
+        `names` are for what is made on the way, where the trace is a part of something that has names of its own.
+        """
+        sweep = cls(trace, [], set(), names or free_names(trace))
         sweep.followed |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
         if any(getattr(value, "requires_grad", False) for value in trace.constants.values()):
             raise Underivable("a tensor that no path leads to requires a gradient")
@@ -150,17 +151,17 @@ class Sweep:
         return [proxy for proxy in self.trace.output if proxy.name in self.followed]
 
     def _add(self, line: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
-        _require_plain(line, self.followed)
+        require_plain(line, self.followed)
         step = Step(line)
         self.steps.append(step)
         if not enabled or not any(proxy.name in self.followed for proxy in line.inputs):
             return
-        key = _signature(line, self.followed)
+        key = same_derivative(line, self.followed)
         if key not in derivations:
             derivations[key] = _derived(line, self.followed)
         step.derivation = derivations[key]
         if step.derivation is not None:
-            step.names = _matched(step.derivation.line, line)
+            step.names = matched(step.derivation.line, line)
             for part in step.derivation.lines:
                 self._name(part, step.names, step.names)
             self.followed |= {proxy.name for proxy in step.results}
@@ -178,21 +179,29 @@ class Sweep:
         """The reverse sweep, from the gradients of the results that are given."""
         chosen = [proxy for proxy, taken in zip(self.results, given, strict=True) if taken]
         inputs = {proxy.name: gradient_of(proxy) for proxy in chosen}
-        gradients: dict[str, TensorProxy] = dict(inputs)
-        lines: list[BoundSymbol] = []
-        for step in reversed(self.steps):
-            if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
-                self._pull(step, gradients, lines)
+        lines, gradients = self.pulled(inputs)
         wanted = [gradients.get(proxy.name) for proxy in self.trace.inputs if proxy.name in self.followed]
         kept = list(saved)
         origins = {name: where for name, where in self.trace.origins.items() if name in {p.name for p in kept}}
         origins |= {grad.name: f"gradient of {name}" for name, grad in inputs.items()}
         return Trace("backward", (*kept, *inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
 
+    def pulled(self, given: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
+        """The lines that lead from the gradients of results, by the names of these, to those of what is followed."""
+        gradients = dict(given)
+        lines: list[BoundSymbol] = []
+        for step in reversed(self.steps):
+            if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
+                self._pull(step, gradients, lines)
+        return lines, gradients
+
     def _pull(self, step: Step, gradients: dict[str, TensorProxy], lines: list[BoundSymbol]) -> None:
         assert step.derivation is not None
         incoming = [gradients.pop(proxy.name, None) for proxy in step.results]
-        pull = step.derivation.pull(incoming)
+        try:
+            pull = step.derivation.pull(incoming)
+        except Underivable as error:
+            raise underivable(step.line, str(error)) from error
         names = dict(step.names)
         for old, new in zip(pull.given, incoming, strict=True):
             if old is not None and new is not None:
@@ -223,17 +232,24 @@ class Sweep:
     # ---- forward --------------------------------------------------------------------------------------------
 
     def forward(self, saved: Sequence[TensorProxy]) -> Trace:
-        """The lines of the trace, without the modes of autograd, returning what is saved behind the outputs.
-
-        A line of which something is saved that it does not return becomes its aten operations.
-        """
-        wanted = {proxy.name for proxy in saved}
-        lines: list[BoundSymbol] = []
-        for step in self.steps:
-            inner = set() if step.derivation is None else {p.name for line in step.lines for p in line.defines}
-            exposed = wanted & inner - {proxy.name for proxy in step.line.outputs}
-            lines += step.lines if exposed else [step.line]
+        """The lines of the trace, without the modes of autograd, returning what is saved behind the outputs."""
+        lines = (line for line in self.exposing({proxy.name for proxy in saved}) if line.symbol.name != SET_GRAD)
         return self.trace.having(lines, made_by=MADE_BY, output=(*self.trace.output, *saved))
+
+    def exposing(self, wanted: Set[str]) -> Iterator[BoundSymbol]:
+        """The lines of the trace; one that makes something wanted which it does not return, as its aten operations."""
+        steps = {id(step.line): step for step in self.steps if step.derivation is not None}
+        for line in self.trace.bound_symbols:
+            parts = steps[id(line)].lines if id(line) in steps else ()
+            inner = {proxy.name for part in parts for proxy in part.defines} - {proxy.name for proxy in line.outputs}
+            yield from parts if wanted & inner else (line,)
+
+
+def free_names(trace: Trace) -> Iterator[str]:
+    """Names that nothing in a trace has."""
+    taken = {p.name for line in trace.bound_symbols for p in line.outputs} | {p.name for p in trace.inputs}
+    taken |= {p.name for line in trace.at_level("aten") for p in line.outputs}
+    return (name for number in itertools.count() if (name := f"v{number}") not in taken)
 
 
 def gradient_of(proxy: TensorProxy) -> TensorProxy:
@@ -248,26 +264,29 @@ def _derived(line: BoundSymbol, followed: set[str]) -> Derivation | None:
     try:
         return derive(line, frozenset(followed))
     except Underivable as error:
-        raise _at(line, str(error)) from error
+        raise underivable(line, str(error)) from error
 
 
-def _at(line: BoundSymbol, why: str) -> Underivable:
+def underivable(line: BoundSymbol, why: str) -> Underivable:
+    """The reason why a line has no derivative, with its place."""
     where = f" at {line.source.filename}:{line.source.lineno}" if line.source else ""
-    return Underivable(f"`{line.symbol.name}`{where}: {why}")
+    error = Underivable(f"`{line.symbol.name}`{where}: {why}")
+    error.where = line.source
+    return error
 
 
-def _require_plain(line: BoundSymbol, followed: set[str]) -> None:
+def require_plain(line: BoundSymbol, followed: set[str]) -> None:
     """Raise `Underivable` for a line whose effect belongs to autograd, or writes to what autograd follows."""
     if line.symbol.name.startswith("torch.set_autocast") or line.symbol.short_name in AUTOGRAD:
-        raise _at(line, "it changes what autograd or autocast does")
+        raise underivable(line, "it changes what autograd or autocast does")
     if any(name in followed for name in line.mutates):
-        raise _at(line, "it writes to a tensor that needs a gradient")
+        raise underivable(line, "it writes to a tensor that needs a gradient")
 
 
 AUTOGRAD = frozenset({"requires_grad_", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
 
 
-def _signature(line: BoundSymbol, followed: set[str]) -> Hashable:
+def same_derivative(line: BoundSymbol, followed: set[str]) -> Hashable:
     """Equal for lines that share a derivation."""
     numbers: dict[str, int] = {}
     given = [leaf.name for leaf in leaves((line.args, dict(line.kwargs))) if isinstance(leaf, Proxy)]
@@ -276,7 +295,7 @@ def _signature(line: BoundSymbol, followed: set[str]) -> Hashable:
     return (line_key(line), same, returned, tuple(name in followed for name in numbers))
 
 
-def _matched(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:
+def matched(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:
     """For each name of a line the proxy at the same place of an equal one."""
     pairs = zip(
         leaves((old.args, dict(old.kwargs), old.output)), leaves((new.args, dict(new.kwargs), new.output)), strict=True
@@ -307,7 +326,7 @@ def _recomputed(derivation: Derivation, pull: Pull) -> list[BoundSymbol]:
     return list(found.values())
 
 
-def _require_unwritten(steps: Sequence[Step], saved: set[str]) -> None:
+def require_unwritten(steps: Sequence[Step], saved: Set[str]) -> None:
     """Raise `Underivable` if what a line saves is written to after it: eager PyTorch complains in the backward."""
     if not any(step.line.mutates for step in steps):
         return
@@ -315,7 +334,7 @@ def _require_unwritten(steps: Sequence[Step], saved: set[str]) -> None:
     kept: set[str] = set()
     for step in steps:
         if any(known.head(name) in kept for name in step.line.mutates):
-            raise _at(step.line, "it writes to a tensor that the backward reads")
+            raise underivable(step.line, "it writes to a tensor that the backward reads")
         kept |= {known.head(name) for name in step.reads & saved}
 
 

@@ -1,0 +1,61 @@
+"""Beneath autocast: the operations that autocast makes of lines, its casts among them, which run with autocast off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import torch
+
+from thunder_core.capture.derivative import Underivable
+from thunder_core.capture.symbols import is_random, written_arguments
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves
+from thunder_core.lower.region import operations_of
+
+DEVICES = ("cpu", "cuda")
+
+
+def is_under_autocast(lines: Iterable[BoundSymbol]) -> bool:
+    """Whether autocast is on in this thread, or some line may switch it on."""
+    return any(map(torch.is_autocast_enabled, DEVICES)) or any(map(switches_autocast, lines))
+
+
+def switches_autocast(line: BoundSymbol) -> bool:
+    """Whether a line changes the state of autocast."""
+    return "autocast" in line.symbol.short_name
+
+
+def beneath_autocast(lines: Iterable[BoundSymbol]) -> list[BoundSymbol]:
+    """The lines as their aten operations, without the switches of autocast.
+
+    Raises `Underivable` for a line that takes tensors and whose operations are not known.
+    """
+    return [part for line in lines if not switches_autocast(line) for part in _parts(line)]
+
+
+def _parts(line: BoundSymbol) -> Iterator[BoundSymbol]:
+    if not operations_of(line):
+        if line.ordered or not any(isinstance(proxy, TensorProxy) for proxy in line.inputs):
+            yield line
+            return
+        raise Underivable(f"`{line.symbol.name}`: what autocast makes of it is not known")
+    for part in operations_of(line):
+        yield part if part is line else _as_line(part, line)
+
+
+def _as_line(operation: BoundSymbol, line: BoundSymbol) -> BoundSymbol:
+    """An operation as a line of its own: with its effects, at the place of the line that it is a part of."""
+    target = operation.symbol.target
+    mutates: tuple[str, ...] = ()
+    ordered = False
+    if isinstance(target, torch._ops.OpOverload):
+        given = (_argument(operation, *place) for place in written_arguments(target))
+        mutates = tuple(leaf.name for tree in given for leaf in leaves(tree) if isinstance(leaf, Proxy))
+        ordered = is_random(target, operation.args, operation.kwargs)
+    return replace(operation, mutates=mutates, ordered=ordered, source=line.source, module=line.module)
+
+
+def _argument(operation: BoundSymbol, place: int, name: str) -> object:
+    return operation.args[place] if place < len(operation.args) else operation.kwargs.get(name)
