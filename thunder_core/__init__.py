@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from thunder_core.capture.rules import register_derivative
     from thunder_core.compiler import (
         cache_hits,
         cache_misses,
@@ -42,6 +43,7 @@ HOMES = {
         "last_traces",
         "recompile_reasons",
     ),
+    "thunder_core.capture.rules": ("register_derivative",),
     "thunder_core.derivatives": ("grad", "jvp", "value_and_grad", "vjp"),
     "thunder_core.errors": ("ThunderError",),
     "thunder_core.lower.executor": ("Executor", "OperatorExecutor", "register_executor"),

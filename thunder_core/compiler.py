@@ -12,6 +12,7 @@ import torch
 from thunder_core import plugins
 from thunder_core.acquire.acquire import acquire
 from thunder_core.acquire.sharp import POLICIES, SharpEdges
+from thunder_core.capture.rules import with_rules
 from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
 from thunder_core.errors import BadOption, WrongInputs
 from thunder_core.ir.check import check_trace
@@ -59,7 +60,7 @@ class Compiler:
         parts, recorded = self._derived(trace)
         for step in parts.steps if parts else ():
             watch.note(check_trace(step))
-        forward = claimed_forward(parts) if parts else claim(trace, self.executors)
+        forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors))
         watch.note(check_trace(free_after_last_use(watch.note(forward))))
         return Program(tuple(watch.stages), acquired.guards, acquired.sharp_edges, parts, recorded)
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.capture.derivative import Underivable
+from thunder_core.capture.rules import with_rules
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
 from thunder_core.ir.printer import print_trace
@@ -56,7 +57,7 @@ class Derived:
         bridge = Bridge(
             forward=forward,
             backward=self.compiled,
-            recorded=executable(print_trace(self.body), self.body.name),
+            recorded=executable(print_trace(with_rules(self.body)), self.body.name),
             count=len(self.body.output),
             results=self.parts.results,
             strides=tuple(gradient_of(proxy).stride for proxy in results),

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import empty, new_mode
+from thunder_core.capture.rules import target_of
 from thunder_core.capture.symbols import is_random, symbol_of, written_arguments
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.capture.versions import without_writes
@@ -165,7 +166,7 @@ def run_line(line: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTen
         raise Underivable("it takes something that is not a tensor")
     try:
         with torch.enable_grad(), mode, tape:
-            return line.symbol.target(*args, **kwargs)
+            return target_of(line)(*args, **kwargs)
     except Underivable:
         raise
     except Exception as error:  # the user's operators raise what they raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
@@ -296,6 +296,15 @@ class Recorder:
         for position, name in written_arguments(operator):
             written = args[position] if position < len(args) else kwargs.get(name)
             call.written.update(memory_of(tensor) for tensor in tensors_in(written))
+
+
+@contextmanager
+def without_functions() -> Iterator[None]:
+    """While this lasts, torch functions are not seen, but the operations beneath them are."""
+    with ExitStack() as stack:
+        for _ in range(torch._C._len_torch_function_stack()):
+            stack.enter_context(_pop_mode_temporarily())
+        yield
 
 
 class _Function(TorchFunctionMode):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.overrides import _pop_mode_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.derivative import Underivable
-from thunder_core.capture.recorder import Recorder
+from thunder_core.capture.recorder import Recorder, without_functions
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -83,8 +82,5 @@ class Segment:
 @contextmanager
 def aside() -> Iterator[None]:
     """While this lasts, torch functions run as if nothing were being recorded."""
-    with ExitStack() as stack:
-        for _ in range(torch._C._len_torch_function_stack()):
-            stack.enter_context(_pop_mode_temporarily())
-        stack.enter_context(_disable_current_modes())
+    with without_functions(), _disable_current_modes():
         yield

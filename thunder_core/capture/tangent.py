@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from thunder_core.capture.derivative import Tape, Underivable, derive, first_line, paired, run_line
 from thunder_core.capture.fake import empty, new_mode
+from thunder_core.capture.rules import is_ruled
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -38,7 +39,7 @@ def push(line: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> Push:
     """
     if any(name in tangents for name in line.mutates):
         raise Underivable("it writes to a tensor that has a tangent")
-    if not all(map(_is_own, line.at_level("aten"))):
+    if is_ruled(line) or not all(map(_is_own, line.at_level("aten"))):
         return _by_backward(line, tangents)
     found = _apart(line, tangents)
     if isinstance(found, Push):

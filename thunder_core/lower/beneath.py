@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from thunder_core.capture.derivative import Underivable
+from thunder_core.capture.rules import is_ruled
 from thunder_core.capture.symbols import is_random, written_arguments
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -36,6 +37,8 @@ def beneath_autocast(lines: Iterable[BoundSymbol]) -> list[BoundSymbol]:
 
 
 def _parts(line: BoundSymbol) -> Iterator[BoundSymbol]:
+    if is_ruled(line):
+        raise Underivable(f"`{line.symbol.name}` has a derivative of its own, under autocast")
     if not operations_of(line):
         if line.ordered or not any(isinstance(proxy, TensorProxy) for proxy in line.inputs):
             yield line

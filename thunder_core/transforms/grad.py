@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from thunder_core.capture.derivative import Derivation, Pull, Underivable, added, derive
+from thunder_core.capture.rules import is_ruled
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -242,7 +243,14 @@ class Sweep:
         for line in self.trace.bound_symbols:
             parts = steps[id(line)].lines if id(line) in steps else ()
             inner = {proxy.name for part in parts for proxy in part.defines} - {proxy.name for proxy in line.outputs}
-            yield from parts if wanted & inner else (line,)
+            if not wanted & inner:
+                yield line
+            elif is_ruled(line):  # its derivative is not that of its operations: they stand beside it
+                yield line
+                again = {proxy.name: replace(proxy, name=next(self._names)) for proxy in line.defines}
+                yield from (part.renamed(again) for part in parts)
+            else:
+                yield from parts
 
 
 def free_names(trace: Trace) -> Iterator[str]:
