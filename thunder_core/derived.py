@@ -18,6 +18,7 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import written_families
+from thunder_core.lower.beneath import beneath_autocast, is_under_autocast
 from thunder_core.lower.claim import claim, claim_operations
 from thunder_core.lower.executor import Executor
 from thunder_core.lower.free import free_after_last_use
@@ -47,6 +48,7 @@ class Derived:
     parts: Differentiated
     executors: Sequence[Executor]
     transforms: Sequence[Transform]
+    beneath_autocast: bool = False
     stages: list[Stage] = field(default_factory=list)
     _compiled: dict[tuple[bool, ...], Callable[[list[torch.Tensor]], Gradients]] = field(default_factory=dict)
 
@@ -64,6 +66,7 @@ class Derived:
             followed=self.parts.followed,
             random=any(line.ordered and line.symbol.name != SET_GRAD for line in self.body.bound_symbols),
             writes=bool(inputs & written_families(self.body)),
+            beneath_autocast=self.beneath_autocast,
         )
         return bridge if self.tail is None else self._with_tail(bridge)
 
@@ -101,25 +104,32 @@ class Derived:
         trace = note(check_trace(self.parts.backward(given)))
         for transform in self.transforms:
             trace = note(check_trace(transform(trace)))
-        with torch.no_grad():
+        with torch.no_grad(), torch._C._DisableAutocast():
             trace = note(claim(trace, self.executors))
         trace = note(check_trace(free_after_last_use(unpacking(trace))))
         return executable(print_trace(trace), trace.name)
 
 
 def derived(trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform]) -> Derived:
-    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead."""
+    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
+
+    Under autocast it is the trace of the operations that autocast makes.
+    """
+    under = is_under_autocast(trace.bound_symbols)
+    before = trace
+    if under:
+        trace = trace.having(beneath_autocast(trace.bound_symbols), made_by="go beneath autocast")
     body, tail = split_views(trace)
     early = claim_operations(body, executors)
     fuses = any(isinstance(executor, FusionExecutor) for executor in executors)
     parts = differentiate(early, recompute=fuses)
-    steps = [one for one, before in ((body, trace), (early, body)) if one is not before]
-    return Derived(body, tail, (*steps, parts.forward), parts, executors, transforms)
+    steps = [one for one, old in ((trace, before), (body, trace), (early, body)) if one is not old]
+    return Derived(body, tail, (*steps, parts.forward), parts, executors, transforms, under)
 
 
 def claimed_forward(parts: Derived) -> Trace:
     """The forward with an executor named on every line."""
-    with torch.no_grad():
+    with torch.no_grad(), torch._C._DisableAutocast():
         return claim(parts.parts.forward, parts.executors)
 
 

@@ -87,7 +87,7 @@ class Derivation:
         names = tuple(None if fake is None else tape.name(fake) for fake in fakes)
         pairs = [(output, fake) for output, fake in zip(self.outputs, fakes, strict=True) if fake is not None]
         try:
-            with self.mode, tape:
+            with torch._C._DisableAutocast(), self.mode, tape:
                 found = torch.autograd.grad(
                     [output for output, _ in pairs],
                     self.inputs,
@@ -165,7 +165,7 @@ def run_line(line: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTen
     if any(isinstance(leaf, Proxy) for leaf in leaves((args, kwargs))):
         raise Underivable("it takes something that is not a tensor")
     try:
-        with torch.enable_grad(), mode, tape:
+        with torch.enable_grad(), torch._C._DisableAutocast(), mode, tape:
             return target_of(line)(*args, **kwargs)
     except Underivable:
         raise

@@ -25,6 +25,7 @@ from thunder_core.derivatives.trees import (
     require_scalar,
     require_tensors,
 )
+from thunder_core.lower.beneath import beneath_autocast, is_under_autocast, switched
 from thunder_core.transforms.jvp import pushed
 
 Run = Callable[..., Any]
@@ -110,10 +111,13 @@ def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_au
     proxy = acquisition.recorder.proxy_of
     names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, given, strict=True)}
     with refusing("jvp"), aside():
+        under = is_under_autocast(segment.lines)
+        if under:
+            segment.exchange(beneath_autocast(segment.lines))
         if segment.writes:
             segment.exchange(without_writes(segment.lines, segment.names()))
         found = pushed(segment.lines, names, segment.names())
-        segment.exchange(found.lines)
+        segment.exchange(switched(found.lines) if under else found.lines)
     made = [found.tangents.get(proxy(result).name) for result in results]
     moved = [
         torch.zeros_like(result) if one is None else segment.tensor(one)

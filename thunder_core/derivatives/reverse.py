@@ -16,6 +16,7 @@ from thunder_core.capture.versions import without_writes
 from thunder_core.derivatives.trees import differentiable_leaves, require_same
 from thunder_core.errors import NotDifferentiable
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.lower.beneath import beneath_autocast, is_under_autocast, switched
 from thunder_core.transforms.grad import Step, Sweep, require_unwritten
 
 ALIAS = torch.ops.aten.alias.default
@@ -39,6 +40,7 @@ class Reverse:
     _results: tuple[TensorProxy, ...] = ()
     _sweep: Sweep | None = None
     _read: set[str] = field(default_factory=set, repr=False)
+    _under: bool = False
 
     def __post_init__(self) -> None:
         seen(self.acquisition, self.given)
@@ -65,6 +67,9 @@ class Reverse:
     def _derived(self, starts: tuple[TensorProxy, ...]) -> Sweep:
         """The sweep over the lines; where they write to what is followed, over others that make new tensors."""
         segment = self._segment
+        if is_under_autocast(segment.lines):
+            self._under = True
+            segment.exchange(beneath_autocast(segment.lines))
         try:
             return Sweep.of(segment.trace(starts, self._results), segment.names())
         except Underivable:
@@ -85,8 +90,9 @@ class Reverse:
             lines, found = sweep.pulled(incoming)
             self._read |= {proxy.name for line in lines for proxy in line.inputs}
             require_unwritten([*sweep.steps, *map(Step, self._segment.after)], self._read)
-            self._segment.exchange(list(sweep.exposing(self._read)))
-            self._segment.append(lines)
+            exposed = list(sweep.exposing(self._read))
+            self._segment.exchange(switched(exposed) if self._under else exposed)
+            self._segment.append(switched(lines) if self._under else lines)
         made = [found.get(recorder.proxy_of(start).name) for start in self._starts]
         leaves = [
             torch.zeros_like(start) if one is None else self._segment.tensor(one)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
 from thunder_core.capture.derivative import Underivable
 from thunder_core.capture.rules import is_ruled
-from thunder_core.capture.symbols import is_random, written_arguments
+from thunder_core.capture.symbols import is_random, symbol_of, written_arguments
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
@@ -62,3 +62,13 @@ def _as_line(operation: BoundSymbol, line: BoundSymbol) -> BoundSymbol:
 
 def _argument(operation: BoundSymbol, place: int, name: str) -> object:
     return operation.args[place] if place < len(operation.args) else operation.kwargs.get(name)
+
+
+def switched(lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+    """Lines that run beneath autocast, in a program that runs under it: it is off for them."""
+    on = [device for device in DEVICES if torch.is_autocast_enabled(device)]
+    return [*(_switch(device, False) for device in on), *lines, *(_switch(device, True) for device in on)]
+
+
+def _switch(device: str, enabled: bool) -> BoundSymbol:
+    return BoundSymbol(symbol_of(torch.set_autocast_enabled), (device, enabled), {}, None, ordered=True)

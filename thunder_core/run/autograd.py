@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,8 @@ class Bridge:
     out for. `backward(given)` is what runs where gradients are given for some results: it takes a list of what was
     saved and of these gradients, and empties it. `recorded(*inputs)` computes the results by operations that
     autograd records, for derivatives of the derivative. `random` programs draw random numbers, and those that write
-    to their inputs cannot be run a second time.
+    to their inputs cannot be run a second time. With `beneath_autocast`, all of these hold the casts that autocast makes,
+    and run while it is off.
     """
 
     forward: Callable[..., Tensors]
@@ -43,6 +45,7 @@ class Bridge:
     followed: tuple[int, ...]
     random: bool = False
     writes: bool = False
+    beneath_autocast: bool = False
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
         """The results, as one node of autograd's graph."""
@@ -55,7 +58,12 @@ class Bridge:
         pairs = zip(incoming, self.strides, strict=True)
         saved += [laid_out(one, stride) for one, stride in pairs if one is not None]
         del incoming, pairs
-        return run(saved)
+        with self.mode():
+            return run(saved)
+
+    def mode(self) -> AbstractContextManager[Any]:
+        """What all parts run under."""
+        return torch._C._DisableAutocast() if self.beneath_autocast else nullcontext()
 
     def again(self, inputs: Sequence[torch.Tensor], state: torch.Tensor | None, incoming: Gradients) -> Gradients:
         """The gradients as functions of the inputs: the program is run once more, and autograd records it."""
@@ -68,11 +76,13 @@ class Bridge:
         with torch.random.fork_rng(devices=(), enabled=state is not None):
             if state is not None:
                 torch.set_rng_state(state)
-            found = self.recorded(*given)
+            with self.mode():
+                found = self.recorded(*given)
         pairs = [(found[place], one) for place, one in zip(self.results, incoming, strict=True) if one is not None]
         results, gradients = zip(*pairs, strict=True)
         wanted = [given[place] for place in self.followed]
-        return torch.autograd.grad(results, wanted, gradients, create_graph=True, allow_unused=True)
+        with self.mode():
+            return torch.autograd.grad(results, wanted, gradients, create_graph=True, allow_unused=True)
 
 
 class Compiled(torch.autograd.Function):
@@ -82,7 +92,8 @@ class Compiled(torch.autograd.Function):
     def forward(ctx: Any, bridge: Bridge, *inputs: torch.Tensor) -> Tensors:
         """Run the forward, of which autograd records nothing."""
         ctx.state = torch.get_rng_state() if bridge.random else None
-        found = bridge.forward(*inputs)
+        with bridge.mode():
+            found = bridge.forward(*inputs)
         results = found[: bridge.count]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*found[bridge.count :])

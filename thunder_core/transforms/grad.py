@@ -285,7 +285,7 @@ def underivable(line: BoundSymbol, why: str) -> Underivable:
 
 def require_plain(line: BoundSymbol, followed: set[str]) -> None:
     """Raise `Underivable` for a line whose effect belongs to autograd, or writes to what autograd follows."""
-    if line.symbol.name.startswith("torch.set_autocast") or line.symbol.short_name in AUTOGRAD:
+    if "autocast" in line.symbol.short_name or line.symbol.short_name in AUTOGRAD:
         raise underivable(line, "it changes what autograd or autocast does")
     if any(name in followed for name in line.mutates):
         raise underivable(line, "it writes to a tensor that needs a gradient")
