@@ -16,6 +16,7 @@ from thunder_core.capture.rules import with_rules
 from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
 from thunder_core.errors import BadOption, WrongInputs
 from thunder_core.ir.check import check_trace
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.claim import claim
 from thunder_core.lower.device_code import DeviceCode
@@ -57,21 +58,21 @@ class Compiler:
         trace = acquired.computation
         for transform in self.transforms:
             trace = watch.note(check_trace(transform(trace)))
-        parts, recorded = self._derived(trace)
+        parts, recorded, lacking = self._derived(trace)
         for step in parts.steps if parts else ():
             watch.note(check_trace(step))
-        forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors))
+        forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
         watch.note(check_trace(free_after_last_use(watch.note(forward))))
         return Program(tuple(watch.stages), acquired.guards, acquired.sharp_edges, parts, recorded)
 
-    def _derived(self, trace: Trace) -> tuple[Derived | None, str]:
-        """The trace with a backward of its own, or why PyTorch's autograd records what it does."""
+    def _derived(self, trace: Trace) -> tuple[Derived | None, str, BoundSymbol | None]:
+        """The trace with a backward of its own, or why PyTorch's autograd records what it does, and what it lacks."""
         if self.device is not None or not is_differentiable(trace):
-            return None, ""
+            return None, "", None
         try:
-            return derived(trace, self.executors, ALWAYS), ""
+            return derived(trace, self.executors, ALWAYS), "", None
         except Underivable as reason:
-            return None, str(reason)
+            return None, str(reason), reason.lacking
 
 
 class _Watch:

@@ -26,11 +26,14 @@ ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default
 SKIPPED = frozenset({torch.ops.prim.device.default})
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 
+LACKING = ("derivative for", "no autograd formula")  # what PyTorch says of an operation that it cannot differentiate
+
 
 class Underivable(Exception):
     """A line whose derivative cannot be had as a list of operations; the message says why, `where` has the line's."""
 
     where: SourceLine | None = None
+    lacking: BoundSymbol | None = None  # the line, if it is one that PyTorch has no derivative of
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,9 @@ class Derivation:
         except Underivable:
             raise
         except Exception as error:  # PyTorch's formulas raise what they raise
-            raise Underivable(f"its backward fails: {type(error).__name__}: {first_line(error)}") from error
+            failed = Underivable(f"its backward fails: {type(error).__name__}: {first_line(error)}")
+            failed.lacking = self.line if any(words in str(error) for words in LACKING) else None
+            raise failed from error
         gradients = tuple(None if one is None else tape.proxy(one) for one in found)
         return Pull(names, tuple(_needed(tape.unwritten(), gradients)), gradients)
 
@@ -117,6 +122,9 @@ def derive(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
         apart = decomposition_table.get(target) if isinstance(target, torch._ops.OpOverload) else None
         if apart is not None:
             return _derived(replace(line, symbol=replace(line.symbol, target=apart)), followed)
+        error = Underivable("PyTorch has no derivative of it")
+        error.lacking = line
+        raise error
     return found
 
 

@@ -177,11 +177,20 @@ class Recorder:
             return function(*args, **kwargs)
         except (*NEEDS_VALUE, *NEEDS_DATA) as error:
             raise self._fail(function, error) from error
+        except Exception as error:
+            self._locate(error)
+            raise
         finally:
             self._call = None
             self._nowhere = False
             if call.reshapes:
                 self._memories = None
+
+    def _locate(self, error: Exception) -> None:
+        """Note the program's line on what PyTorch raises, which stays what it is: the program may catch it."""
+        source = self._place().source
+        if source is not None and not isinstance(error, ThunderError) and not hasattr(error, "__notes__"):
+            error.add_note(f"at: {source}")
 
     def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
         """The line for a call; None for one that made nothing and changed nothing."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.capture.symbols import symbol_of
+from thunder_core.errors import NotDifferentiable
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves, replace_leaves
@@ -111,14 +112,29 @@ def target_of(line: BoundSymbol) -> Operation:
     return _rules.get(line.symbol.target, line.symbol.target)
 
 
-def with_rules(trace: Trace) -> Trace:
-    """The trace for PyTorch's autograd to record: what has a rule calls it."""
-    if not any(line.symbol.target in _rules for line in trace.bound_symbols):
+def with_rules(trace: Trace, lacking: BoundSymbol | None = None) -> Trace:
+    """The trace for PyTorch's autograd to record: what has a rule calls it; a line that PyTorch has no derivative of
+    says so, with its place, when it is differentiated.
+    """
+    rules = dict(_rules)
+    if lacking is not None:
+        rules[lacking.symbol.target] = _refusing(lacking)
+    if not any(line.symbol.target in rules for line in trace.bound_symbols):
         return trace
-    lines = (_with_rule(line) for line in trace.bound_symbols)
-    return trace.having(lines, made_by="give rules")
+    return trace.having((_with_rule(line, rules) for line in trace.bound_symbols), made_by="give rules")
 
 
-def _with_rule(line: BoundSymbol) -> BoundSymbol:
-    rule = _rules.get(line.symbol.target)
+def _with_rule(line: BoundSymbol, rules: dict[Operation, Operation]) -> BoundSymbol:
+    rule = rules.get(line.symbol.target)
     return line if rule is None else replace(line, symbol=Symbol(f"derivative.{rule.__name__}", rule))
+
+
+def _refusing(line: BoundSymbol) -> Operation:
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise NotDifferentiable(
+            f"PyTorch has no derivative of `{line.symbol.name}`",
+            fix="give it one: register_derivative",
+            where=line.source,
+        )
+
+    return _ruled(line.symbol.target, None, backward)

@@ -32,8 +32,8 @@ class Bridge:
     out for. `backward(given)` is what runs where gradients are given for some results: it takes a list of what was
     saved and of these gradients, and empties it. `recorded(*inputs)` computes the results by operations that
     autograd records, for derivatives of the derivative. `random` programs draw random numbers, and those that write
-    to their inputs cannot be run a second time. With `beneath_autocast`, all of these hold the casts that autocast makes,
-    and run while it is off.
+    to their inputs cannot be run a second time. With `beneath_autocast`, all of these hold the casts that autocast
+    makes, and run while it is off.
     """
 
     forward: Callable[..., Tensors]

@@ -202,7 +202,7 @@ class Sweep:
         try:
             pull = step.derivation.pull(incoming)
         except Underivable as error:
-            raise underivable(step.line, str(error)) from error
+            raise underivable(step.line, str(error), error.lacking and step.line) from error
         names = dict(step.names)
         for old, new in zip(pull.given, incoming, strict=True):
             if old is not None and new is not None:
@@ -272,14 +272,14 @@ def _derived(line: BoundSymbol, followed: set[str]) -> Derivation | None:
     try:
         return derive(line, frozenset(followed))
     except Underivable as error:
-        raise underivable(line, str(error)) from error
+        raise underivable(line, str(error), error.lacking and line) from error
 
 
-def underivable(line: BoundSymbol, why: str) -> Underivable:
-    """The reason why a line has no derivative, with its place."""
+def underivable(line: BoundSymbol, why: str, lacking: BoundSymbol | None = None) -> Underivable:
+    """The reason why a line has no derivative, with its place; it is `lacking` if PyTorch has none of it."""
     where = f" at {line.source.filename}:{line.source.lineno}" if line.source else ""
     error = Underivable(f"`{line.symbol.name}`{where}: {why}")
-    error.where = line.source
+    error.where, error.lacking = line.source, lacking
     return error
 
 
