@@ -19,7 +19,7 @@ from thunder_core.ir.check import check_trace
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.claim import claim
-from thunder_core.lower.device_code import DeviceCode
+from thunder_core.lower.device_code import DeviceCode, targeting
 from thunder_core.lower.executor import Executor, registered, registered_names
 from thunder_core.lower.free import free_after_last_use
 from thunder_core.recipe import Transform, order_transforms
@@ -170,7 +170,8 @@ def trace_for(
     if not isinstance(cache.compiler, Compiler):
         raise WrongInputs("this was loaded from an artifact", fix="pass what jit or compile returned")
     compiler = replace(cache.compiler, device=device)
-    program = compiler(cache.subject, args, kwargs)
+    with targeting(target):
+        program = compiler(cache.subject, args, kwargs)
     claimed = program.last("computation")
     kernels = [code for executor in compiler.executors for code in executor.device_code(claimed, target)]
     cache.programs.insert(0, program)

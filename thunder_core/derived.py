@@ -88,8 +88,24 @@ class Derived:
     def compiled(self, given: tuple[bool, ...]) -> Callable[[list[torch.Tensor]], Gradients]:
         """What runs the backward for the results that are given."""
         if given not in self._compiled:
-            self._compiled[given] = self._compile(given)
+            try:
+                self._compiled[given] = self._compile(given)
+            except Underivable:
+                self._compiled[given] = self._with_zeros(given)
         return self._compiled[given]
+
+    def _with_zeros(self, given: tuple[bool, ...]) -> Callable[[list[torch.Tensor]], Gradients]:
+        """The backward for all results, with zeros for the gradients that are not given."""
+        run = self.compiled((True,) * len(given))
+        results = [gradient_of(self.body.output[place]) for place in self.parts.results]
+        reached = self.parts.reached(given)
+
+        def backward(saved: list[torch.Tensor]) -> Gradients:
+            rest = [saved.pop() for _ in range(sum(given))]
+            saved += [rest.pop() if taken else zeros_like(one) for taken, one in zip(given, results, strict=True)]
+            return [one if there else None for one, there in zip(run(saved), reached, strict=True)]
+
+        return backward
 
     def _compile(self, given: tuple[bool, ...]) -> Callable[[list[torch.Tensor]], Gradients]:
         before = time.perf_counter()
@@ -115,6 +131,8 @@ def derived(trace: Trace, executors: Sequence[Executor], transforms: Sequence[Tr
 
     Under autocast it is the trace of the operations that autocast makes.
     """
+    if not all(isinstance(proxy, TensorProxy) for proxy in trace.inputs):
+        raise Underivable("it takes a generator of random numbers")
     under = is_under_autocast(trace.bound_symbols)
     before = trace
     if under:
@@ -137,6 +155,11 @@ def unpacking(trace: Trace) -> Trace:
     """The trace as a function of one list, which it empties: what it takes can go as soon as it was read last."""
     lines = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
     return trace.having((*lines, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
+
+
+def zeros_like(proxy: TensorProxy) -> torch.Tensor:
+    """A tensor of zeros with the metadata of a proxy."""
+    return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device).zero_()
 
 
 def is_differentiable(trace: Trace) -> bool:

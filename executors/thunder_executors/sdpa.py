@@ -1,11 +1,19 @@
-"""Scaled dot product attention on CUDA: the fastest backend of PyTorch that takes the inputs, in a fixed order."""
+"""Scaled dot product attention on CUDA: the fastest backend of PyTorch that takes the inputs, and which one it is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.backends.cuda import (
+    SDPAParams,
+    can_use_cudnn_attention,
+    can_use_efficient_attention,
+    can_use_flash_attention,
+)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -15,6 +23,7 @@ from thunder_core.lower.executor import Executor
 from thunder_core.requirement import Cuda
 
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
+NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 # On Hopper cuDNN's kernels come first; PyTorch by itself prefers FlashAttention 2, written for Ampere.
 PRIORITY = (
@@ -23,15 +32,73 @@ PRIORITY = (
     SDPBackend.EFFICIENT_ATTENTION,
     SDPBackend.MATH,
 )
+# Whether a backend takes the inputs, by PyTorch's own rules; math takes all.
+RULES: dict[SDPBackend, Callable[[SDPAParams], bool]] = {
+    SDPBackend.CUDNN_ATTENTION: can_use_cudnn_attention,
+    SDPBackend.FLASH_ATTENTION: can_use_flash_attention,
+    SDPBackend.EFFICIENT_ATTENTION: can_use_efficient_attention,
+    SDPBackend.MATH: lambda params: True,
+}
 
 
 def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
     """PyTorch's scaled_dot_product_attention, with the backends tried in the order of `PRIORITY`."""
-    with sdpa_kernel(list(PRIORITY), set_priority=True):
+    return _attention_from(SDPBackend.CUDNN_ATTENTION, args, kwargs)
+
+
+def cudnn_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """The same, where cuDNN takes the inputs."""
+    return _attention_from(SDPBackend.CUDNN_ATTENTION, args, kwargs)
+
+
+def flash_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """The same, where FlashAttention is the first that takes them."""
+    return _attention_from(SDPBackend.FLASH_ATTENTION, args, kwargs)
+
+
+def efficient_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """The same, where memory-efficient attention is the first that takes them."""
+    return _attention_from(SDPBackend.EFFICIENT_ATTENTION, args, kwargs)
+
+
+def math_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+    """The same, where no fused kernel takes them."""
+    return _attention_from(SDPBackend.MATH, args, kwargs)
+
+
+def _attention_from(first: SDPBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """The backends are tried from this one on: those before it were found not to take such inputs."""
+    with sdpa_kernel(list(PRIORITY[PRIORITY.index(first) :]), set_priority=True):
         return scaled_dot_product_attention(*args, **kwargs)
 
 
-OURS = Symbol("thunder_executors.sdpa.attention", attention)
+FUNCTIONS: dict[SDPBackend | None, Callable[..., torch.Tensor]] = {
+    None: attention,
+    SDPBackend.CUDNN_ATTENTION: cudnn_attention,
+    SDPBackend.FLASH_ATTENTION: flash_attention,
+    SDPBackend.EFFICIENT_ATTENTION: efficient_attention,
+    SDPBackend.MATH: math_attention,
+}
+
+
+def backend_for(bsym: BoundSymbol) -> SDPBackend | None:
+    """The backend that will take a line's inputs on this machine's GPU; None where there is none to ask."""
+    if Cuda().missing():
+        return None
+    given: dict[str, Any] = dict(zip(NAMES, bsym.args, strict=False)) | dict(bsym.kwargs)
+    with FakeTensorMode():
+        tensors: list[Any] = [_like(given.get(name)) for name in NAMES[:4]]
+    rest = (given.get("dropout_p", 0.0), given.get("is_causal", False), given.get("enable_gqa", False))
+    params: SDPAParams = SDPAParams(*tensors, *rest)  # type: ignore[call-arg]
+    return next(backend for backend in PRIORITY if RULES[backend](params))
+
+
+def _like(proxy: TensorProxy | None) -> torch.Tensor | None:
+    """A tensor with the metadata of a proxy and no data; what is not given stays so."""
+    if proxy is None:
+        return None
+    made = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
+    return made.requires_grad_(proxy.requires_grad)
 
 
 @dataclass(frozen=True)
@@ -54,11 +121,12 @@ class ScaledDotProductAttention(Executor):
         return None
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """The line with the backends in our order."""
+        """The line as the function of the backend that it will be run by; for a GPU elsewhere, that is found there."""
         on_cuda = all(p.device.type == "cuda" for p in bsym.inputs if isinstance(p, TensorProxy))
         if bsym.symbol.name != ATTENTION or not on_cuda:
             return None
-        return replace(bsym, symbol=OURS, executor=self.name)
+        function = FUNCTIONS[backend_for(bsym)]
+        return replace(bsym, symbol=Symbol(f"{__name__}.{function.__name__}", function), executor=self.name)
 
 
 EXECUTOR = ScaledDotProductAttention()

@@ -13,6 +13,7 @@ class HFLlama3Hopper(HFLlama3):
     parts = (
         "attention by cuDNN's kernels for Hopper",
         "norms, rotary embedding and SwiGLU by Triton kernels",
+        "one launch for many kernels by CUDA graphs",
         "validation and measurement on a Hopper GPU",
     )
-    executors = ("sdpa", "triton", "inductor", "torch")
+    executors = ("sdpa", "triton", "nvfuser", "inductor", "cudagraphs", "torch")

@@ -24,6 +24,9 @@ def written(function: object, *args: object, **kwargs: object) -> str:
         ("a + b", torch.Tensor.add, (a, b)),
         ("a * (-2)", torch.Tensor.__mul__, (a, -2)),
         ("2 - a", torch.Tensor.__rsub__, (a, 2)),
+        ("2 / a", torch.Tensor.__rdiv__, (a, 2)),
+        ("a.__rtruediv__(b)", torch.Tensor.__rdiv__, (a, b)),  # a reciprocal and a product, which `b / a` is not
+        ("torch._unsafe_masked_index(a, b, [], 0)", torch._unsafe_masked_index, (a, b, [], 0)),
         ("a ** 0.5", torch.Tensor.pow, (a, 0.5)),
         ("-a", torch.Tensor.neg, (a,)),
         ("a @ b", torch.Tensor.__matmul__, (a, b)),

@@ -95,8 +95,10 @@ def test_everything_is_on_the_gpu_and_the_executors_have_their_lines(hopper: Art
     assert program.devices == ("cuda:0",)
     last = [stage for stage in program.stages if stage.trace == "computation"][-1]
     text = hopper.text(last.file)
-    claimed = [line.executor for line in hopper.listing(last).lines if line.executor in ("triton", "sdpa")]
+    graphs = [line for line in hopper.listing(last).lines if line.executor == "cudagraphs"]
+    claimed = [part.executor for line in graphs for part in line.parts if part.executor in ("triton", "sdpa")]
     assert {name: claimed.count(name) for name in set(claimed)} == {"triton": 1 + 4 + 2 + 2, "sdpa": 2}
+    assert "[triton]" in text
     assert "torch.rsqrt" not in "".join(line for line in text.splitlines() if not line.strip().startswith("#"))
 
 

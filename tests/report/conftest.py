@@ -13,6 +13,7 @@ from thunder_core.report import (
     MemoryPoint,
     OperationCount,
     RecipeFacts,
+    Refused,
     Report,
     StageTime,
     TraceSummary,
@@ -46,6 +47,10 @@ def full(bare: Report) -> Report:
             "executors": (
                 ExecutorShare(executor="triton", operations=30, time_share=0.75),
                 ExecutorShare(executor="torch", operations=10, time_share=0.25),
+            ),
+            "refused": (
+                Refused(executor="nvfuser", reason="no CUDA GPU"),
+                Refused(executor="inductor", reason="a result has | strides <", operations=7),
             ),
             "operations": tuple(OperationCount(name=f"torch.op{n}", count=n + 1) for n in range(15)),
             "memory": tuple(MemoryPoint(line=n + 1, bytes=(1 + n % 4) << 20) for n in range(12)),

@@ -141,3 +141,11 @@ def test_a_validation_that_is_pending_and_weights_that_are_included_are_said(bar
         assert "3.00 MiB" in page
     assert "Validation pending" not in render_markdown(bare)
     assert "MiB" not in render_html(bare)
+
+
+def test_what_executors_did_not_run_is_told_with_the_reason(full: Report, bare: Report) -> None:
+    markdown, html = render_markdown(full), render_html(full)
+    assert "| nvfuser | not available | no CUDA GPU |" in markdown
+    assert "| inductor | 7 | a result has \\| strides &lt; |" in markdown
+    assert '<td>inductor<td class="number">7<td>a result has | strides &lt;</tr>' in html
+    assert "did not run" not in render_markdown(bare) + render_html(bare)

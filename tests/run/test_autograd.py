@@ -12,6 +12,7 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from thunder_core.compiler import last_program
+from thunder_core.transforms.grad import Differentiated, Underivable
 
 Use = Callable[[Callable[..., Any]], list[Any]]
 FUSED = ("gradients", "second_derivative", "all_outputs", "returned_views", "random_numbers", "running_statistics")
@@ -345,3 +346,16 @@ def test_what_is_recorded_says_why():
     CASES["written_on_the_way"].use(compiled)
     assert "relu" in last_program(compiled).recorded
     assert thunder.last_backward_traces(compiled) == []
+
+
+def test_zeros_stand_in_where_a_backward_for_some_results_alone_cannot_be_had(monkeypatch):
+    derived = Differentiated.backward
+
+    def only_whole(self, given):
+        if not all(given):
+            raise Underivable("it reads what was not saved")
+        return derived(self, given)
+
+    monkeypatch.setattr(Differentiated, "backward", only_whole)
+    compare("unused_outputs", ("torch",))
+    compare("all_outputs", ("torch",))

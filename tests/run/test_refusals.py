@@ -44,15 +44,15 @@ def line_of(function: Callable[..., Any]) -> int:
 
 @pytest.mark.parametrize(
     ("program", "message"),
-    [(mismatched, r"must match the size|broadcast"), (written, "a leaf Variable that requires grad")],
+    [(mismatched, "must match the size"), (written, "a leaf Variable that requires grad")],
 )
 def test_what_pytorch_raises_names_the_line(program, message):
     with pytest.raises(RuntimeError, match=message) as expected:
         program(torch.ones(3, requires_grad=True))
     with pytest.raises(RuntimeError, match=message) as found:
         thunder.jit(program)(torch.ones(3, requires_grad=True))
-    assert type(found.value) is type(expected.value)
-    assert found.value.__notes__ == [f"at: {__file__}:{line_of(program)}, in {program.__name__}"]
+    assert str(found.value) == str(expected.value)
+    assert found.value.__notes__ == [f"  at: {__file__}:{line_of(program)}, in {program.__name__}"]
 
 
 def test_a_program_may_catch_what_pytorch_raises():

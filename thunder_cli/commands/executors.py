@@ -1,8 +1,9 @@
-"""`thunder executors`: who can run the operations of a trace on this machine, or why not."""
+"""`thunder executors`: who can run the operations of a trace on this machine, or why not; or who runs a program."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from rich.text import Text
 from thunder_cli.console import print_json, stdout
 from thunder_cli.options import Debug, Json, complete_executor
 from thunder_core import plugins
-from thunder_core.errors import ThunderError
+from thunder_core.errors import ThunderError, WrongInputs
 
 Row = dict[str, object]
 
@@ -23,10 +24,17 @@ def executors(
         typer.Argument(help="One executor; without a name, all are listed.", autocompletion=complete_executor),
     ] = None,
     *,
+    of: Annotated[
+        Path | None,
+        typer.Option("--of", metavar="ARTIFACT", help="Who runs an artifact's program: operations, time, refusals."),
+    ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List executors: available or why not, and what each claims."""
+    """List executors: available or why not, and what each claims; or with --of what each runs of an artifact."""
+    if of is not None:
+        show_artifact(of, json)
+        return
     listed = plugins.listing("executors")
     if name is not None:
         listed = [one for one in listed if one.name == name.replace("_", "-")]
@@ -39,6 +47,24 @@ def executors(
         print_one(rows[0])
     else:
         print_all(rows)
+
+
+def show_artifact(folder: Path, json: bool) -> None:
+    """Print what the report of an artifact says of its executors."""
+    from thunder_cli.views.outcome import operations_view, refused_view
+    from thunder_core.artifact.read import open_artifact
+    from thunder_core.artifact.revise import read_report
+
+    report = read_report(open_artifact(folder))
+    if report is None:
+        raise WrongInputs(f"{folder} has no report", fix="make the artifact with `thunder optimize`, which writes one")
+    if json:
+        parts = {"executors": report.executors, "refused": report.refused}
+        rows = {name: [one.model_dump(mode="json") for one in part] for name, part in parts.items()}
+        print_json("executors-of/1", rows)
+        return
+    for view in (*operations_view(report), *refused_view(report, absent=True)):
+        stdout().print(view)
 
 
 def described(listed: plugins.Listed) -> Row:

@@ -26,7 +26,8 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
     parts = [
         *_validation(report, width),
         *_benchmark(report),
-        *_operations(report),
+        *operations_view(report),
+        *refused_view(report),
         *_remarks(report),
     ]
     return Group(*_spaced(parts))
@@ -114,18 +115,34 @@ def speedup_text(candidate: Candidate) -> Text:
     return Text(speedup(interval), style)
 
 
-def _operations(report: Report) -> Iterator[RenderableType]:
+def operations_view(report: Report) -> Iterator[RenderableType]:
+    """How many operations each executor runs, and its part of the time where that was measured."""
     if not report.executors:
         return
-    table = plain_table("executor", "operations", "most frequent")
-    table.columns[2].justify, table.columns[2].no_wrap = "left", False
+    table = plain_table("executor", "operations", "time", "most frequent")
+    table.columns[3].justify, table.columns[3].no_wrap = "left", False
     total = sum(share.operations for share in report.executors)
     frequent = ", ".join(f"{o.name.rpartition('.')[2]} {o.count}" for o in report.operations[:5])
     for number, share in enumerate(report.executors):
         count = f"{share.operations} ({percent(share.operations / total)})"
-        table.add_row(share.executor, count, Text(frequent if number == 0 else "", DIM))
+        time = "" if share.time_share is None else percent(share.time_share)
+        table.add_row(share.executor, count, time, Text(frequent if number == 0 else "", DIM))
     traced = next((row.lines for row in report.traces if row.trace == "computation"), total)
     yield titled("Operations", f"{traced} as traced, {total} as run", table)
+
+
+def refused_view(report: Report, *, absent: bool = False) -> Iterator[RenderableType]:
+    """What executors were offered and left to others, and why; with `absent`, also those that are not available."""
+    rows = [one for one in report.refused if absent or one.operations is not None]
+    if not rows:
+        return
+    table = plain_table("executor", "operations", "why")
+    table.columns[2].justify, table.columns[2].no_wrap = "left", False
+    for one in rows:
+        table.add_row(
+            one.executor, "none here" if one.operations is None else str(one.operations), Text(one.reason, DIM)
+        )
+    yield titled("Refused", "", table)
 
 
 def _remarks(report: Report) -> Iterator[RenderableType]:

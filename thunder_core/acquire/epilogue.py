@@ -132,6 +132,8 @@ class Epilogue:
         kind = type(value)
         if isinstance(value, tuple):
             inner = self.value(tuple(value), where)
+            if hasattr(kind, "n_sequence_fields"):  # a struct sequence of C's, like what torch.max returns
+                return f"{literal(kind, self.scope)}({inner})"
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
         if not is_rebuildable(kind) or getattr(value, "maxlen", None) is not None:
             raise CannotReplay(

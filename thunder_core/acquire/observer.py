@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.effects import MUTATORS, container_base
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
+from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.capture.recorder import Place, Recorder
@@ -23,10 +25,17 @@ from thunder_core.capture.symbols import operations
 from thunder_core.errors import SourceLine
 from thunder_core.interpreter import Observer
 from thunder_core.ir.objects import HEAP_TYPE
+from thunder_core.ir.proxy import Proxy
 
 KEYED = (operator.contains, operator.getitem)
+# Methods of containers that look into the containers in them, and functions of C that only look at what they are given.
+COMPARISONS = tuple(f"__{name}__" for name in ("contains", "eq", "ne", "lt", "le", "gt", "ge"))
+COMPARING = ("index", "count", "remove", "sort", *COMPARISONS)
+SHALLOW = frozenset({len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type, getattr})
+KEEPING = ("append", "extend", "setdefault")
 LOOKUPS = ("get", "__getitem__", "__contains__")
 TORCH_FOLDER = torch.__path__[0]
+HIDDEN_FROM_DYNAMO = _disable_dynamo(lambda: None).__code__
 
 
 class Acquisition(Observer):
@@ -36,9 +45,11 @@ class Acquisition(Observer):
 
     def __init__(self, module_names: Mapping[int, str]) -> None:
         self.outside = Outside()
-        self.recorder = Recorder(self.name_input, self.place, self.device_of)
+        self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked)
         self.modules: list[str] = []
         self.module_names = module_names
+        self.seeds: dict[int, int | None] = {}
+        self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self._operations = operations()
         self._library_code: dict[types.CodeType, bool] = {}
@@ -74,14 +85,17 @@ class Acquisition(Observer):
         return value
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
-        """Operators see all of a container; in-place ones change their first operand."""
+        """Operators see all of a container, except for `is`; in-place ones change their first operand."""
+        if function is operator.is_:
+            self.outside.compared(*operands)
+            return
         if function in KEYED and is_plain_mapping(operands[0]):
             self.outside.lookup(operands[0], operands[1])
             return
         if function is operator.getitem and is_index_into(*operands):
             return  # `on_subscript` will tell
         for operand in operands:
-            self.outside.expand(operand)
+            self.outside.expand_whole(operand)
         if function.__name__ in ("iadd", "ior", "iand", "isub", "ixor", "imul"):
             self._mutate(operands[0], f"__{function.__name__}__", operands[1:], {})
 
@@ -144,13 +158,15 @@ class Acquisition(Observer):
             if replacement is not None:
                 return _without_self(replacement, function) if plain is not function else replacement
         if type(plain) is types.FunctionType:
-            return self._python_function(function, plain, args)
+            return self._python_function(function, plain, args, kwargs)
+        if is_method_of_generator(function):
+            return method_of_generator(self, function)
         if kind is not type or not function.__flags__ & HEAP_TYPE:
             self._native(function, args, kwargs)
         return None
 
     def _python_function(
-        self, function: Any, plain: types.FunctionType, args: tuple[Any, ...]
+        self, function: Any, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[..., Any] | None:
         inner: Any = plain.__dict__.get("_thunder")
         if inner is not None:
@@ -158,10 +174,12 @@ class Acquisition(Observer):
             self.outside.attribute(inner, "subject", inner.subject)
             owner = () if plain is function else (function.__self__,)
             return functools.partial(self.machine.call, inner.subject, *owner)
+        if plain.__code__ is HIDDEN_FROM_DYNAMO and plain.__dict__["__wrapped__"] in LOOKASIDES:
+            return functools.partial(self.machine.call, plain.__dict__["__wrapped__"])  # torch.manual_seed
         edge = self._check_edge(plain)
         if edge or plain in self._operations or runs_natively(plain.__module__, plain.__name__):
-            for arg in args:
-                self.outside.expand(arg)
+            for arg in (*args, *kwargs.values()):
+                self.outside.expand_whole(arg)
             native: Callable[..., Any] = function
             return functools.partial(native) if runs_alone(plain.__module__, plain.__name__) else native
         self.outside.defaults(plain)
@@ -208,21 +226,27 @@ class Acquisition(Observer):
 
     def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._check_edge(function)
+        if function is id:
+            self.outside.identified(*args)
+            return
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__name__", "")
         if owner is not None and name in LOOKUPS and args and not kwargs and is_plain_mapping(owner):
             self.outside.lookup(owner, args[0])
         elif owner is not None and self.outside.path_of(owner) is not None:
-            if name not in MUTATORS:
+            if name in COMPARING:
+                self.outside.expand_whole(owner)
+            elif name not in MUTATORS:
                 self.outside.expand(owner)
             self._mutate(owner, name, args, kwargs)
+        expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
         for arg in (*args, *kwargs.values()):
-            self.outside.expand(arg)
+            expand(arg)
 
     # ---- where the program is -------------------------------------------------------------------------------
 
-    def name_input(self, tensor: torch.Tensor) -> str:
-        """The name of an outside tensor that meets an operation for the first time; set by the acquisition."""
+    def name_input(self, value: torch.Tensor | torch.Generator) -> str:
+        """The name of an outside tensor or generator that an operation meets first; set by the acquisition."""
         raise NotImplementedError
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
@@ -249,6 +273,14 @@ class Acquisition(Observer):
 def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> Callable[..., Any]:
     """A replacement for a function, to be called with a bound method's arguments."""
     return lambda *args, **kwargs: replacement(method.__self__, *args, **kwargs)
+
+
+def is_shallow(function: Any) -> bool:
+    """Whether the function looks at the items of the containers that it is given, and not into them."""
+    try:
+        return function in SHALLOW or getattr(function, "__name__", "") in KEEPING
+    except TypeError:  # an unhashable callable
+        return False
 
 
 def is_fixed(value: Any) -> bool:

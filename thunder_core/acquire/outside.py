@@ -23,6 +23,8 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
     functools.partial: ("func", "args", "keywords"),
 }
 
+NESTING = (dict, list, tuple, set, frozenset, deque)
+
 
 class Outside:
     """Outside objects by identity, each with its path; every read of them becomes a guard, once.
@@ -38,6 +40,8 @@ class Outside:
         self.surprises: Surprises | None = None
         self._roots: dict[int, Path] = {}
         self._expanded: set[int] = set()
+        self._identified: dict[int, Any] = {}
+        self._whole: set[int] = set()
         self._seen: set[tuple[int, str]] = set()
         self._absent: dict[Path, dict[Any, None]] = {}
 
@@ -109,6 +113,25 @@ class Outside:
         if found is not None:
             self.read(found, value)
 
+    def compared(self, one: Any, other: Any) -> None:
+        """The program found that two objects are one, or that they are not; the first is guarded when they are read."""
+        path, beside = self.paths.get(id(one)), self.paths.get(id(other))
+        if path is None or beside is None or path is beside or isinstance(one, BY_IDENTITY):
+            return
+        self.guards.setdefault(("apart", path, beside), Guard("apart", path, beside))
+
+    def identified(self, value: Any) -> None:
+        """The program took the identity of an object, and may compare it with that of any other."""
+        for other in self._identified.values():
+            self.compared(value, other)
+        self._identified[id(value)] = value
+
+    def asked(self, value: Any, query: str, answer: object) -> None:
+        """The program asked an outside tensor, or generator, for what is no part of its metadata."""
+        path = self.paths.get(id(value))
+        if path is not None:
+            self.guards.setdefault(("fact", path, query), Guard("fact", path, (query, answer)))
+
     def missing(self, owner: Any, name: str) -> None:
         """The program found that `owner` has no attribute of that name."""
         path = self.paths.get(id(owner))
@@ -163,8 +186,20 @@ class Outside:
         else:
             self.absent(path, key)
 
+    def expand_whole(self, value: Any) -> None:
+        """C code is about to see a value and all that is in it, however deep: expand each outside container."""
+        pending, seen = [value], set[int]()
+        while pending:
+            container = pending.pop()
+            kind, number = type(container), id(container)
+            if not issubclass(kind, NESTING) or number in seen or number in self._whole:
+                continue
+            (self._whole if number in self.paths else seen).add(number)  # only outside objects outlive this
+            self.expand(container)
+            pending += dict.values(container) if issubclass(kind, dict) else _items(container)
+
     def expand(self, container: Any) -> None:
-        """C code is about to see all of an outside container: guard its shape and read each of its items."""
+        """C code is about to see the items of an outside container: guard its shape and read each of them."""
         number = id(container)
         path = self.paths.get(number)
         if path is None or number in self._expanded:
@@ -251,3 +286,9 @@ def item_path(path: Path, key: Any, value: Any) -> Path:
             plain = type(path.value).__getitem__ is base.__getitem__
             return path.item(key, value) if plain else path.child("stored item", key, value)
     return path.item(key, value)
+
+
+def _items(container: Any) -> Any:
+    """The items of a sequence or set, past an `__iter__` of its own class."""
+    base = next(base for base in NESTING if isinstance(container, base))
+    return base.__iter__(container)

@@ -21,7 +21,7 @@ from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
 from thunder_core.errors import ArtifactForeign, CannotReplay
 from thunder_core.ir.literal import dotted_name
 from thunder_core.ir.objects import HEAP_TYPE
-from thunder_core.lower.machine_code import ENTRY, MachineCode, kept_by
+from thunder_core.lower.machine_code import ENTRY, SHARED_OBJECT, MachineCode, kept_by
 
 NAMELESS = ("__main__", "builtins")
 
@@ -74,7 +74,8 @@ class Keeper:
     def _region(self, name: str, code: MachineCode) -> ConstantFacts:
         files = {f"{KERNELS}/{digest_of(code.text.encode())[:16]}.py": code.text.encode()}
         if code.library:
-            files[f"{KERNELS}/{digest_of(code.library)[:16]}.so"] = code.library
+            suffix = "so" if code.library.startswith(SHARED_OBJECT) else "cubins"
+            files[f"{KERNELS}/{digest_of(code.library)[:16]}.{suffix}"] = code.library
         self.files |= files
         return ConstantFacts(kind="region", text=name, files=tuple(files), needs=code.needs)
 

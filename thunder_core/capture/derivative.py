@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.rules import target_of
-from thunder_core.capture.symbols import is_random, symbol_of, written_arguments
+from thunder_core.capture.symbols import is_random, symbol_of, written_values
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.capture.versions import without_writes
 from thunder_core.errors import SourceLine
@@ -143,6 +144,8 @@ def _derived(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
                 fakes[proxy.name] = fake.requires_grad_(True) if proxy.name in followed else fake
                 tape.bind(fakes[proxy.name], proxy)
     output = run_line(line, fakes, mode, tape)
+    if any(fake.requires_grad and name not in followed for name, fake in fakes.items()):
+        raise Underivable("it writes what needs a gradient to a tensor that needs none")
     results: list[tuple[TensorProxy, torch.Tensor]] = []
     for proxy, tensor in paired(line.output, output):
         tape.settle(tensor, proxy)
@@ -256,7 +259,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in tensors_in(output):
             if id(tensor) not in self._known:
                 self.name(tensor)
-        written = [args[at] if at < len(args) else kwargs.get(name) for at, name in written_arguments(func)]
+        written = list(written_values(func, args, kwargs))
         self.lines.append(
             BoundSymbol(
                 symbol=symbol_of(func),
@@ -301,7 +304,11 @@ def first_line(error: Exception) -> str:
 
 def added(one: TensorProxy, other: TensorProxy, name: str) -> BoundSymbol:
     """The line that adds a gradient to another."""
-    add = torch.ops.aten.add.Tensor
+    total = _total(one.named(""), other.named("")).named(name)
+    return BoundSymbol(symbol_of(torch.ops.aten.add.Tensor), (one, other), {}, total)
+
+
+@lru_cache(maxsize=1024)
+def _total(one: TensorProxy, other: TensorProxy) -> TensorProxy:
     with new_mode():
-        total = add(empty(one), empty(other))
-    return BoundSymbol(symbol_of(add), (one, other), {}, tensor_proxy(name, total))
+        return tensor_proxy("", torch.ops.aten.add.Tensor(empty(one), empty(other)))

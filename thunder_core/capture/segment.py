@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.derivative import Underivable
@@ -69,14 +68,10 @@ class Segment:
     def tensor(self, proxy: TensorProxy) -> torch.Tensor:
         """The tensor of the program that a proxy stands for, which may be one that a line has just made."""
         known = self.recorder.tensors.named(proxy.name)
-        return self._made(proxy) if known is None else known
-
-    def _made(self, proxy: TensorProxy) -> torch.Tensor:
+        if known is not None:
+            return known
         with aside():
-            meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
-            fake = FakeTensor(self.recorder.tensors.mode, meta, proxy.device)
-        self.recorder.tensors.adopt(fake, proxy)
-        return fake
+            return self.recorder.tensors.made_tensor(proxy)
 
 
 @contextmanager

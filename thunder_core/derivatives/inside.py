@@ -15,7 +15,7 @@ from thunder_core.acquire.lookasides import lookaside
 from thunder_core.capture.segment import Segment, aside
 from thunder_core.capture.versions import without_writes
 from thunder_core.derivatives import functions
-from thunder_core.derivatives.reverse import ALIAS, Pullback, Reverse, refusing, seen
+from thunder_core.derivatives.reverse import ALIAS, Pullback, Reverse, refusing
 from thunder_core.derivatives.subjects import Gradient, Product
 from thunder_core.derivatives.trees import (
     differentiable_leaves,
@@ -96,8 +96,7 @@ def product(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict
 
 def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_aux: bool) -> Any:
     """`jvp` of a function while a program is being traced."""
-    seen(acquisition, primals)
-    seen(acquisition, tangents)
+    acquisition.outside.expand_whole((primals, tangents))
     leaves, structure = differentiable_leaves(primals, "jvp")
     given = require_same(tangents, primals, ("the tangents", "the primals"), "jvp")
     starts = [ALIAS(leaf) for leaf in leaves]

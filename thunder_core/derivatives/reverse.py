@@ -43,7 +43,7 @@ class Reverse:
     _under: bool = False
 
     def __post_init__(self) -> None:
-        seen(self.acquisition, self.given)
+        self.acquisition.outside.expand_whole(self.given)
         leaves, self._structure = differentiable_leaves(self.given, self.name)
         self._starts = [ALIAS(leaf) for leaf in leaves]
         self.primals = tree_unflatten(self._starts, self._structure)
@@ -113,13 +113,6 @@ class Pullback:
         """The cotangents of the primals; the flags are for autograd's graph, which there is none of."""
         given = require_same(cotangents, self.output, ("the cotangents", "the outputs"), "vjp")
         return self.reverse.gradients(given)
-
-
-def seen(acquisition: Any, tree: Any) -> None:
-    """Every container of a tree is read, and each of its items."""
-    acquisition.outside.expand(tree)
-    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list | tuple) else ():
-        seen(acquisition, part)
 
 
 def tracked(proxy: TensorProxy) -> TensorProxy:

@@ -55,6 +55,7 @@ def as_arguments(machine: "Machine", iterable: Any, function: Any) -> tuple[Any,
     """What is unpacked with `*`, as a tuple."""
     kind = type(iterable)
     if kind is tuple:
+        machine.announce_iteration(iterable)
         return iterable  # type: ignore[no-any-return]
     if type_lookup(kind, "__iter__") is ABSENT and type_lookup(kind, "__getitem__") is ABSENT:
         raise TypeError(f"{function_text(function)} argument after * must be an iterable, not {kind.__name__}")

@@ -29,8 +29,10 @@ BINARY = {
     "__xor__": "{0} ^ {1}",
     "__rsub__": "{1} - {0}",
     "__rpow__": "{1} ** {0}",
-    **dict.fromkeys(("__rdiv__", "__rtruediv__"), "{1} / {0}"),
 }
+REVERSED = dict.fromkeys(
+    ("__rdiv__", "__rtruediv__"), "{1} / {0}"
+)  # of a number: between tensors, `/` is another function
 UNARY = {"neg": "-{0}", "__neg__": "-{0}", "__invert__": "~{0}"}
 
 
@@ -119,6 +121,8 @@ def expression(bsym: BoundSymbol, scope: Scope) -> str:
     short = name.removeprefix(TENSOR)
     if not bsym.kwargs and len(bsym.args) == 2 and short in BINARY:
         return _operator(BINARY[short])(bsym, scope)
+    if not bsym.kwargs and short in REVERSED and not isinstance(bsym.args[1], Proxy):
+        return _operator(REVERSED[short])(bsym, scope)
     if not bsym.kwargs and len(bsym.args) == 1 and short in UNARY:
         return _operator(UNARY[short])(bsym, scope)
     special = {"__get__": _get_attribute, "__set__": _set_attribute}.get(bsym.symbol.short_name, _method)

@@ -109,8 +109,17 @@ def _body(lines: Iterable[Line], level: str, comments: bool, column: int) -> Ite
             yield f"# {where}"
         for part in at_level(line, level):
             yield beside(part.text, told(part), column) if comments else part.text
-        if comments and level == "torch" and is_claimed(line.executor) and not _is_known(line, shown):
-            yield from (f"#   {part.text}" for part in line.parts)
+        if comments and level == "torch":
+            yield from _inside(line, shown, "#   ")
+
+
+def _inside(line: Line, shown: set[str], indent: str) -> Iterator[str]:
+    """What a claimed line stands for, and what of that others have claimed."""
+    if not is_claimed(line.executor) or _is_known(line, shown):
+        return
+    for part in line.parts:
+        yield f"{indent}{part.text}{f'  [{part.executor}]' if is_claimed(part.executor) else ''}"
+        yield from _inside(part, shown, f"{indent}  ")
 
 
 def _is_known(line: Line, shown: set[str]) -> bool:

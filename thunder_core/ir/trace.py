@@ -12,13 +12,23 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
 
 
+@dataclass(frozen=True)
+class Refused:
+    """So many lines of the program that an executor could have run and did not, and why."""
+
+    executor: str
+    reason: str
+    lines: int
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """A function: its name, its inputs, its lines, what it returns, and by which step it was made.
 
     `origins` says for an input where its value comes from (`module.lm_head.weight`); `constants` are the objects
     that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
-    Python need.
+    Python need; `aliases` are the groups of inputs and constants that overlap in memory; `refused` is what executors
+    were offered and left to others.
     """
 
     name: str
@@ -29,6 +39,8 @@ class Trace:
     origins: Mapping[str, str] = field(default_factory=dict)
     imports: frozenset[str] = frozenset()
     constants: Mapping[str, object] = field(default_factory=dict)
+    aliases: tuple[tuple[str, ...], ...] = ()
+    refused: tuple[Refused, ...] = ()
 
     def __str__(self) -> str:
         return print_trace(self).text

@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.capture.derivative import Underivable
 from thunder_core.capture.rules import is_ruled
-from thunder_core.capture.symbols import is_random, symbol_of, written_arguments
+from thunder_core.capture.symbols import is_random, symbol_of, written_values
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
@@ -54,14 +54,10 @@ def _as_line(operation: BoundSymbol, line: BoundSymbol) -> BoundSymbol:
     mutates: tuple[str, ...] = ()
     ordered = False
     if isinstance(target, torch._ops.OpOverload):
-        given = (_argument(operation, *place) for place in written_arguments(target))
+        given = written_values(target, operation.args, operation.kwargs)
         mutates = tuple(leaf.name for tree in given for leaf in leaves(tree) if isinstance(leaf, Proxy))
         ordered = is_random(target, operation.args, operation.kwargs)
     return replace(operation, mutates=mutates, ordered=ordered, source=line.source, module=line.module)
-
-
-def _argument(operation: BoundSymbol, place: int, name: str) -> object:
-    return operation.args[place] if place < len(operation.args) else operation.kwargs.get(name)
 
 
 def switched(lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:

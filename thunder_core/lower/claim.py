@@ -1,6 +1,7 @@
 """Claiming: each line of a computation is given to the first executor, in the user's order, that takes it.
 
-An executor takes the stretches that its patterns find before it takes single lines.
+An executor takes the stretches that its patterns find before it takes single lines. What all have claimed is wrapped
+last.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.lower.executor import Executor
 from thunder_core.lower.fusion import FusionExecutor, fuse
 from thunder_core.lower.stretch import claim_stretches
+from thunder_core.lower.wrapping import WrappingExecutor, wrap
 
 EAGER = "torch"
 
@@ -24,10 +26,13 @@ def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
     for executor in executors:
         trace = claim_stretches(trace, executor.name, executor.replacements)
         trace = fuse(trace, executor) if isinstance(executor, FusionExecutor) else _claimed(trace, executor)
-    return trace.having(
+    trace = trace.having(
         (bsym if bsym.executor else replace(bsym, executor=EAGER) for bsym in trace.bound_symbols),
-        made_by=f"claim by {named(executors) or EAGER}",
+        made_by=f"claim by {EAGER}",
     )
+    for executor in executors:
+        trace = wrap(trace, executor) if isinstance(executor, WrappingExecutor) else trace
+    return trace.having(trace.bound_symbols, made_by=f"claim by {named(executors) or EAGER}")
 
 
 def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
@@ -59,5 +64,6 @@ def claims_by_executor(trace: Trace) -> dict[str, int]:
 
 
 def program_lines(bsym: BoundSymbol) -> tuple[BoundSymbol, ...]:
-    """The lines of the program that a line stands for: those that a region or a pattern took, or itself."""
-    return tuple(part for part in bsym.subsymbols if part.source is not None) or (bsym,)
+    """The lines of the program that a line stands for: those that a region, a pattern or a wrapper took, or itself."""
+    parts = [part for part in bsym.subsymbols if part.source is not None]
+    return tuple(line for part in parts for line in program_lines(part)) or (bsym,)

@@ -20,6 +20,7 @@ from typing import Any
 import torch  # noqa: F401 (the kernels find PyTorch's own library by its being loaded)
 
 ENTRY = "region"  # the function that the text defines
+SHARED_OBJECT = b"\x7fELF"
 MODULE = "thunder_kernels"  # the name by which the shared objects are extension modules
 
 
@@ -27,8 +28,9 @@ MODULE = "thunder_kernels"  # the name by which the shared objects are extension
 class MachineCode:
     """One region, compiled: `text` defines `region(...)`, which calls functions of the extension module `library`.
 
-    `needs` are the instruction sets that the library uses, as the operating system names them. Nothing of it runs
-    before `function` is asked for: whoever reads it from a file verifies it first.
+    A library that is none of the system's (kernels for a GPU) is given to the text as the bytes `LIBRARY`. `needs` are
+    the instruction sets that the library uses, as the operating system names them. Nothing of it runs before
+    `function` is asked for: whoever reads it from a file verifies it first.
     """
 
     text: str
@@ -39,7 +41,9 @@ class MachineCode:
         """A function of that name that runs the region."""
         filename = f"<thunder {name} {sha256(self.text.encode()).hexdigest()[:12]}>"
         linecache.cache[filename] = (len(self.text), None, self.text.splitlines(keepends=True), filename)
-        namespace: dict[str, Any] = dict(vars(extension(self.library))) if self.library else {}
+        namespace: dict[str, Any] = {"LIBRARY": self.library}
+        if self.library.startswith(SHARED_OBJECT):
+            namespace = dict(vars(extension(self.library)))
         exec(compile(self.text, filename, "exec"), namespace)  # noqa: S102 (verified by whoever read it)
         function: Callable[..., Any] = namespace[ENTRY]
         function.__name__ = function.__qualname__ = name

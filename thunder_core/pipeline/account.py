@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.claim import claims_by_executor, program_lines
+from thunder_core.pipeline.executors import Candidate
 from thunder_core.pipeline.memory import live_bytes
-from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, TraceSummary
+from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, Refused, TraceSummary
 from thunder_core.run.program import Program, Stage
 
 Lines = Counter[tuple[str, str, str]]
@@ -51,6 +52,18 @@ def executor_shares(trace: Trace, times: Mapping[str, float]) -> tuple[ExecutorS
         ExecutorShare(executor=name, operations=count, time_share=times.get(name))
         for name, count in claims_by_executor(trace).items()
     )
+
+
+def refusals(candidates: Iterable[Candidate], trace: Trace) -> tuple[Refused, ...]:
+    """What each executor of the recipe did not run: those that are not available, then what others did not take."""
+    absent = (Refused(executor=one.name, reason=one.reason) for one in candidates if one.reason)
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in trace.refused:
+        counts[one.executor, one.reason] += one.lines
+    offered = (
+        Refused(executor=name, reason=reason, operations=lines) for (name, reason), lines in counts.most_common()
+    )
+    return (*absent, *offered)
 
 
 def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:

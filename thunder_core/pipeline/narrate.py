@@ -10,7 +10,7 @@ from thunder_core.benchmark import BenchmarkReport
 from thunder_core.compiler import cache_misses
 from thunder_core.lower.device_code import DeviceCode
 from thunder_core.models.load import LoadedModel
-from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, trace_summaries
+from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, refusals, trace_summaries
 from thunder_core.pipeline.planning import Plan, named
 from thunder_core.report import ModelFacts, RecipeFacts, Report, StageTime, describe_environment
 from thunder_core.run.program import Program
@@ -41,6 +41,7 @@ def report_of(
         stages=tuple(times),
         traces=trace_summaries(program),
         executors=executor_shares(computation, executor_times),
+        refused=refusals(plan.prepared.executors, computation),
         operations=operation_counts(computation),
         memory=memory_points(computation),
         weights_bytes=kept_weights(loaded.model).size if plan.request.include_weights else 0,

@@ -73,6 +73,15 @@ class ExecutorShare(Facts):
     """Its part of the run time, 0 to 1, where that was measured."""
 
 
+class Refused(Facts):
+    """What an executor of the recipe did not run, and why."""
+
+    executor: str
+    reason: str
+    operations: int | None = None
+    """How many it was offered; none where it is not available at all."""
+
+
 class OperationCount(Facts):
     """How often an operation occurs in the final computation trace."""
 
@@ -104,6 +113,7 @@ class Report(Facts):
     stages: tuple[StageTime, ...] = ()
     traces: tuple[TraceSummary, ...] = ()
     executors: tuple[ExecutorShare, ...] = ()
+    refused: tuple[Refused, ...] = ()
     operations: tuple[OperationCount, ...] = ()
     memory: tuple[MemoryPoint, ...] = ()
     validation_state: Literal["validated", "pending", "off"] = "off"

@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
+from thunder_core.run.blame import leave_inference_modes, tell_line
 from thunder_core.run.generate import executable
 
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
@@ -87,11 +88,14 @@ class Program:
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
         """The computation and then the epilogue; the result is what the function returns.
 
-        Where the computation switches autograd on or off, an error on the way puts it back.
+        Where the computation switches autograd or inference mode on or off, an error on the way puts it back; it comes
+        with a note of the user's line.
         """
         grad = torch.is_grad_enabled()
         try:
             return self._epilogue(*outside, *self._computation(*inputs))
-        except BaseException:
+        except BaseException as error:
+            leave_inference_modes(error)
             torch.set_grad_enabled(grad)
+            tell_line(error, self.last("computation"))
             raise

@@ -6,7 +6,7 @@ Each line's derivative is PyTorch's own, derived once for a signature; a reverse
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
 from thunder_core.lower.aliases import families
 from thunder_core.lower.cuts import is_view
-from thunder_core.lower.region import line_key
+from thunder_core.lower.region import line_key, operations_of
 from thunder_core.transforms.remat import choose_saved, recomputing
 
 MADE_BY = "differentiate"
@@ -40,6 +40,7 @@ class Differentiated:
     followed: tuple[int, ...]
     results: tuple[int, ...]
     saved: tuple[TensorProxy, ...]
+    whole: Trace = field(repr=False)
     sweep: Sweep = field(repr=False)
 
     def backward(self, given: Sequence[bool]) -> Trace:
@@ -48,11 +49,26 @@ class Differentiated:
 
         Raises `Underivable` if it would read what was not saved.
         """
-        trace = recomputing(self.sweep.backward(given, self.saved), self.forward.bound_symbols, self.saved)
-        unsaved = trace.outputs and _unknown(trace)
+        swept = self.whole if all(given) else self.sweep.backward(given)
+        taking = swept.having(
+            swept.bound_symbols,
+            made_by=MADE_BY,
+            inputs=(*self.saved, *swept.inputs),
+            origins={**self.forward.origins, **swept.origins},
+        )
+        trace = recomputing(taking, self.forward.bound_symbols, self.saved)
+        unsaved = _unknown(trace)
         if unsaved:
             raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
         return trace
+
+    def reached(self, given: Sequence[bool]) -> list[bool]:
+        """Which of the gradients that go out depend on those that come in."""
+        known = {proxy.name for proxy, taken in zip(self.whole.inputs, given, strict=True) if taken}
+        for line in self.whole.bound_symbols:
+            if any(proxy.name in known for proxy in line.inputs):
+                known |= {proxy.name for proxy in line.outputs}
+        return [proxy is not None and proxy.name in known for proxy in self.whole.output]
 
 
 def differentiate(trace: Trace, *, recompute: bool = False) -> Differentiated:
@@ -79,6 +95,7 @@ def differentiate(trace: Trace, *, recompute: bool = False) -> Differentiated:
         followed=tuple(place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.followed),
         results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.followed),
         saved=saved,
+        whole=whole,
         sweep=sweep,
     )
 
@@ -155,7 +172,10 @@ class Sweep:
         require_plain(line, self.followed)
         step = Step(line)
         self.steps.append(step)
-        if not enabled or not any(proxy.name in self.followed for proxy in line.inputs):
+        if not any(proxy.name in self.followed for proxy in line.inputs):
+            return
+        if not enabled:
+            _require_no_leaf(line, self.followed)
             return
         key = same_derivative(line, self.followed)
         if key not in derivations:
@@ -176,16 +196,14 @@ class Sweep:
 
     # ---- backward -------------------------------------------------------------------------------------------
 
-    def backward(self, given: Sequence[bool], saved: Iterable[TensorProxy] = ()) -> Trace:
-        """The reverse sweep, from the gradients of the results that are given."""
+    def backward(self, given: Sequence[bool]) -> Trace:
+        """The reverse sweep, from the gradients of the results that are given; what it reads else is yet to come."""
         chosen = [proxy for proxy, taken in zip(self.results, given, strict=True) if taken]
         inputs = {proxy.name: gradient_of(proxy) for proxy in chosen}
         lines, gradients = self.pulled(inputs)
         wanted = [gradients.get(proxy.name) for proxy in self.trace.inputs if proxy.name in self.followed]
-        kept = list(saved)
-        origins = {name: where for name, where in self.trace.origins.items() if name in {p.name for p in kept}}
-        origins |= {grad.name: f"gradient of {name}" for name, grad in inputs.items()}
-        return Trace("backward", (*kept, *inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
+        origins = {grad.name: f"gradient of {name}" for name, grad in inputs.items()}
+        return Trace("backward", tuple(inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
 
     def pulled(self, given: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
         """The lines that lead from the gradients of results, by the names of these, to those of what is followed."""
@@ -291,7 +309,31 @@ def require_plain(line: BoundSymbol, followed: set[str]) -> None:
         raise underivable(line, "it writes to a tensor that needs a gradient")
 
 
-AUTOGRAD = frozenset({"requires_grad_", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
+def _require_no_leaf(line: BoundSymbol, followed: set[str]) -> None:
+    """Raise `Underivable` for a view of what autograd follows, made where it is off: it is a leaf of its own."""
+    returned = {proxy.name for proxy in line.outputs}
+    for operation in operations_of(line):
+        makes = is_view(operation) and operation.symbol.target is not torch.ops.aten.detach.default
+        if (
+            makes
+            and any(p.name in followed for p in operation.inputs)
+            and any(p.name in returned for p in operation.defines)
+        ):
+            raise underivable(line, "it makes a view of what needs a gradient where autograd is off")
+
+
+AUTOGRAD = frozenset(
+    {
+        "requires_grad_",
+        "detach_",
+        "__set__",
+        "__delete__",
+        "__enter__",
+        "register_hook",
+        "retain_grad",
+        "register_post_accumulate_grad_hook",
+    }
+)
 
 
 def same_derivative(line: BoundSymbol, followed: set[str]) -> Hashable:

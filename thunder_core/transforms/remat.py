@@ -18,6 +18,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
+from thunder_core.lower.aliases import written_families
 from thunder_core.lower.cuts import is_view
 from thunder_core.lower.region import operations_of
 
@@ -37,14 +38,16 @@ def choose_saved(forward: Trace, needed: Sequence[TensorProxy]) -> tuple[TensorP
     """What has to be saved of a forward so that all that is needed can be computed: the fewest bytes."""
     graph = _Graph()
     inputs = {proxy.name for proxy in forward.inputs}
+    written = written_families(forward)
     for proxy in forward.inputs:
         graph.add(proxy, free=True, always=True)
     for line in forward.bound_symbols:
         for proxy in line.inputs:
             graph.add(proxy, free=proxy.name in inputs or proxy.name in forward.constants, always=True)
+        again = is_recomputable(line) and not any(proxy.name in written for proxy in line.inputs)
         for proxy in line.defines:
-            graph.add(proxy, free=False, always=not is_recomputable(line))
-            if is_recomputable(line):
+            graph.add(proxy, free=False, always=not again)
+            if again:
                 graph.connect((one.name for one in line.inputs), proxy.name)
     for proxy in needed:
         graph.add(proxy, free=True, always=True)

@@ -1,18 +1,20 @@
-"""Inductor, PyTorch's compiler: whole regions as fused kernels for the CPU, kept as machine code."""
+"""Inductor, PyTorch's compiler: whole regions as fused kernels for the CPU or CUDA, kept as machine code."""
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from thunder_core import plugins
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
 from thunder_core.lower.region import Region, operations_of
-from thunder_executors.inductor.keep import from_cache
-from thunder_executors.inductor.machine import compiler, compiler_name
+from thunder_executors.inductor.keep import BUILD, BUILD_FOR_GPU, from_cache
+from thunder_executors.inductor.machine import architecture, compiler, compiler_name, facts, facts_of_gpu
 
 DTYPES = frozenset(
     {
@@ -24,29 +26,48 @@ DTYPES = frozenset(
 
 @dataclass(frozen=True)
 class Inductor(FusionExecutor):
-    """Fuses what lies on the CPU in dense tensors of the usual dtypes."""
+    """Fuses what lies on the CPU, or on one GPU, in dense tensors of the usual dtypes."""
 
     name: str = "inductor"
 
     @property
     def claims(self) -> str:
-        """Regions on the CPU."""
-        return "regions of operations on the CPU, fused into C++ kernels; equal regions are compiled once"
+        """Regions on the CPU and on CUDA."""
+        return "regions on the CPU, as C++ kernels, and on CUDA, as Triton's; equal regions are compiled once"
 
     def missing(self) -> str | None:
-        """A C++ compiler, where there is none."""
-        if compiler(compiler_name()):
+        """A C++ compiler, where there is neither one nor a GPU."""
+        if compiler(compiler_name()) or torch.cuda.is_available():
             return None
         return f"no C++ compiler: {compiler_name()} does not run (Debian: apt install g++; CXX names another one)"
 
+    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
+        """Triton, which compiles for a GPU."""
+        return None if plugins.installed("triton") else 'needs triton: pip install "thunder-optimize[triton]"'
+
     def fuses(self, bsym: BoundSymbol) -> bool:
-        """Lines whose tensors all lie on the CPU, in dtypes that Inductor writes kernels for."""
+        """Lines whose tensors all lie on the CPU or one GPU, in dtypes that Inductor writes kernels for."""
         tensors = [p for one in operations_of(bsym) for p in (*one.inputs, *one.outputs) if isinstance(p, TensorProxy)]
-        return all(proxy.device.type == "cpu" and proxy.dtype in DTYPES for proxy in tensors)
+        devices = {proxy.device for proxy in tensors}
+        if len(devices) > 1 or any(proxy.dtype not in DTYPES for proxy in tensors):
+            return False
+        kinds = {device.type for device in devices}
+        return kinds <= {"cpu"} or (kinds == {"cuda"} and plugins.installed("triton") and bool(architecture()))
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
-        """Kernels from the cache, or from Inductor and the C++ compiler."""
-        return from_cache(regions) if regions else []
+        """Kernels from the cache, or from Inductor and the compiler of the device."""
+        on_gpu = [region for region in regions if is_on_gpu(region)]
+        on_cpu = [region for region in regions if not is_on_gpu(region)]
+        found = dict(zip(on_cpu, from_cache(on_cpu, facts(), BUILD) if on_cpu else [], strict=True))
+        if on_gpu:
+            machine = facts_of_gpu(f"triton {importlib.metadata.version('triton')}")
+            found |= dict(zip(on_gpu, from_cache(on_gpu, machine, BUILD_FOR_GPU), strict=True))
+        return [found[region] for region in regions]
+
+
+def is_on_gpu(region: Region) -> bool:
+    """Whether a region's tensors lie on CUDA."""
+    return any(proxy.device.type == "cuda" for proxy in (*region.inputs, *region.outputs))
 
 
 EXECUTOR = Inductor()

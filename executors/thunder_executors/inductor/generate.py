@@ -64,16 +64,17 @@ def generate(region: Region) -> Generated:
         sources.append(Kernel(tuple(argtypes), source_code))
         return None
 
-    with _quiet(), config.patch(SETTINGS), mock.patch.object(AsyncCompile, "cpp_pybinding", note), torch.no_grad():
+    with quiet(), config.patch(SETTINGS), mock.patch.object(AsyncCompile, "cpp_pybinding", note), torch.no_grad():
         compiled: Any = compile_fx_inner(graph, fakes)
     if getattr(compiled, "constants", None):
         raise Unsupported("it holds constant tensors")
     return Generated(
-        compiled.source_code, dict(zip(_names(compiled.source_code), sources, strict=True)), _strides(compiled)
+        compiled.source_code, dict(zip(_names(compiled.source_code), sources, strict=True)), strides_of(compiled)
     )
 
 
-def _strides(compiled: Any) -> tuple[tuple[int, ...] | None, ...]:
+def strides_of(compiled: Any) -> tuple[tuple[int, ...] | None, ...]:
+    """The strides of the results; None where Inductor does not say."""
     found = compiled.output_strides or ()
     return tuple(None if one is None else tuple(int(size) for size in one) for one in found)
 
@@ -84,7 +85,7 @@ def _names(wrapper: str) -> list[str]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """While this lasts, Inductor's files go into a folder that is then removed, and it warns of nothing."""
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -14,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import replace_leaves
 from thunder_core.lower.region import Region
+from thunder_executors.inductor.attention import KERNEL, attention_backward
 
 
 def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
@@ -34,7 +35,10 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
 
 
 # Decompositions may lay a tensor out otherwise than PyTorch does, and then it cannot be viewed as it was.
-INSTEAD: dict[object, Callable[..., Any]] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
+INSTEAD: dict[object, Callable[..., Any]] = {
+    torch.ops.aten.view.default: torch.ops.aten.reshape.default,
+    KERNEL: attention_backward,
+}
 
 
 def evaluate(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

@@ -13,23 +13,24 @@ from thunder_core.cache import Entry, Key, Store
 from thunder_core.lower.fusion import Fused, Refusal
 from thunder_core.lower.machine_code import MachineCode
 from thunder_core.lower.region import Region
-from thunder_executors.inductor.machine import facts
 
-BUILD = "thunder_executors.inductor.build:build"  # imported when it is needed: Inductor takes seconds
+# Imported when it is needed: Inductor takes seconds.
+BUILD = "thunder_executors.inductor.build:build"
+BUILD_FOR_GPU = "thunder_executors.inductor.gpu:build"
 Result = MachineCode | Refusal
 Build = Callable[[Sequence[Region]], Sequence[Result]]
 
 TEXT, LIBRARY, NEEDS, REFUSAL = "region.py", "kernels.so", "needs.json", "refusal.txt"
 
 
-def from_cache(regions: Sequence[Region]) -> list[Fused | Refusal]:
-    """For each region what runs it, or why nothing does."""
-    store, machine = Store(), facts()
+def from_cache(regions: Sequence[Region], machine: Mapping[str, str], builder: str) -> list[Fused | Refusal]:
+    """For each region what runs it, or why nothing does; `machine` is what decides besides, `builder` who compiles."""
+    store = Store()
     keys = {region.digest: key_of(region, machine) for region in regions}
     kept = {digest: store.get(key) for digest, key in keys.items()}
     found = {digest: read(entry) for digest, entry in kept.items() if entry is not None}
     missing = [region for region in regions if region.digest not in found]
-    found |= _built(store, missing, keys) if missing else {}
+    found |= _built(store, missing, keys, builder) if missing else {}
     return [_fused(found[region.digest]) for region in regions]
 
 
@@ -59,8 +60,8 @@ def read(entry: Entry) -> Result:
     return MachineCode(entry.read(TEXT).decode(), entry.contents.get(LIBRARY, b""), needs)
 
 
-def _built(store: Store, regions: Sequence[Region], keys: Mapping[str, Key]) -> dict[str, Result]:
-    build: Build = plugins.imported(BUILD)  # type: ignore[assignment]
+def _built(store: Store, regions: Sequence[Region], keys: Mapping[str, Key], builder: str) -> dict[str, Result]:
+    build: Build = plugins.imported(builder)  # type: ignore[assignment]
     results = dict(zip((region.digest for region in regions), build(regions), strict=True))
     for region in regions:
         result = results[region.digest]

@@ -10,6 +10,7 @@ from functools import cache
 
 import torch
 
+from thunder_core.lower.device_code import target_of_programs
 from thunder_core.lower.machine_code import instruction_sets
 
 # Processors as compilers name them, what they must be able to do, and what they may be able to do besides.
@@ -56,3 +57,15 @@ def facts() -> dict[str, str]:
         "threads": "one" if torch.get_num_threads() == 1 else "many",  # one writes no parallel loops
         "torch": torch.__version__,
     }
+
+
+def architecture() -> str:
+    """The GPU to compile for, by NVIDIA's name (`sm_90`): the one that was asked for, or this machine's; or none."""
+    if target_of_programs() or not torch.cuda.is_available():
+        return target_of_programs()
+    return "sm_{}{}".format(*torch.cuda.get_device_capability())
+
+
+def facts_of_gpu(compiler: str) -> dict[str, str]:
+    """Everything but the region that decides what its machine code for the GPU is."""
+    return {"compiler": compiler, "hardware": architecture(), "torch": torch.__version__}

@@ -16,6 +16,7 @@ GUARDS = "torch._C._dynamo.guards"
 # Functions of PyTorch's own library that the wrapper calls by short names.
 LIBRARY = {
     "empty_strided_cpu": f"{GUARDS}._empty_strided_cpu",
+    "empty_strided_cuda": f"{GUARDS}._empty_strided_cuda",
     "reinterpret_tensor": f"{GUARDS}._reinterpret_tensor",
     "assert_size_stride": f"{GUARDS}.assert_size_stride",
 }

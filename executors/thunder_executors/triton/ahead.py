@@ -14,6 +14,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.device_code import DeviceCode
 from thunder_core.lower.outcome import trace_on
+from thunder_core.lower.wrapping import unwrapped
 from thunder_executors.triton.cubin import VERSION, Cubin, compile_for
 from thunder_executors.triton.launch import Launch, Specialization, recorded_launches
 
@@ -28,7 +29,7 @@ def device_code(trace: Trace, executor: str, target: str) -> tuple[DeviceCode, .
 
 def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
     """What the executor's lines launch, found by running them on tensors without data."""
-    for bsym in trace.bound_symbols:
+    for bsym in unwrapped(trace.bound_symbols):
         if bsym.executor == executor:
             yield from launches(bsym)
 

@@ -6,13 +6,14 @@ callable to run natively instead, or with None to let the call go its way. Each 
 
 from __future__ import annotations
 
-from thunder_core.acquire.lookasides import function, imports, modules, output, state
+from thunder_core.acquire.lookasides import function, generators, imports, modules, output, state
 from thunder_core.acquire.lookasides.table import LOOKASIDES, Lookaside, lookaside, runs_alone, runs_natively
 
 __all__ = [
     "LOOKASIDES",
     "Lookaside",
     "function",
+    "generators",
     "imports",
     "lookaside",
     "modules",

@@ -1,0 +1,155 @@
+"""Training steps beside eager and torch.compile: time and memory in the steady state, and cold compilation.
+
+`steady`: forward, backward and gradients set to None, Llama of 8 layers of width 512, batch 1 x 128, one thread; CPU
+time, medians of rounds that run each in turn in one process. `memory`: the most bytes that PyTorch's allocator held at
+a time during a step, in a process each. `cold`: CPU seconds of the first step of a Llama of 32 layers of width 256,
+the compilers' processes included, each in a process of its own with an empty cache folder.
+
+Usage: python -m benchmarks.train [--dtypes float32 bfloat16] [--rounds 40] [--cold 32] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import asked, cpu_seconds, model_and_input
+
+MODULE = "benchmarks.train"
+LAYERS = 8
+WARM_UP = 4
+Step = Callable[[], Any]
+
+
+def steps(dtype: str, layers: int, names: list[str]) -> dict[str, Step]:
+    """A training step by each of those named, all on one model."""
+    model, tokens = model_and_input(layers, dtype)
+    model.train()
+
+    def step_of(run: Any) -> Step:
+        def step() -> Any:
+            model.zero_grad(set_to_none=True)
+            loss = run(tokens, labels=tokens, use_cache=False).loss
+            loss.backward()
+            return loss
+
+        return step
+
+    return {name: step_of(COMPILERS[name](model)) for name in names}
+
+
+def _eager(model: Any) -> Any:
+    return model
+
+
+def _thunder(model: Any) -> Any:
+    import thunder_core
+
+    return thunder_core.jit(model, executors=("inductor", "torch"))
+
+
+def _torch_compile(model: Any) -> Any:
+    import torch
+
+    return torch.compile(model)
+
+
+COMPILERS: dict[str, Callable[[Any], Any]] = {"eager": _eager, "thunder": _thunder, "torch.compile": _torch_compile}
+
+
+def steady(dtype: str, layers: int, rounds: int) -> dict[str, float]:
+    """The median CPU milliseconds of a step of each."""
+    calls = steps(dtype, layers, list(COMPILERS))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(WARM_UP + rounds):
+        for name, call in calls.items():
+            start = time.process_time()
+            call()
+            if number >= WARM_UP:
+                times[name].append(time.process_time() - start)
+    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
+
+
+def memory(who: str, dtype: str, layers: int) -> dict[str, float]:
+    """The most bytes that a step holds above what there is before it; allocations as PyTorch's profiler sees them."""
+    from torch.profiler import ProfilerActivity, profile
+
+    step = steps(dtype, layers, [who])[who]
+    for _ in range(WARM_UP):
+        step()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step()
+    held = most = 0
+    for event in profiler.profiler.kineto_results.events():  # type: ignore[union-attr]
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            most = max(most, held)
+    return {"bytes": most}
+
+
+def cold(who: str, dtype: str, layers: int) -> dict[str, float]:
+    """The first step: CPU seconds, and its loss, which must be eager's."""
+    import torch
+
+    calls = steps(dtype, layers, ["eager", who])
+    expected = calls["eager"]()
+    start = cpu_seconds()
+    loss = calls[who]()
+    seconds = cpu_seconds() - start
+    torch.testing.assert_close(loss, expected)
+    return {"seconds": seconds}
+
+
+def asked_of(what: str, who: str, dtype: str, layers: int) -> float:
+    """What one process measures, with caches of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+        (found,) = asked(MODULE, what, who, dtype, str(layers), **places).values()
+    return float(found)
+
+
+def row(what: str, dtype: str, layers: int, found: dict[str, float]) -> dict[str, Any]:
+    """A line of the table, printed."""
+    ratios = {f"thunder / {name}": found["thunder"] / value for name, value in found.items() if name != "thunder"}
+    told = "  ".join(f"{name} {value:.4g}" for name, value in (found | ratios).items())
+    print(f"{what:<7} {layers:>3} layers  {dtype:<9} {told}", flush=True)
+    return {"what": what, "layers": layers, "dtype": dtype, **found, **ratios}
+
+
+def main() -> None:
+    """Print the table; write it as JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--layers", type=int, default=LAYERS)
+    parser.add_argument(
+        "--cold", type=int, default=32, help="layers of the model that is compiled cold; 0 leaves it out"
+    )
+    parser.add_argument("--one", nargs=4, metavar=("WHAT", "WHO", "DTYPE", "LAYERS"))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.one:
+        what, who, dtype, layers = options.one
+        print(json.dumps({"memory": memory, "cold": cold}[what](who, dtype, int(layers))))
+        return
+    rows = []
+    for dtype in options.dtypes:
+        rows.append(row("steady", dtype, options.layers, steady(dtype, options.layers, options.rounds)))
+        found = {who: asked_of("memory", who, dtype, options.layers) / 2**20 for who in COMPILERS}
+        rows.append(row("memory", dtype, options.layers, found))
+    if options.cold:
+        found = {who: asked_of("cold", who, "float32", options.cold) for who in ("thunder", "torch.compile")}
+        rows.append(row("cold", "float32", options.cold, found))
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""CUDA graphs: what other executors run on CUDA is recorded once and then launched as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.lower.wrapping import WrappingExecutor
+from thunder_core.requirement import Cuda
+
+# What makes the host wait, or reads its memory, cannot be recorded.
+WAITING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+ON_HOST = frozenset({"torch.tensor", "torch.as_tensor", "torch.from_numpy"})
+
+
+@dataclass(frozen=True)
+class CudaGraphs(WrappingExecutor):
+    """Wraps lines whose tensors are all on one GPU, whoever runs them."""
+
+    name: str = "cudagraphs"
+    wrapper: str = "thunder_executors.cudagraphs.graph.captured"
+    short_name: str = "graph"
+
+    @property
+    def claims(self) -> str:
+        """Claimed lines."""
+        return "what the other executors run on CUDA, recorded as CUDA graphs: one launch for many kernels"
+
+    def missing(self) -> str | None:
+        """A GPU, where there is none."""
+        return Cuda().missing()
+
+    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
+        """Nothing: it is recorded where the program will run."""
+        return None
+
+    def wraps(self, bsym: BoundSymbol) -> bool:
+        """Lines on one GPU that do not make the host wait."""
+        proxies = (*bsym.inputs, *bsym.outputs)
+        devices = {proxy.device for proxy in proxies if isinstance(proxy, TensorProxy)}
+        if len(devices) != 1 or next(iter(devices)).type != "cuda" or bsym.symbol.name in ON_HOST:
+            return False
+        return not any(tag in getattr(part.symbol.target, "tags", ()) for part in _parts(bsym) for tag in WAITING)
+
+
+def _parts(bsym: BoundSymbol) -> tuple[BoundSymbol, ...]:
+    return tuple(bsym.at_level("aten"))
+
+
+EXECUTOR = CudaGraphs()

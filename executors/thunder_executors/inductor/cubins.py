@@ -1,0 +1,92 @@
+"""Inductor's Triton kernels as cubins, for a GPU that need not be here: of its settings to try, the first."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import triton
+from torch._inductor.runtime import triton_helpers
+from torch._inductor.runtime.triton_heuristics import GridExpr
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+from thunder_executors.inductor.generate import Unsupported
+from thunder_executors.inductor.launch import Kernel
+from thunder_executors.triton.cubin import UNSUPPORTED, VERSION, WARP, Cubin, capability_of, is_consistent
+from thunder_executors.triton.driver import SCALARS
+from thunder_executors.triton.launch import Specialization
+
+
+def compiled(name: str, source: str, numbers: Mapping[str, int], target: str) -> Kernel:
+    """The machine code of a kernel that is called with these numbers; raises `Unsupported`."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thunder-inductor-")))
+        stack.enter_context(mock.patch.object(triton_helpers, "set_driver_to_gpu", lambda: None))
+        knobs = triton.knobs
+        stack.enter_context(knobs.cache.scope())
+        stack.enter_context(knobs.compilation.scope())
+        knobs.cache.dir = str(folder / "cache")
+        knobs.compilation.disable_line_info = True
+        return _compiled(name, loaded(name, source, folder), numbers, target)
+
+
+def loaded(name: str, source: str, folder: Path) -> Any:
+    """The kernel with its settings, as Inductor's own decorator makes it."""
+    path = folder / f"{name}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+def _compiled(name: str, kernel: Any, numbers: Mapping[str, int], target: str) -> Kernel:
+    function, meta, setting = kernel.fn, kernel.triton_meta, kernel.configs[0]
+    if not isinstance(function, JITFunction):
+        raise Unsupported("Triton's interpreter, which is on, compiles nothing")
+    constants = {**meta["constants"], **setting.kwargs}
+    types = {key: kind for key, kind in meta["signature"].items() if kind != "constexpr" and key not in constants}
+    odd = [kind for kind in types.values() if not (kind.startswith("*") or kind in SCALARS)]
+    if odd:
+        raise Unsupported(f"a kernel takes a {odd[0]}")
+    result = triton.compile(
+        ASTSource(function, meta["signature"], constants, meta["configs"][0]),
+        target=GPUTarget("cuda", capability_of(target), WARP),
+        options={"num_warps": setting.num_warps, "num_stages": setting.num_stages},
+    )
+    cubin = _cubin(name, result, types, target)
+    arguments = tuple(key for key in function.arg_names if key not in setting.kwargs)
+    sizes = {**setting.kwargs, **dict(zip(arguments, _in_order(arguments, numbers), strict=True))}
+    return Kernel(cubin, arguments, GridExpr.from_meta(kernel.inductor_meta, setting).eval_slow(sizes))
+
+
+def _in_order(arguments: tuple[str, ...], numbers: Mapping[str, int]) -> list[int | None]:
+    return [numbers.get(str(place)) for place, _ in enumerate(arguments)]
+
+
+def _cubin(name: str, result: Any, types: Mapping[str, str], target: str) -> Cubin:
+    metadata = result.metadata
+    odd = {key: value for key, usual in UNSUPPORTED.items() if (value := getattr(metadata, key, usual)) != usual}
+    specialization = Specialization(name, tuple(types.items()), (), (), metadata.num_warps)
+    cubin = Cubin(specialization, result.asm["cubin"], metadata.name, metadata.shared, target, VERSION)
+    if odd or not is_consistent(cubin):
+        raise Unsupported(f"{name} would not be launched rightly: {odd}")
+    return cubin
+
+
+def numbers_of(call: ast.Call) -> dict[str, int]:
+    """The whole numbers among the arguments of a call, by their places."""
+    values = {
+        str(place): argument.value for place, argument in enumerate(call.args) if isinstance(argument, ast.Constant)
+    }
+    return {place: value for place, value in values.items() if type(value) is int}

@@ -1,0 +1,179 @@
+"""Regions on CUDA: Inductor writes Triton kernels, which are compiled to cubins, for a GPU that need not be here."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.utils._triton
+from torch._dynamo.device_interface import CudaInterface
+from torch._inductor import config
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.compile_fx import compile_fx_inner
+from torch._inductor.runtime.hints import DeviceProperties
+
+from thunder_core.lower.fusion import Refusal
+from thunder_core.lower.machine_code import MachineCode
+from thunder_core.lower.region import Region
+from thunder_core.lower.watch import advance
+from thunder_executors.inductor.cubins import compiled, numbers_of
+from thunder_executors.inductor.generate import (
+    SETTINGS,
+    Generated,
+    Unsupported,
+    quiet,
+    strides_of,
+)
+from thunder_executors.inductor.graph import graph_of
+from thunder_executors.inductor.launch import library_of
+from thunder_executors.inductor.machine import architecture
+from thunder_executors.inductor.outputs import check_outputs
+from thunder_executors.inductor.wrapper import printed, statements
+from thunder_executors.triton.cubin import capability_of
+
+HEAD = "from thunder_executors.inductor.launch import kernels_of, on_gpu"
+DROPPED = ("torch.cuda.set_device",)  # the region is run with its device in place
+ALIGNED = "copy_if_misaligned"  # done to all inputs
+STREAM = "get_raw_stream"  # a launch finds it by itself
+MULTIPROCESSORS = {"sm_80": 108, "sm_86": 84, "sm_89": 142, "sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 188}
+
+
+def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
+    """For each region its machine code, or why there is none."""
+    found = []
+    for number, region in enumerate(regions, start=1):
+        found.append(built(region, architecture()))
+        advance(number, len(regions))
+    return found
+
+
+def built(region: Region, target: str) -> MachineCode | Refusal:
+    """What Inductor and Triton make of a region; whatever they raise is a reason to leave it to others."""
+    try:
+        generated, sources = generate(region, target)
+        check_outputs(region, generated)
+        text = printed(generated.wrapper, sources)
+        calls = {ast.unparse(call.func): call for call in _calls(generated.wrapper, set(sources))}
+        kernels = {name: compiled(name, sources[name], numbers_of(call), target) for name, call in calls.items()}
+    except Unsupported as error:
+        return Refusal(str(error), lasting=True)
+    except Exception as error:  # Inductor raises what its passes raise
+        return Refusal(f"Inductor: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", lasting=True)
+    index = region.inputs[0].device.index or 0
+    head, _, rest = text.partition("\n")
+    names = "".join(f'{name} = KERNELS["{name}"]\n' for name in kernels)
+    whole = f"{head}\n{HEAD}\n\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\nregion = on_gpu(region, {index})\n"
+    return MachineCode(whole, library_of(kernels), ())
+
+
+def generate(region: Region, target: str) -> tuple[Generated, dict[str, str]]:
+    """Inductor's wrapper in the form that it has on the CPU, and the sources of its kernels by their names."""
+    graph, fakes = graph_of(region)
+    sources: dict[str, str] = {}
+
+    def note(self: object, kernel_name: str, source_code: str, *rest: object, **more: object) -> None:
+        sources[kernel_name] = source_code
+
+    with ExitStack() as stack:
+        stack.enter_context(quiet())
+        stack.enter_context(config.patch(SETTINGS))
+        stack.enter_context(mock.patch.object(AsyncCompile, "triton", note))
+        stack.enter_context(torch.no_grad())
+        for patch in () if torch.cuda.is_available() else (forgetting(), *pretending(target)):
+            stack.enter_context(patch)
+        written: Any = compile_fx_inner(graph, fakes)
+    if getattr(written, "constants", None):
+        raise Unsupported("it holds constant tensors")
+    return Generated(plain(written.source_code, set(sources)), {}, strides_of(written)), sources
+
+
+@contextmanager
+def forgetting() -> Iterator[None]:
+    """What PyTorch remembers of the machine's GPU and of Triton is asked anew within, and after."""
+    remembered = [one for one in (*vars(torch.utils._triton).values(), DeviceProperties.create) if _is_cached(one)]
+    for function in remembered:
+        function.cache_clear()
+    try:
+        yield
+    finally:
+        for function in remembered:
+            function.cache_clear()
+
+
+def _is_cached(value: object) -> bool:
+    return hasattr(value, "cache_clear")
+
+
+def pretending(target: str) -> Iterator[Any]:
+    """What makes Inductor write for a GPU that is not here: the answers of its device, and of Triton's driver."""
+    major, minor = divmod(capability_of(target), 10)
+    device = SimpleNamespace(
+        name=target,
+        major=major,
+        minor=minor,
+        multi_processor_count=MULTIPROCESSORS.get(target, 48),
+        regs_per_multiprocessor=65536,
+        max_threads_per_multi_processor=2048,
+        max_threads_per_block=1024,
+        warp_size=32,
+        total_memory=64 << 30,
+        shared_memory_per_block_optin=100 << 10,
+        L2_cache_size=32 << 20,
+        gcnArchName="",
+    )
+    answers: dict[str, Callable[..., Any]] = {
+        "get_device_properties": lambda device_=None: device,
+        "current_device": lambda: 0,
+        "get_compute_capability": lambda device_=None: capability_of(target),
+        "is_available": lambda: True,
+        "is_bf16_supported": lambda including_emulation=False: major >= 8,
+    }
+    for name, answer in answers.items():
+        yield mock.patch.object(CudaInterface, name, answer)
+    for name in ("get_device_properties", "current_device"):
+        yield mock.patch.object(CudaInterface.Worker, name, answers[name])
+    for name in ("get_device_properties", "current_device"):
+        yield mock.patch.object(torch.cuda, name, answers[name])
+    yield mock.patch.object(torch.cuda, "get_device_capability", lambda device_=None: (major, minor))
+    yield mock.patch.object(torch.utils._triton, "triton_hash_with_backend", lambda *args: target)
+    yield mock.patch.object(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, create=True)
+
+
+def plain(wrapper: str, kernels: set[str]) -> str:
+    """The wrapper without its device and streams, with launches as calls of the kernels."""
+    lines = [ast.unparse(line) for statement in statements(wrapper) for line in _plain(statement, kernels)]
+    return "\n".join(["def call(args):", *(f"    {line}" for line in lines)]) + "\n"
+
+
+def _plain(statement: ast.stmt, kernels: set[str]) -> Iterator[ast.stmt]:
+    if isinstance(statement, ast.With):
+        if [ast.unparse(item.context_expr).partition("(")[0] for item in statement.items] != [
+            "torch.cuda._DeviceGuard"
+        ]:
+            raise Unsupported(f"its wrapper holds `{ast.unparse(statement.items[0])}`")
+        for inner in statement.body:
+            yield from _plain(inner, kernels)
+        return
+    called = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    name = ast.unparse(called.func) if isinstance(called, ast.Call) else ""
+    if name in (*DROPPED, ALIGNED, STREAM):
+        return
+    if isinstance(called, ast.Call) and name.endswith(".run") and name.removesuffix(".run") in kernels:
+        called.func = ast.Name(name.removesuffix(".run"), ast.Load())
+        called.keywords = [word for word in called.keywords if word.arg != "stream"]
+    yield statement
+
+
+def _calls(wrapper: str, names: set[str]) -> Iterator[ast.Call]:
+    """Each call of a kernel; raises `Unsupported` where a kernel is called for different sizes."""
+    seen: dict[str, dict[str, int]] = {}
+    for node in ast.walk(ast.parse(wrapper)):
+        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in names:
+            if seen.setdefault(name, numbers_of(node)) != numbers_of(node):
+                raise Unsupported(f"{name} is called for several sizes")
+            yield node

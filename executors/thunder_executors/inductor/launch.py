@@ -1,0 +1,106 @@
+"""Running regions on CUDA: kept cubins, launched as they are. Nothing here imports Inductor."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+import torch
+
+from thunder_core.errors import ArtifactForeign
+from thunder_executors.triton.cubin import Cubin
+from thunder_executors.triton.driver import SCALARS, driver
+from thunder_executors.triton.launch import ALIGNMENT
+
+LENGTH = 8  # bytes of the number before the facts
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel of Inductor's as machine code: called with its arguments, it is launched on their stream.
+
+    `arguments` names them in order; those that the machine code does not take were built in.
+    """
+
+    cubin: Cubin
+    arguments: tuple[str, ...]
+    grid: tuple[int, ...]
+    functions: dict[int, ctypes.c_void_p] = field(default_factory=dict)
+
+    def __call__(self, *values: Any) -> None:
+        """Launch it on the current device's current stream."""
+        given = dict(zip(self.arguments, values, strict=True))
+        device = torch.cuda.current_device()
+        driver().enter(device)
+        if device not in self.functions:
+            self.functions[device] = driver().function(self.cubin)
+        packed = [_packed(kind, given[name]) for name, kind in self.cubin.specialization.types]
+        stream = torch.cuda.current_stream(device).cuda_stream
+        driver().launch(self.functions[device], self.grid, self.cubin, stream, packed)
+
+
+def _packed(kind: str, value: Any) -> Any:
+    return ctypes.c_void_p(value.data_ptr()) if kind.startswith("*") else SCALARS[kind](value)
+
+
+def library_of(kernels: Mapping[str, Kernel]) -> bytes:
+    """Kernels as bytes: the length of the facts, the facts, and the machine code of one after the other."""
+    facts = [
+        {
+            "name": name,
+            "size": len(kernel.cubin.image),
+            "cubin": kernel.cubin.metadata(),
+            "arguments": kernel.arguments,
+            "grid": kernel.grid,
+        }
+        for name, kernel in kernels.items()
+    ]
+    head = json.dumps(facts).encode()
+    return b"".join([len(head).to_bytes(LENGTH, "little"), head, *(k.cubin.image for k in kernels.values())])
+
+
+def kernels_of(library: bytes) -> dict[str, Kernel]:
+    """Kernels from bytes whose digest was checked; raises `ArtifactForeign` where this GPU does not run them."""
+    start = LENGTH + int.from_bytes(library[:LENGTH], "little")
+    found: dict[str, Kernel] = {}
+    for facts in json.loads(library[LENGTH:start]):
+        image, start = library[start : start + facts["size"]], start + facts["size"]
+        cubin = Cubin.from_metadata(facts["cubin"], image)
+        found[facts["name"]] = Kernel(cubin, tuple(facts["arguments"]), tuple(facts["grid"]))
+    _require_gpu({kernel.cubin.target for kernel in found.values()})
+    return found
+
+
+def _require_gpu(targets: set[str]) -> None:
+    if not torch.cuda.is_available():
+        return  # a program that is made for a GPU elsewhere: it does not run here
+    here = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    if targets - {here}:
+        raise ArtifactForeign(
+            f"compiled regions are machine code for {', '.join(sorted(targets))}, and this GPU is {here}",
+            fix=f"load it on such a GPU, or make it anew with --target {here}",
+        )
+
+
+def on_gpu(function: Callable[..., Any], index: int) -> Callable[..., Any]:
+    """The function of a region, run on that device, with inputs that lie as its kernels expect."""
+
+    @wraps(function)
+    def region(*tensors: torch.Tensor) -> Any:
+        with torch.cuda.device(index):
+            return function(*map(aligned, tensors))
+
+    return region
+
+
+def aligned(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy of it in the same strides, at an address from which vectors can be loaded."""
+    if tensor.data_ptr() % ALIGNMENT == 0:
+        return tensor
+    size: Sequence[int] = tensor.shape
+    extent = 1 + sum((count - 1) * stride for count, stride in zip(size, tensor.stride(), strict=True))
+    return tensor.as_strided((extent,), (1,)).clone().as_strided(size, tensor.stride())

@@ -1,0 +1,111 @@
+"""nvFuser: whole regions as fused kernels on CUDA, written as its own definitions, which are kept as text."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core import plugins
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
+from thunder_core.lower.machine_code import ENTRY, MachineCode
+from thunder_core.lower.region import Region, operations_of
+from thunder_core.lower.watch import advance
+from thunder_core.requirement import Cuda
+from thunder_executors.nvfuser import operations  # noqa: F401 (it fills the table)
+from thunder_executors.nvfuser.definition import Definition, Unsupported, printed
+
+LIBRARY = "thunder_executors.nvfuser.library"
+PYTHON = (3, 12)  # of those that Thunder runs on the one that nvFuser has wheels for
+INSTALL = "pip install nvfuser-cu130-torch210==0.2.36.dev20260301"
+
+
+@dataclass(frozen=True)
+class Nvfuser(FusionExecutor):
+    """Fuses what nvFuser has on CUDA: elementwise operations, reductions, conversions, views; not products."""
+
+    name: str = "nvfuser"
+
+    @property
+    def claims(self) -> str:
+        """Regions on CUDA."""
+        return "regions of elementwise operations, reductions, conversions and views on CUDA; equal ones are built once"
+
+    def missing(self) -> str | None:
+        """A GPU, the package, or the version of Python that there are wheels for."""
+        return "; ".join(lacking()) or None
+
+    def fuses(self, bsym: BoundSymbol) -> bool:
+        """Lines whose operations nvFuser has."""
+        definition = Definition()
+        try:
+            for operation in operations_of(bsym):
+                definition.write(operation)
+        except Unsupported:
+            return False
+        return True
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
+        """Definitions as text, each of which was run once."""
+        found = []
+        for number, region in enumerate(regions, start=1):
+            found.append(built(region))
+            advance(number, len(regions))
+        return found
+
+
+def lacking() -> Iterator[str]:
+    """What of a GPU, Python and the package is not here."""
+    if (gpu := Cuda().missing()) is not None:
+        yield gpu
+    if not plugins.installed("nvfuser_direct"):
+        here, there = (".".join(map(str, version)) for version in (sys.version_info[:2], PYTHON))
+        other = "" if sys.version_info[:2] == PYTHON else f", under Python {there} (it has no wheels for {here})"
+        yield f"nvfuser_direct is not installed: {INSTALL}{other}"
+        return
+    try:
+        plugins.imported(LIBRARY)
+    except (ImportError, OSError) as error:
+        yield f"nvfuser_direct cannot be loaded beside PyTorch {torch.__version__}: {error}"
+
+
+def built(region: Region) -> Fused | Refusal:
+    """What runs a region, or why nvFuser does not."""
+    try:
+        code = MachineCode(printed(region), b"", ())
+        with quiet():
+            code.function(ENTRY)(*zeros(region))
+    except Unsupported as error:
+        return Refusal(str(error), lasting=True)
+    except Exception as error:  # nvFuser raises what its passes raise
+        return Refusal(f"nvFuser: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", lasting=True)
+    return Fused(code.function)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """What goes wrong in a definition is printed by nvFuser, and raised besides."""
+    with contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
+        yield
+
+
+def zeros(region: Region) -> list[torch.Tensor]:
+    """Tensors like the region's inputs."""
+    return [
+        torch.zeros(extent(proxy), dtype=proxy.dtype, device=proxy.device).as_strided(proxy.shape, proxy.stride)
+        for proxy in region.inputs
+    ]
+
+
+def extent(proxy: TensorProxy) -> int:
+    """How many elements lie between the first and the last one of a tensor, both included."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(proxy.shape, proxy.stride, strict=True))
+
+
+EXECUTOR = Nvfuser()

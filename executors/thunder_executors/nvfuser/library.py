@@ -1,0 +1,29 @@
+"""nvFuser's own names, for the text of regions: imported so that it loads beside a PyTorch of another minor version."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import torch
+
+# The wheels are built against PyTorch 2.10; later ones lack a function for log messages that is never called.
+_flags = sys.getdlopenflags()
+sys.setdlopenflags(os.RTLD_LAZY)
+try:
+    from nvfuser_direct import DataType, FusionDefinition
+finally:
+    sys.setdlopenflags(_flags)
+
+__all__ = ["DataType", "FusionDefinition", "laid_out"]
+
+
+def laid_out(result: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """A result with these strides; nvFuser may order dimensions in memory as those of an input are."""
+    if result.stride() == stride:
+        return result
+    if all(size < 2 or own == wanted for size, own, wanted in zip(result.shape, result.stride(), stride, strict=True)):
+        return result.as_strided(result.shape, stride)
+    wanted = torch.empty_strided(result.shape, stride, dtype=result.dtype, device=result.device)
+    return wanted.copy_(result)

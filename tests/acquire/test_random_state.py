@@ -1,0 +1,60 @@
+"""Seeds and states of the random number generator: the compiled program draws, and leaves, what eager does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch._dynamo  # replaces torch.manual_seed by a wrapper, as whatever imports it does
+from torch import Tensor
+
+import thunder_core as thunder
+
+X = torch.full((8,), 0.5)
+
+
+def seeded(x: Tensor) -> Tensor:
+    torch.manual_seed(7)
+    return torch.bernoulli(x)
+
+
+def kept(x: Tensor) -> tuple[Tensor, Tensor]:
+    before = torch.get_rng_state()
+    torch.manual_seed(7)
+    drawn = torch.bernoulli(x)
+    torch.set_rng_state(before)
+    return drawn, torch.rand(3)
+
+
+def forked(x: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.random.fork_rng():
+        drawn = torch.bernoulli(x)
+    return drawn, torch.rand(3)
+
+
+def returned(x: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.get_rng_state(), torch.bernoulli(x)
+
+
+@pytest.mark.parametrize("program", [seeded, kept, forked, returned])
+def test_numbers_and_the_state_behind_them_are_eagers(program: Callable[[Tensor], object]) -> None:
+    compiled = thunder.jit(program)
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        wanted = (program(X), torch.get_rng_state())
+        torch.manual_seed(seed)
+        found = (compiled(X), torch.get_rng_state())
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
+def test_tracing_alone_leaves_the_generator_as_it_is() -> None:
+    def failing(x: Tensor) -> Tensor:
+        torch.manual_seed(7)
+        return torch.bernoulli(x) @ torch.ones(3)
+
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    with pytest.raises(RuntimeError, match=r"inconsistent tensor size|size mismatch"):
+        thunder.jit(failing)(X)
+    assert torch.equal(torch.get_rng_state(), before)

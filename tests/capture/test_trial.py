@@ -1,0 +1,59 @@
+"""What fails while tracing fails with eager's exception, in eager's words."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import thunder_core as thunder
+from thunder_core.capture import trial
+
+FAILING: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "a result that does not fit": (lambda x, y: x.clone().add_(y), (torch.ones(5, 1), torch.ones(5))),
+    "a fake that was resized as it failed": (
+        lambda x, y: x.clone().atan2_(y),
+        (torch.ones(5, 1, dtype=torch.int64), torch.ones(5, dtype=torch.int64)),
+    ),
+    "a type that does not fit": (lambda x: x.clone().sin_(), (torch.ones(3, dtype=torch.int64),)),
+    "another class of exception": (functional.embedding, (torch.zeros(2, dtype=torch.int64), torch.ones(2, 2, 2))),
+    "an intermediate": (lambda x: torch.cat([x * 2, x.sum()]), (torch.ones(3),)),
+    "a leaf": (lambda x: x.add_(1), (torch.ones(3, requires_grad=True),)),
+    "numbers in the message": (lambda x: x.clone().exponential_(-2.0), (torch.ones(3),)),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_the_exception_is_eagers(name: str) -> None:
+    program, tensors = FAILING[name]
+    with pytest.raises(RuntimeError) as eager:
+        program(*tensors)
+    with warnings.catch_warnings(), pytest.raises(eager.type) as compiled:
+        warnings.simplefilter("ignore")  # PyTorch's Python code for metadata warns before it fails
+        thunder.jit(program)(*tensors)
+    assert type(compiled.value) is eager.type
+    assert str(compiled.value) == str(eager.value)
+
+
+def test_a_program_can_catch_it() -> None:
+    def program(x: Tensor) -> Tensor:
+        try:
+            return x @ torch.ones(7)
+        except RuntimeError as error:
+            return x * len(str(error))
+
+    x = torch.ones(3)
+    assert torch.equal(thunder.jit(program)(x), program(x))
+
+
+def test_large_tensors_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "LARGEST", 8)
+    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
+        thunder.jit(lambda x, y: x.clone().add_(y))(torch.ones(5, 1), torch.ones(5))
+    with pytest.raises(AssertionError):
+        thunder.jit(functional.embedding)(torch.zeros(2, dtype=torch.int64), torch.ones(2, 2, 2))

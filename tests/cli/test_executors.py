@@ -1,0 +1,34 @@
+"""`thunder executors --of`: who runs an artifact's program, and what was refused."""
+
+from __future__ import annotations
+
+import torch
+
+import thunder_core as thunder_library
+
+QUICK = ("--seq", "8", "--runs", "2", "--warmup", "0", "--quiet")
+
+
+def test_an_artifacts_executors(thunder, here, monkeypatch):
+    monkeypatch.setenv("CXX", "/bin/false")
+    done = thunder("optimize", "--recipe", "hf-llama", "--out", "made", *QUICK)
+    assert done.status == 0, done.err
+    found = thunder("executors", "--of", "made", "--json").json
+    assert found["schema"] == "thunder.executors-of/1"
+    rows = {row["executor"]: row for row in found["executors"]}
+    assert rows["torch"]["operations"] > 0
+    assert sum(row["time_share"] for row in rows.values()) == 1.0
+    refused = {row["executor"]: row for row in found["refused"]}
+    assert refused["inductor"]["operations"] > 0
+    assert "C++ compiler" in refused["inductor"]["reason"]
+    text = thunder("executors", "--of", "made").out
+    assert all(words in text for words in ("torch", "100%", "Refused", "inductor", "C++ compiler"))
+
+
+def test_what_has_no_report(thunder, here):
+    compiled = thunder_library.jit(torch.nn.Linear(2, 2))
+    compiled(torch.ones(1, 2))
+    thunder_library.save(compiled, here / "saved")
+    done = thunder("executors", "--of", "saved")
+    assert done.status == 2
+    assert "saved has no report" in done.err

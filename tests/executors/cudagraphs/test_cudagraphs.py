@@ -1,0 +1,280 @@
+"""CUDA graphs: what is recorded gives what eager gives, call after call; on the CPU by a stand-in for the recording."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core.compiler import trace_for
+from thunder_core.lower.claim import claims_by_executor
+from thunder_core.lower.machine_code import kept_by
+from thunder_executors.cudagraphs import EXECUTOR, CudaGraphs, graph
+
+
+class StandIn:
+    """Records by calling: a replay calls again, and writes the results to where the first ones are."""
+
+    def __init__(self):
+        self.records = self.replays = 0
+        self.error = ""
+
+    def place(self, tensors):
+        return 0, 0
+
+    def record(self, function, place):
+        if self.error:
+            raise RuntimeError(self.error)
+        self.records += 1
+        results = function()
+
+        def replay():
+            self.replays += 1
+            for old, new in zip(results, function(), strict=True):
+                old.untyped_storage().copy_(new.untyped_storage())
+
+        return replay, results
+
+
+class OnCpu(CudaGraphs):
+    """The wrapper, for lines on the CPU."""
+
+    def wraps(self, bsym):
+        return True
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    monkeypatch.setattr(graph, "CUDA", StandIn())
+    return graph.CUDA
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + torch.nn.functional.silu(layer(x))
+        return x
+
+
+Model.__module__ = "tests.executors.cudagraphs.test_cudagraphs"
+
+
+def graphs_in(compiled):
+    return [line for line in thunder.last_traces(compiled)[-1].bound_symbols if line.executor == "cudagraphs"]
+
+
+@pytest.fixture
+def fast():
+    executor = thunder.OperatorExecutor("fast")
+
+    @executor.implements(torch.nn.functional.silu)
+    def fast_silu(input, inplace=False):  # noqa: A002
+        return input * torch.sigmoid(input)
+
+    return executor
+
+
+def test_each_call_gives_what_eager_gives(cuda, fast):
+    model = Model()
+    compiled = thunder.jit(model, executors=(fast, OnCpu(), "torch"))
+    with torch.no_grad():
+        inputs = [torch.randn(2, 4) for _ in range(6)]
+        found = [compiled(x) for x in inputs]
+        for x, one in zip(inputs, found, strict=True):
+            torch.testing.assert_close(one, model(x))
+    assert len(graphs_in(compiled)) == 1
+    assert (cuda.records, cuda.replays) == (1, 5)
+
+
+def test_weights_are_read_where_they_are_and_what_moves_is_copied(cuda):
+    model = Model()
+    compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
+    x, y = torch.randn(2, 4), torch.randn(2, 4)
+    with torch.no_grad():
+        compiled(x), compiled(x)
+        (line,) = graphs_in(compiled)
+        captured = line.symbol.target
+        assert not captured.recordings[0, 0].buffers, "nothing has moved yet"
+        torch.testing.assert_close(compiled(y), model(y))
+        assert len(captured.recordings[0, 0].buffers) == 1
+        torch.testing.assert_close(compiled(x), model(x))
+        model.layers[0].weight.data = torch.ones(4, 4)
+        torch.testing.assert_close(compiled(y), model(y))
+        model.layers[0].weight.data.mul_(2)
+        torch.testing.assert_close(compiled(y), model(y))
+    assert cuda.records == 3
+    assert len(captured.recordings[0, 0].addresses) == 5, "five weights and biases have never moved"
+
+
+def shares(x):
+    y = x.exp() + 1
+    return y, y.t(), y[0], x.t(), x[1:], (y * 2).expand(3, 2, 4)
+
+
+def test_results_share_memory_as_before(cuda):
+    compiled = thunder.jit(shares, executors=(OnCpu(), "torch"))
+    for _ in range(4):
+        x = torch.randn(2, 4)
+        found, expected = compiled(x), shares(x)
+        places = [tensor.untyped_storage().data_ptr() for tensor in (x, *found)]
+        assert [places.index(place) for place in places] == [0, 1, 1, 1, 0, 0, 6]
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other)
+            assert (one.stride(), one.storage_offset()) == (other.stride(), other.storage_offset())
+    found[0].zero_()
+    assert not found[1].any()
+    assert cuda.replays
+
+
+def test_a_result_outlives_the_next_call(cuda):
+    compiled = thunder.jit(lambda x: (x * 2 + 1).tanh(), executors=(OnCpu(), "torch"))
+    x = torch.randn(3)
+    results = [compiled(x + number) for number in range(4)]
+    for number, result in enumerate(results):
+        torch.testing.assert_close(result, ((x + number) * 2 + 1).tanh())
+
+
+def test_what_cannot_be_recorded_runs_as_it_is(cuda):
+    cuda.error = "operation not permitted when stream is capturing\nmore"
+    compiled = thunder.jit(lambda x: x.exp() + 1, executors=(OnCpu(), "torch"))
+    x = torch.randn(3)
+    compiled(x)
+    with pytest.warns(RuntimeWarning, match="operation not permitted"):
+        torch.testing.assert_close(compiled(x), x.exp() + 1)
+    torch.testing.assert_close(compiled(x), x.exp() + 1)
+    assert graphs_in(compiled)[0].symbol.target.failed == "operation not permitted when stream is capturing"
+
+
+def writes(x):
+    y = x.exp() + 1
+    y.mul_(2)
+    z = x.sin() * 3
+    return y + 1, z.cos(), torch.rand_like(z) * 0
+
+
+def test_effects_stay_where_they_are(cuda):
+    compiled = thunder.jit(writes, executors=(OnCpu(), "torch"))
+    x = torch.randn(3)
+    for _ in range(3):
+        for one, other in zip(compiled(x), writes(x), strict=True):
+            torch.testing.assert_close(one, other)
+    inside = [part.symbol.short_name for line in graphs_in(compiled) for part in line.subsymbols]
+    assert inside == ["sin", "mul"]
+
+
+def test_a_derived_backward_is_wrapped_too(cuda):
+    model = Model()
+    compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
+    x = torch.randn(2, 4)
+    for _ in range(4):
+        model.zero_grad()
+        compiled(x).sum().backward()
+        found = [weight.grad.clone() for weight in model.parameters()]
+        model.zero_grad()
+        model(x).sum().backward()
+        torch.testing.assert_close(found, [weight.grad for weight in model.parameters()])
+    backward = thunder.last_backward_traces(compiled)[-1].bound_symbols
+    assert graphs_in(compiled)
+    assert [line for line in backward if line.executor == "cudagraphs"]
+    assert cuda.replays > 4
+
+
+TEXT = """\
+import thunder_executors.cudagraphs.graph
+
+
+def region(fast_silu, x):
+    t0 = fast_silu(x, inplace=False)
+    t1 = t0 * 2.0
+    del t0
+    return (t1,)
+
+
+region = thunder_executors.cudagraphs.graph.captured(region, 1)
+"""
+
+
+def test_the_text_of_a_graph(cuda, fast):
+    compiled = thunder.jit(lambda x: torch.nn.functional.silu(x) * 2.0, executors=(fast, OnCpu(), "torch"))
+    compiled(torch.randn(3))
+    (line,) = graphs_in(compiled)
+    assert kept_by(line.symbol.target).text == TEXT
+    printed = str(thunder.last_traces(compiled)[-1])
+    assert "(t1,) = graph_0(fast_silu, x)" in printed
+    assert "#   t0 = fast_silu(x, inplace=False)  [fast]" in printed
+    assert claims_by_executor(thunder.last_traces(compiled)[-1]) == {"cudagraphs": 2}
+
+
+def test_a_graph_is_kept_in_an_artifact(cuda, tmp_path):
+    model, x = Model(), torch.randn(2, 4)
+    with torch.no_grad():
+        compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
+        compiled(x)
+        thunder.save(compiled, tmp_path / "artifact")
+        loaded = thunder.load(tmp_path / "artifact", model, strict=True)
+        for number in range(3):
+            torch.testing.assert_close(loaded(x + number), model(x + number))
+    assert cuda.replays
+
+
+def test_lines_on_the_cpu_are_not_wrapped():
+    compiled = thunder.jit(lambda x: x.exp() + 1, executors=(EXECUTOR, "torch"))
+    compiled(torch.randn(3))
+    assert graphs_in(compiled) == []
+
+
+def test_a_program_for_a_gpu_that_is_not_here_is_wrapped_around_what_waits():
+    def function(x):
+        y = (x.exp() + 1).sin()
+        return (y * 2).cos(), x.cpu() + 1
+
+    program, _ = trace_for(
+        thunder.jit(function, executors=(EXECUTOR, "torch")), torch.device("cuda"), (torch.ones(3),), {}
+    )
+    wrapped = [line for line in program.last("computation").bound_symbols if line.executor == "cudagraphs"]
+    (line,) = wrapped
+    assert [part.symbol.short_name for part in line.subsymbols] == ["exp", "add", "sin", "mul", "cos"]
+    assert EXECUTOR.missing_for("sm_90") is None
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_each_call_gives_what_eager_gives():
+    model = Model().cuda()
+    compiled = thunder.jit(model, executors=(EXECUTOR, "torch"))
+    inputs = [torch.randn(2, 4, device="cuda") for _ in range(6)]
+    with torch.no_grad():
+        found = [compiled(x) for x in inputs]
+        for x, one in zip(inputs, found, strict=True):
+            torch.testing.assert_close(one, model(x))
+    (line,) = graphs_in(compiled)
+    assert line.symbol.target.recordings
+    assert not line.symbol.target.failed
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_results_share_memory_as_before():
+    compiled = thunder.jit(shares, executors=(EXECUTOR, "torch"))
+    for _ in range(4):
+        x = torch.randn(2, 4, device="cuda")
+        for one, other in zip(compiled(x), shares(x), strict=True):
+            torch.testing.assert_close(one, other)
+            assert one.stride() == other.stride()
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_each_stream_has_its_graph():
+    compiled = thunder.jit(lambda x: (x * 2 + 1).tanh(), executors=(EXECUTOR, "torch"))
+    x = torch.randn(1000, device="cuda")
+    torch.cuda.synchronize()
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            results = [compiled(x + number) for number in range(4)]
+        stream.synchronize()
+        for number, result in enumerate(results):
+            torch.testing.assert_close(result, ((x + number) * 2 + 1).tanh())
+    (line,) = graphs_in(compiled)
+    assert len(line.symbol.target.recordings) == 2

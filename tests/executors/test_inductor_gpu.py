@@ -1,0 +1,233 @@
+"""Inductor's regions on CUDA, without one: what is written computes what PyTorch does, and compiles to cubins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.executors.test_inductor import PROGRAMS, layout, regions_of, shared
+from thunder_core import plugins
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.lower.device_code import targeting
+from thunder_core.lower.fusion import Refusal
+from thunder_core.lower.region import Region
+
+if not plugins.installed("triton"):
+    pytest.skip("needs Triton", allow_module_level=True)
+
+import triton.language
+from torch._inductor.runtime import triton_helpers
+from torch._inductor.runtime.triton_heuristics import GridExpr
+
+from thunder_core.errors import ArtifactForeign
+from thunder_core.lower.machine_code import MachineCode
+from thunder_executors.inductor import gpu, launch
+from thunder_executors.inductor.cubins import loaded
+from thunder_executors.inductor.graph import evaluate
+from thunder_executors.triton.cubin import Cubin
+from thunder_executors.triton.launch import Specialization
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def moved(proxies):
+    return {p.name: replace(p, device=torch.device("cuda:0")) for p in proxies if isinstance(p, TensorProxy)}
+
+
+def on_cuda(line):
+    found = line.renamed(moved((*line.inputs, *line.outputs)))
+    if "device" in line.kwargs:
+        found = replace(found, kwargs={**found.kwargs, "device": torch.device("cuda:0")})
+    return found
+
+
+def there(region):
+    lines = tuple(map(on_cuda, region.operations))
+    return Region(tuple(moved(region.inputs).values()), lines, tuple(moved(region.outputs).values()))
+
+
+class Functions:
+    """Functions of CUDA's library, by those that Triton's interpreter has."""
+
+    def __getattr__(self, name):
+        return getattr(triton.language.math, name)
+
+    def tanh(self, x):
+        return 2 / (1 + triton.language.exp(-2 * x)) - 1
+
+
+class Interpreted:
+    """A kernel, run by Triton's interpreter on the CPU with the first of its settings."""
+
+    def __init__(self, kernel, numbers):
+        setting = kernel.configs[0]
+        self.function, self.constants = kernel.fn, setting.kwargs
+        self.function.fn.__globals__["libdevice"] = Functions()
+        arguments = [name for name in self.function.arg_names if name not in setting.kwargs]
+        sizes = {arguments[int(place)]: number for place, number in numbers.items()}
+        self.grid = GridExpr.from_meta(kernel.inductor_meta, setting).eval_slow({**setting.kwargs, **sizes})
+
+    def __call__(self, *values):
+        self.function[self.grid](*values, **self.constants)
+
+
+@pytest.fixture
+def interpreted(monkeypatch, tmp_path):
+    """What gives a function that runs a region's text on the CPU."""
+    kernels = {}
+
+    def compiled(name, source, numbers, target):
+        folder = tmp_path / str(len(kernels))
+        folder.mkdir()
+        kernels[name] = Interpreted(loaded(name, source, folder), numbers)
+        return kernels[name]
+
+    monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
+    monkeypatch.setattr(gpu, "compiled", compiled)
+    monkeypatch.setattr(gpu, "library_of", lambda kernels: b"none")
+    monkeypatch.setattr(launch, "kernels_of", lambda library: kernels)
+    monkeypatch.setattr(launch, "on_gpu", lambda function, index: function)
+
+    def function(region):
+        code = gpu.built(region, "sm_90")
+        assert isinstance(code, MachineCode), code
+        return replace(code, text=code.text.replace("_empty_strided_cuda", "_empty_strided_cpu")).function("region_0")
+
+    return function
+
+
+def drawn(proxy):
+    made = torch.empty(sum((n - 1) * s for n, s in zip(proxy.shape, proxy.stride, strict=True)) + 1, dtype=proxy.dtype)
+    if made.dtype.is_floating_point:
+        made.copy_(torch.randn(made.shape, generator=torch.Generator().manual_seed(3)))
+    else:
+        made.random_(0, 3)
+    return made.as_strided(proxy.shape, proxy.stride)
+
+
+NAMES = [name for name in PROGRAMS if name != "nothing"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_regions_compute_what_pytorch_does(name, interpreted):
+    region = regions_of(*PROGRAMS[name])[0][1].region
+    given = [torch.empty(proxy.shape) if 0 in proxy.shape else drawn(proxy) for proxy in region.inputs]
+    expected, found = evaluate(region, tuple(given)), interpreted(there(region))(*given)
+    found = found if isinstance(found, tuple) else (found,)
+    for one, other in zip(found, expected, strict=True):
+        rough = {"rtol": 2**-6, "atol": 2**-6} if one.dtype in (torch.float16, torch.bfloat16) else {}
+        torch.testing.assert_close(one, other, **rough)
+    assert [layout(one) for one in found] == [layout(one) for one in expected]
+    assert shared(found, given) == shared(expected, given)
+
+
+PROGRAM = """
+import sys, torch, thunder_core as thunder
+from pathlib import Path
+from thunder_core.compiler import trace_for
+from thunder_core.lower.machine_code import kept_by
+from thunder_executors.inductor.launch import kernels_of
+from thunder_executors.triton.cubin import is_consistent
+
+def layers(x, *weights):
+    for weight in weights:
+        x = x + torch.nn.functional.silu(torch.nn.functional.layer_norm(x, (64,)) @ weight) * 2.0
+    return x
+
+compiled = thunder.jit(layers, executors=("inductor", "torch"))
+inputs = (torch.ones(8, 64, dtype=torch.bfloat16), *torch.ones(4, 64, 64, dtype=torch.bfloat16))
+with torch.no_grad():
+    program, _ = trace_for(compiled, torch.device("cuda"), inputs, {}, target="sm_90")
+lines = [line for line in program.last("computation").bound_symbols if line.executor == "inductor"]
+codes = {id(kept_by(line.symbol.target)): kept_by(line.symbol.target) for line in lines}
+kernels = [kernel for code in codes.values() for kernel in kernels_of(code.library).values()]
+assert all(is_consistent(kernel.cubin) and kernel.cubin.target == "sm_90" for kernel in kernels)
+thunder.save(compiled, sys.argv[1])
+names = sorted(path.suffix for path in Path(sys.argv[1], "kernels").iterdir())
+print(len(lines), len(codes), len(kernels) > 1, set(names))
+"""
+
+
+def test_regions_are_compiled_for_a_gpu_that_is_not_here(tmp_path):
+    """In a process of its own: the interpreter, which the tests have switched on, compiles nothing."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "executors", ROOT / "recipes")))
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+    command = [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "artifact")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    lines, regions, many, suffixes = done.stdout.split(" ", 3)
+    assert int(regions) < int(lines)
+    assert many == "True"
+    assert suffixes.strip() in ("{'.cubins', '.py'}", "{'.py', '.cubins'}")
+
+
+def test_the_interpreter_compiles_nothing():
+    region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
+    with targeting("sm_90"):
+        (found,) = gpu.build([region])
+    assert found == Refusal("Triton's interpreter, which is on, compiles nothing", lasting=True)
+
+
+def test_what_is_known_of_this_machine_is_asked_anew():
+    """PyTorch remembers whether there is a GPU that Triton compiles for."""
+    known = torch.utils._triton.has_triton()
+    region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
+    for target, count in (("sm_90", 132), ("sm_80", 108)):
+        _, sources = gpu.generate(region, target)
+        assert all(f"multi_processor_count={count}" in source for source in sources.values())
+        assert sources
+    assert torch.utils._triton.has_triton() == known
+
+
+def test_kernels_survive_as_bytes():
+    kind = Specialization("k", (("x", "*fp32"), ("n", "i32")), (), (), 4)
+    cubins = [Cubin(kind, image, "k", 8, "sm_90", "triton") for image in (b"one", b"twotwo")]
+    kernels = {str(number): launch.Kernel(cubin, ("x", "n"), (7, 1, 1)) for number, cubin in enumerate(cubins)}
+    found = launch.kernels_of(launch.library_of(kernels))
+    assert {name: (one.cubin, one.arguments, one.grid) for name, one in found.items()} == {
+        name: (one.cubin, one.arguments, one.grid) for name, one in kernels.items()
+    }
+
+
+def test_another_gpu_is_refused_by_name(monkeypatch):
+    kind = Specialization("k", (), (), (), 4)
+    library = launch.library_of({"k": launch.Kernel(Cubin(kind, b"one", "k", 8, "sm_90", "triton"), (), (1, 1, 1))})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
+    with pytest.raises(ArtifactForeign, match="machine code for sm_90, and this GPU is sm_86"):
+        launch.kernels_of(library)
+
+
+def test_what_lies_askew_is_copied():
+    whole = torch.arange(64.0).reshape(4, 16)
+    askew = whole[:, 1:9:2]
+    found = launch.aligned(askew)
+    assert found.data_ptr() % 16 == 0
+    assert found.stride() == askew.stride()
+    torch.testing.assert_close(found, askew)
+    assert launch.aligned(whole) is whole
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_on_a_gpu_regions_compute_what_pytorch_does(name):
+    function, *args = PROGRAMS[name]
+    args = [tensor.cuda() for tensor in args]
+    compiled = thunder.jit(function, executors=("inductor", "torch"))
+    with torch.no_grad():
+        found, expected = compiled(*args), function(*args)
+    found, expected = [x if isinstance(x, tuple) else (x,) for x in (found, expected)]
+    for one, other in zip(found, expected, strict=True):
+        rough = {"rtol": 2**-6, "atol": 2**-6} if one.dtype in (torch.float16, torch.bfloat16) else {}
+        torch.testing.assert_close(one, other, **rough)
+    assert [layout(one) for one in found] == [layout(one) for one in expected]
+    assert shared(found, args) == shared(expected, args)

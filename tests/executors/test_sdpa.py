@@ -1,0 +1,105 @@
+"""Attention: the backend that takes the inputs by PyTorch's own rules is named on the line, and runs it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+import thunder_core as thunder
+from thunder_core.compiler import trace_for
+from thunder_executors import sdpa
+
+Q = torch.randn(2, 4, 8, 16, generator=torch.Generator().manual_seed(0))
+
+
+def causal(q, k, v):
+    return scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def masked(q, k, v, mask):
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=0.0, scale=0.5, enable_gqa=True)
+
+
+def line_of(function, *args):
+    compiled = thunder.jit(function, executors=(sdpa.EXECUTOR, "torch"))
+    with torch.no_grad():
+        program, _ = trace_for(compiled, torch.device("cuda"), args, {})
+    (line,) = [one for one in program.last("computation").bound_symbols if one.executor == "sdpa"]
+    return line
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A machine with a GPU: the backends that take any inputs, and what each was asked."""
+    taking, asked = {SDPBackend.MATH}, []
+
+    def rule(backend):
+        def takes(params):
+            asked.append((backend, params))
+            return backend in taking
+
+        return takes
+
+    monkeypatch.setattr(sdpa, "RULES", {backend: rule(backend) for backend in sdpa.PRIORITY})
+    monkeypatch.setattr(sdpa, "Cuda", lambda: SimpleNamespace(missing=lambda: None))
+    return taking, asked
+
+
+NAMES = ("cudnn", "flash", "efficient", "math")
+
+
+@pytest.mark.parametrize(("backend", "name"), list(zip(sdpa.PRIORITY, NAMES, strict=True)), ids=NAMES)
+def test_the_line_names_the_first_backend_that_takes_the_inputs(gpu, backend, name):
+    taking, asked = gpu
+    taking.add(backend)
+    line = line_of(causal, Q, Q, Q)
+    assert line.symbol.name == f"thunder_executors.sdpa.{name}_attention"
+    assert [one for one, _ in asked] == list(sdpa.PRIORITY[: sdpa.PRIORITY.index(backend) + 1])
+
+
+def test_pytorchs_rules_are_asked_of_these_inputs(gpu):
+    _, asked = gpu
+    key = torch.randn(2, 2, 8, 16)
+    line_of(masked, Q.bfloat16(), key.bfloat16(), key.bfloat16(), torch.ones(8, 8, dtype=torch.bool))
+    params = asked[0][1]
+    assert (params.query.shape, params.query.dtype, params.query.device.type) == (Q.shape, torch.bfloat16, "cuda")
+    assert params.key.shape == key.shape
+    assert params.attn_mask.shape == (8, 8)
+    assert (params.dropout, params.is_causal, params.enable_gqa) == (0.0, False, True)
+    line_of(causal, Q, Q, Q)
+    params = asked[-1][1]
+    assert (params.attn_mask, params.is_causal, params.enable_gqa) == (None, True, False)
+
+
+def test_for_a_gpu_elsewhere_the_backend_is_found_there():
+    assert line_of(causal, Q, Q, Q).symbol.name == "thunder_executors.sdpa.attention"
+
+
+@pytest.mark.parametrize("function", list(sdpa.FUNCTIONS.values()), ids=lambda function: function.__name__)
+def test_each_function_is_pytorchs(function):
+    torch.testing.assert_close(function(Q, Q, Q, is_causal=True), causal(Q, Q, Q))
+
+
+def test_backends_before_the_named_one_are_not_tried(monkeypatch):
+    tried = []
+    monkeypatch.setattr(sdpa, "sdpa_kernel", lambda order, set_priority: tried.append(order) or nullcontext())
+    sdpa.efficient_attention(Q, Q, Q)
+    assert tried == [[SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_named_backend_runs():
+    q = Q.to("cuda", torch.bfloat16)
+    compiled = thunder.jit(causal, executors=(sdpa.EXECUTOR, "torch"))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(q, q, q), causal(q, q, q), rtol=2**-6, atol=2**-6)
+        (line,) = [one for one in thunder.last_traces(compiled)[-1].bound_symbols if one.executor == "sdpa"]
+        backend = next(b for b, function in sdpa.FUNCTIONS.items() if function is line.symbol.target)
+        assert backend is not None
+        with sdpa_kernel(backend):
+            torch.testing.assert_close(compiled(q, q, q), causal(q, q, q), rtol=0, atol=0)

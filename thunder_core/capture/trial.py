@@ -1,0 +1,76 @@
+"""Trying an operation that failed without data on real tensors, to hear what eager PyTorch says of it.
+
+Metadata functions in PyTorch are often written anew in Python: they refuse what the operation refuses, in other words
+and sometimes with another exception.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.capture.memo import CONSTANTS
+from thunder_core.capture.tensors import Tensors, tensors_in
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.tree import leaves, replace_leaves
+
+LARGEST = 1 << 26  # bytes of all tensors: what is larger is not worth an error's exact words
+
+
+def eager_error(
+    function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors, *, valued: bool
+) -> Exception | None:
+    """What the operation raises on copies of real tensors; None if it raises nothing, or cannot be tried.
+
+    Fakes that stand for no real tensor become zeros; with `valued` nothing is tried then, for the error may depend on
+    values.
+    """
+    fakes = tensors_in((args, kwargs))
+    reals = [tensors.reals.get(id(fake)) for fake in fakes]
+    known = [real for real in reals if real is not None]
+    if not _can_be_tried([*fakes, *known], (args, kwargs)) or (valued and len(known) < len(fakes)):
+        return None
+    with _apart():
+        copies = {id(fake): _copy(fake, tensors.proxy(fake), real) for fake, real in zip(fakes, reals, strict=True)}
+        args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
+        try:
+            function(*args, **kwargs)
+        except Exception as error:
+            return error.with_traceback(None)
+    return None
+
+
+def _can_be_tried(tensors: Iterable[torch.Tensor], tree: Any) -> bool:
+    """Whether nothing but memory of moderate size is needed."""
+    plain = all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) or leaf is ... for leaf in leaves(tree))
+    here = all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in tensors)
+    return plain and here and sum(tensor.untyped_storage().nbytes() for tensor in tensors) <= LARGEST
+
+
+@contextmanager
+def _apart() -> Iterator[None]:
+    """Away from the recording, leaving no trace in warnings or in the random number generator."""
+    with _disable_current_modes(), torch._C.DisableTorchFunction(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        state = torch.get_rng_state()
+        try:
+            yield
+        finally:
+            torch.set_rng_state(state)
+
+
+def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None) -> torch.Tensor:
+    """A tensor with the values of the real one, or zeros; the failed attempt may have changed the fake's own shape."""
+    source = fake if real is None else real
+    memory = torch.zeros(source.untyped_storage().nbytes(), dtype=torch.uint8).untyped_storage()
+    if real is not None:
+        memory.copy_(real.untyped_storage())
+    made = torch.empty(0, dtype=proxy.dtype)
+    made.set_(memory, source.storage_offset(), proxy.shape, proxy.stride)
+    made.requires_grad_(proxy.requires_grad)
+    return made if fake.is_leaf else made.clone()
