@@ -30,6 +30,7 @@ FLOORS = (
     ("thunder_core.derived",),
     ("thunder_core.compiler", "thunder_recipes"),
     (
+        "thunder_core.derivatives",
         "thunder_core.functional",
         "thunder_core.memory",
         "thunder_core.models",

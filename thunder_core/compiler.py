@@ -12,9 +12,11 @@ import torch
 from thunder_core import plugins
 from thunder_core.acquire.acquire import acquire
 from thunder_core.acquire.sharp import POLICIES, SharpEdges
+from thunder_core.capture.rules import with_rules
 from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
 from thunder_core.errors import BadOption, WrongInputs
 from thunder_core.ir.check import check_trace
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.claim import claim
 from thunder_core.lower.device_code import DeviceCode, targeting
@@ -76,24 +78,24 @@ class Compiler:
         trace = acquired.computation
         for transform in self.transforms:
             trace = watch.note(check_trace(transform(trace)))
-        parts, recorded = self._derived(trace)
+        parts, recorded, lacking = self._derived(trace)
         for step in parts.steps if parts else ():
             watch.note(check_trace(step))
-        forward = claimed_forward(parts) if parts else claim(trace, self.executors)
+        forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
         watch.note(check_trace(free_after_last_use(watch.note(forward))))
         edges, floats = acquired.sharp_edges, acquired.floats
         return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, floats)
 
-    def _derived(self, trace: Trace) -> tuple[Derived | None, str]:
-        """The trace with a backward of its own, or why it has none."""
+    def _derived(self, trace: Trace) -> tuple[Derived | None, str, BoundSymbol | None]:
+        """The trace with a backward of its own, or why it has none, and what it lacks."""
         if self.device is not None:
-            return None, ELSEWHERE
+            return None, ELSEWHERE, None
         if not is_differentiable(trace):
-            return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF
+            return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:
-            return derived(trace, self.executors, ALWAYS, self.memory_budget), ""
+            return derived(trace, self.executors, ALWAYS, self.memory_budget), "", None
         except Underivable as reason:
-            return None, str(reason)
+            return None, str(reason), reason.lacking
 
 
 class _Watch:

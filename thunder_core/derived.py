@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.capture.derivative import Underivable
+from thunder_core.capture.rules import with_rules
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
 from thunder_core.ir.printer import print_trace
@@ -18,6 +19,7 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import written_families
+from thunder_core.lower.beneath import beneath_autocast, is_under_autocast
 from thunder_core.lower.claim import claim, claim_operations
 from thunder_core.lower.executor import Executor
 from thunder_core.lower.free import free_after_last_use
@@ -47,6 +49,7 @@ class Derived:
     parts: Differentiated
     executors: Sequence[Executor]
     transforms: Sequence[Transform]
+    beneath_autocast: bool = False
     _backwards: list[Stage] = field(default_factory=list)
     _compiled: dict[tuple[bool, ...], Backward] = field(default_factory=dict)
 
@@ -72,11 +75,12 @@ class Derived:
             random=any(line.ordered and line.symbol.name not in UNSEEDED for line in self.body.bound_symbols),
             writes=bool({proxy.name for proxy in self.body.inputs} & written_families(self.body)),
             viewed=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
+            beneath_autocast=self.beneath_autocast,
         )
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What computes the results of the whole computation; `forward` is its compiled forward."""
-        recorded = executable(print_trace(self.body), self.body.name)
+        recorded = executable(print_trace(with_rules(self.body)), self.body.name)
         tail = executable(print_trace(self.tail), self.tail.name) if self.tail else None
         return connected(Bridge(self.wiring, forward, self.compiled, recorded), tail)
 
@@ -129,7 +133,7 @@ class Derived:
         trace = note(check_trace(self.parts.backward(given)))
         for transform in self.transforms:
             trace = note(check_trace(transform(trace)))
-        with torch.no_grad():
+        with torch.no_grad(), torch._C._DisableAutocast():
             trace = note(claim(trace, self.executors))
         trace = note(check_trace(free_after_last_use(unpacking(trace))))
         self._backwards += stages
@@ -141,21 +145,26 @@ def derived(
 ) -> Derived:
     """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
 
-    `budget` bounds what is saved: a part of what would be, or bytes.
+    Under autocast it is the trace of the operations that autocast makes. `budget` bounds what is saved: a part of what
+    would be, or bytes.
     """
     if not all(isinstance(proxy, TensorProxy) for proxy in trace.inputs):
         raise Underivable("it takes a generator of random numbers")
+    under = is_under_autocast(trace.bound_symbols)
+    before = trace
+    if under:
+        trace = trace.having(beneath_autocast(trace.bound_symbols), made_by="go beneath autocast")
     body, tail = split_views(trace)
     early = claim_operations(body, executors)
     fuses = any(isinstance(executor, FusionExecutor) for executor in executors)
     parts = differentiate(early, recompute=fuses, budget=budget)
-    steps = [one for one, before in ((body, trace), (early, body)) if one is not before]
-    return Derived(body, tail, (*steps, parts.forward), parts, executors, transforms)
+    steps = [one for one, old in ((trace, before), (body, trace), (early, body)) if one is not old]
+    return Derived(body, tail, (*steps, parts.forward), parts, executors, transforms, under)
 
 
 def claimed_forward(parts: Derived) -> Trace:
     """The forward with an executor named on every line."""
-    with torch.no_grad():
+    with torch.no_grad(), torch._C._DisableAutocast():
         return claim(parts.parts.forward, parts.executors)
 
 
