@@ -433,7 +433,7 @@ class KernelRefuses(UnsupportedError):
     code = "TH0807"
 
 
-class NotDifferentiable(UnsupportedError):
+class NotDifferentiable(UnsupportedError, NotImplementedError):
     """A derivative was asked for that a compiled program cannot give.
 
     The second one, or the one for some results alone, of a program that writes to its inputs: it cannot be run once

@@ -140,7 +140,11 @@ class Epilogue:
         if id(tensor) in self._made:
             return self._made[id(tensor)][1]
         self._made[id(tensor)] = (tensor, result.name)
-        if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None:
+        try:
+            kept = tensor.is_leaf or tensor.retains_grad
+        except RuntimeError:  # a view that was made while autograd was off, and written to: PyTorch will not say
+            return result.name
+        if kept and tensor.grad is not None:
             self.lines.append(line(f"{result.name}.grad = {self.value(tensor.grad, result.name)}"))
         if tensor.grad_fn is None:
             return result.name

@@ -10,10 +10,12 @@ import torch
 
 from thunder_core.capture.gradients import Hooks, Outside
 from thunder_core.capture.recorder import SET_GRAD
+from thunder_core.capture.rules import is_ruled
 from thunder_core.capture.symbols import as_line, symbol_of
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.lower.beneath import DEVICES, switched
 
 if TYPE_CHECKING:
     from thunder_core.acquire.observer import Acquisition
@@ -86,15 +88,30 @@ def spelled_out(lines: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple
     A backward pass reads what the forward operations saved for it, and autocast what it cast before.
     """
     lines = tuple(lines)
+    casting = under_autocast(lines)
     made = {proxy.name for line in lines for proxy in line.outputs}
     read = {proxy.name for proxy in outputs}
     found: list[BoundSymbol] = []
     for line in reversed(lines):
         inner = {proxy.name for part in line.subsymbols for proxy in part.outputs} - made
         written = [as_line(part, line) for part in reversed(line.subsymbols)] if inner & read else [line]
+        if inner & read and is_ruled(line):  # it may have switched autocast off for itself
+            written = [*reversed(switched([*reversed(written)], casting.get(id(line), ())))]
         read |= {proxy.name for one in written for proxy in one.inputs}
         found += written
     return tuple(reversed(found))
+
+
+def under_autocast(lines: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
+    """For lines with a derivative of their own, by their identity, the devices that autocast is on for."""
+    on = {device: torch.is_autocast_enabled(device) for device in DEVICES}
+    found: dict[int, tuple[str, ...]] = {}
+    for line in lines:
+        if line.symbol.target is torch.set_autocast_enabled and len(line.args) == 2:
+            on[line.args[0]] = line.args[1]
+        elif is_ruled(line):
+            found[id(line)] = tuple(device for device, enabled in on.items() if enabled)
+    return found
 
 
 def without_autograd(lines: Iterable[BoundSymbol], ambient: bool) -> tuple[BoundSymbol, ...]:

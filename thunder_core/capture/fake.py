@@ -88,6 +88,9 @@ class _FromOutside(torch.autograd.Function):
         raise NotImplementedError("tracing computes no gradients")
 
 
+FROM_OUTSIDE: type = _FromOutside._backward_cls  # type: ignore[attr-defined]
+
+
 def fake_like(proxy: TensorProxy, mode: FakeTensorMode) -> torch.Tensor:
     """A fake tensor with a proxy's metadata, in memory of its own; autograd does not follow it."""
     with _disable_current_modes():

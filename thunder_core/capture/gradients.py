@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from thunder_core.capture.fake import FROM_OUTSIDE
 from thunder_core.capture.graph import (
     Node,
     copied,
@@ -167,6 +168,9 @@ class Gradients:
         """The leaves that a pass reaches; one that was computed outside, where it would have to go on, is refused."""
         known = set(map(id, but))
         leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in known]
+        if any(isinstance(node, FROM_OUTSIDE) for node in graph):
+            for tensor, _ in list(self._tensors.inputs.values()):
+                self.outside.require_leaf(tensor)
         if not all(isinstance(leaf, FakeTensor) for leaf in leaves):
             raise OperationFailed(
                 "code that is not traced made autograd's graph lead to a tensor past the tracer",

@@ -116,6 +116,7 @@ class Recorder:
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
         self._asked = asked
+        self.settles = 0  # how many derivatives are being taken of what is recorded now
         self.numbers = Numbers(self.tensors.next_name, self._compute)
         self.gradients = Gradients(self.tensors, self._switch_grad)
         self._autocast = autocast_state()
@@ -255,7 +256,8 @@ class Recorder:
         derivatives hide their numbers in C++.
         """
         args, kwargs = self._faked(args, kwargs)
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs))):
+        followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
+        if followed or self.settles:
             return self.function(function, *settled((args, kwargs)))
         before = self.failure
 

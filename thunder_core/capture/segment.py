@@ -26,10 +26,12 @@ class Segment:
 
     def __post_init__(self) -> None:
         self.start = len(self.recorder.bound_symbols)
+        self.recorder.settles += 1
 
     def close(self) -> None:
         """The lines up to now are the segment's."""
         self.lines = self.recorder.bound_symbols[self.start :]
+        self.recorder.settles -= 1
 
     @property
     def writes(self) -> bool:

@@ -60,9 +60,10 @@ def _as_line(operation: BoundSymbol, line: BoundSymbol) -> BoundSymbol:
     return replace(operation, mutates=mutates, ordered=ordered, source=line.source, module=line.module)
 
 
-def switched(lines: Sequence[BoundSymbol]) -> list[BoundSymbol]:
-    """Lines that run beneath autocast, in a program that runs under it: it is off for them."""
-    on = [device for device in DEVICES if torch.is_autocast_enabled(device)]
+def switched(lines: Sequence[BoundSymbol], on: Sequence[str] | None = None) -> list[BoundSymbol]:
+    """Lines that run beneath autocast, in a program that runs under it: it is off for them on the devices `on`."""
+    if on is None:
+        on = [device for device in DEVICES if torch.is_autocast_enabled(device)]
     return [*(_switch(device, False) for device in on), *lines, *(_switch(device, True) for device in on)]
 
 

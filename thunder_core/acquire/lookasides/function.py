@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.checkpoint import CheckpointFunction
 
 from thunder_core.acquire.lookasides.table import lookaside
@@ -13,7 +14,7 @@ from thunder_core.capture.recorder import without_functions
 from thunder_core.capture.rules import applied
 from thunder_core.capture.tensors import tensors_in
 
-FOREIGN = (CheckpointFunction,)  # it runs a function of the user's, which is a part of the program
+FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user's, parts of the program
 
 
 @lookaside(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
