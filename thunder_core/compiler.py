@@ -31,6 +31,9 @@ CacheMode = Literal["constant values", "same input", "no caching"]
 DataDependence = Literal["error", "guard"]
 DATA_DEPENDENCE = ("error", "guard")
 CACHE_MODES = ("constant values", "same input", "no caching")
+AUTOGRAD_OFF = "autograd was off when it was traced"
+NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
+ELSEWHERE = "it was traced for a device that need not be here"
 ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 
 
@@ -73,9 +76,11 @@ class Compiler:
         return Program(tuple(watch.stages), acquired.guards, acquired.sharp_edges, parts, recorded)
 
     def _derived(self, trace: Trace) -> tuple[Derived | None, str]:
-        """The trace with a backward of its own, or why PyTorch's autograd records what it does."""
-        if self.device is not None or not is_differentiable(trace):
-            return None, ""
+        """The trace with a backward of its own, or why it has none."""
+        if self.device is not None:
+            return None, ELSEWHERE
+        if not is_differentiable(trace):
+            return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF
         try:
             return derived(trace, self.executors, ALWAYS), ""
         except Underivable as reason:
@@ -223,13 +228,25 @@ def last_epilogue_traces(compiled: Any) -> list[Trace]:
 
 
 def last_backward_traces(compiled: Any) -> list[Trace]:
-    """The backward of the latest call, stage by stage; empty where PyTorch's autograd records what the program does.
+    """The backward of the latest call, stage by stage; empty where it has none, see `last_backward_reason`.
 
     A backward is compiled when it first runs, for the results that gradients are given for; before that there is the
     trace as it was derived, for gradients of all results. Each line is tagged with the line of the program that it
     differentiates.
     """
     return last_program(compiled).traces("backward")
+
+
+def last_backward_reason(compiled: Any) -> str:
+    """Why the latest call has no backward of its own, so that PyTorch's autograd records what it does; else empty.
+
+    >>> import torch
+    >>> positive = jit(lambda x: torch.nn.functional.relu(x * 2, inplace=True))
+    >>> _ = positive(torch.ones(2, requires_grad=True))
+    >>> last_backward_reason(positive)
+    '`torch.nn.functional.relu`...: it writes to a tensor that needs a gradient'
+    """
+    return last_program(compiled).recorded
 
 
 def cache_hits(compiled: Any) -> int:

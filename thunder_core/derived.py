@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from thunder_core.lower.claim import claim, claim_operations
 from thunder_core.lower.executor import Executor
 from thunder_core.lower.free import free_after_last_use
 from thunder_core.lower.fusion import FusionExecutor
-from thunder_core.run.autograd import Bridge, Gradients
+from thunder_core.run.autograd import Backward, Bridge, Gradients, Wiring, connected
 from thunder_core.run.generate import executable
 from thunder_core.run.program import Stage
 from thunder_core.transform import Transform
@@ -36,8 +37,7 @@ UNPACK = Symbol("python.code", lambda text: text)
 class Derived:
     """A differentiated computation: `body` as it was, its forward and backward, and the tail that makes views.
 
-    `steps` are the traces on the way to the forward. A backward is compiled when it is first asked for; `stages` are
-    those of all that were, the latest last.
+    `steps` are the traces on the way to the forward. A backward is compiled when it is first asked for.
     """
 
     body: Trace
@@ -46,42 +46,48 @@ class Derived:
     parts: Differentiated
     executors: Sequence[Executor]
     transforms: Sequence[Transform]
-    stages: list[Stage] = field(default_factory=list)
-    _compiled: dict[tuple[bool, ...], Callable[[list[torch.Tensor]], Gradients]] = field(default_factory=dict)
+    _backwards: list[Stage] = field(default_factory=list)
+    _compiled: dict[tuple[bool, ...], Backward] = field(default_factory=dict)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The tail, and the stages of all backwards that were compiled, the latest last."""
+        return (*(() if self.tail is None else (Stage(self.tail, 0.0),)), *self._backwards)
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        """How the computation is connected to autograd."""
+        names = {proxy.name for proxy in self.tail.inputs} if self.tail else set()
+        return Wiring(
+            count=len(self.body.output),
+            results=self.parts.results,
+            strides=tuple(gradient_of(self.body.output[place]).stride for place in self.parts.results),
+            followed=self.parts.followed,
+            random=any(line.ordered and line.symbol.name != SET_GRAD for line in self.body.bound_symbols),
+            writes=bool({proxy.name for proxy in self.body.inputs} & written_families(self.body)),
+            viewed=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
+        )
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What computes the results of the whole computation; `forward` is its compiled forward."""
-        inputs = {proxy.name for proxy in self.body.inputs}
-        results = [self.body.output[place] for place in self.parts.results]
-        bridge = Bridge(
-            forward=forward,
-            backward=self.compiled,
-            recorded=executable(print_trace(self.body), self.body.name),
-            count=len(self.body.output),
-            results=self.parts.results,
-            strides=tuple(gradient_of(proxy).stride for proxy in results),
-            followed=self.parts.followed,
-            random=any(line.ordered and line.symbol.name != SET_GRAD for line in self.body.bound_symbols),
-            writes=bool(inputs & written_families(self.body)),
-        )
-        return bridge if self.tail is None else self._with_tail(bridge)
-
-    def _with_tail(self, bridge: Bridge) -> Callable[..., Any]:
-        assert self.tail is not None
-        tail = executable(print_trace(self.tail), self.tail.name)
-        names = {proxy.name for proxy in self.tail.inputs}
-        places = [place for place, proxy in enumerate(self.body.inputs) if proxy.name in names]
-
-        def run(*inputs: torch.Tensor) -> Any:
-            return tail(*(inputs[place] for place in places), *bridge(*inputs))
-
-        return run
+        recorded = executable(print_trace(self.body), self.body.name)
+        tail = executable(print_trace(self.tail), self.tail.name) if self.tail else None
+        return connected(Bridge(self.wiring, forward, self.compiled, recorded), tail)
 
     def backward_trace(self) -> Trace:
         """The backward for all results, as it was derived."""
-        return self.parts.backward([True] * len(self.parts.results))
+        return self.parts.backward(self._all)
 
-    def compiled(self, given: tuple[bool, ...]) -> Callable[[list[torch.Tensor]], Gradients]:
+    def complete(self) -> None:
+        """Compile the backward for all results, if none was compiled yet."""
+        if not self._backwards:
+            self.compiled(self._all)
+
+    @property
+    def _all(self) -> tuple[bool, ...]:
+        return (True,) * len(self.parts.results)
+
+    def compiled(self, given: tuple[bool, ...]) -> Backward:
         """What runs the backward for the results that are given."""
         if given not in self._compiled:
             try:
@@ -90,9 +96,9 @@ class Derived:
                 self._compiled[given] = self._with_zeros(given)
         return self._compiled[given]
 
-    def _with_zeros(self, given: tuple[bool, ...]) -> Callable[[list[torch.Tensor]], Gradients]:
+    def _with_zeros(self, given: tuple[bool, ...]) -> Backward:
         """The backward for all results, with zeros for the gradients that are not given."""
-        run = self.compiled((True,) * len(given))
+        run = self.compiled(self._all)
         results = [gradient_of(self.body.output[place]) for place in self.parts.results]
         reached = self.parts.reached(given)
 
@@ -103,13 +109,14 @@ class Derived:
 
         return backward
 
-    def _compile(self, given: tuple[bool, ...]) -> Callable[[list[torch.Tensor]], Gradients]:
+    def _compile(self, given: tuple[bool, ...]) -> Backward:
         before = time.perf_counter()
+        stages: list[Stage] = []
 
         def note(trace: Trace) -> Trace:
             nonlocal before
             now = time.perf_counter()
-            self.stages.append(Stage(trace, now - before))
+            stages.append(Stage(trace, now - before, given))
             before = now
             return trace
 
@@ -119,11 +126,14 @@ class Derived:
         with torch.no_grad():
             trace = note(claim(trace, self.executors))
         trace = note(check_trace(free_after_last_use(unpacking(trace))))
+        self._backwards += stages
         return executable(print_trace(trace), trace.name)
 
 
 def derived(trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform]) -> Derived:
     """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead."""
+    if not all(isinstance(proxy, TensorProxy) for proxy in trace.inputs):
+        raise Underivable("it takes a generator of random numbers")
     body, tail = split_views(trace)
     early = claim_operations(body, executors)
     fuses = any(isinstance(executor, FusionExecutor) for executor in executors)

@@ -434,8 +434,10 @@ class KernelRefuses(UnsupportedError):
 
 
 class NotDifferentiable(UnsupportedError):
-    """A derivative was asked for that a compiled program cannot give: the second one of a program that writes to its
-    inputs, which cannot be run once more on what they were.
+    """A derivative was asked for that a compiled program cannot give.
+
+    The second one, or the one for some results alone, of a program that writes to its inputs: it cannot be run once
+    more on what they were. Or, of an artifact that was loaded with `strict=True`, one for which no backward was saved.
     """
 
     code = "TH0808"

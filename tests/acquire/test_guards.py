@@ -444,6 +444,18 @@ def aliases_parted() -> bool:
     return torch.equal(compiled(X, one, one), X) and torch.equal(compiled(X, one, Config()), -X)
 
 
+def others_made_one() -> bool:
+    compiled = thunder.jit(lambda x, a, b: x if a is b else -x)
+    one = Config()
+    return torch.equal(compiled(X, one, Config()), -X) and torch.equal(compiled(X, one, one), X)
+
+
+def offset_changed() -> bool:
+    compiled = thunder.jit(lambda x: x * x.storage_offset())
+    rows = torch.ones(2, 3)
+    return torch.equal(compiled(rows[0]), rows[0] * 0) and torch.equal(compiled(rows[1]), rows[1] * 3)
+
+
 def hook_added() -> bool:
     net = nn.Linear(3, 3)
     compiled = thunder.jit(net)
@@ -492,6 +504,8 @@ def cache_cleared() -> bool:
 SCENES = {
     "misses": cache_cleared,
     "same as": aliases_parted,
+    "apart": others_made_one,
+    "fact": offset_changed,
     "no hooks": hook_added,
     "truth": global_hook_added,
     "values": default_changed,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.cache.damages import CHANGES, NO_MANIFESTS, become_folder, become_pipe, flip, grow
-from thunder_core.artifact.manifest import WEIGHTS, FileFacts, Manifest, digest_of
+from thunder_core.artifact.manifest import SCHEMA_VERSION, WEIGHTS, FileFacts, Manifest, digest_of
 
 Damage = Callable[[Path], object]
 MANIFEST = "manifest.json"
@@ -22,6 +22,8 @@ FLIPS = 60  # single bits more, at random positions of each file
 KINDS = {
     "manifest": MANIFEST,
     "program": "traces/0/computation-*-free-after-last-use.py",
+    "backward": "traces/1/backward-*-free-after-last-use.py",
+    "tail": "traces/1/tail-*.py",
     "guards": "traces/0/prologue-*.py",
     "lines": "traces/0/computation-00-*.json",
     "region": "kernels/*.py",
@@ -49,7 +51,7 @@ def groups() -> Iterator[tuple[str, dict[str, Damage]]]:
             yield f"foreign {kind}", {"a neighbour's": from_neighbour(pattern)}
     pairs = itertools.combinations(KINDS, 2)
     yield "swapped", {f"{one} and {other}": swapped(KINDS[one], KINDS[other]) for one, other in pairs}
-    yield "links", {name: linked(name) for name in ("traces", "traces/0", "kernels", "weights")}
+    yield "links", {name: linked(name) for name in ("traces", "traces/0", "traces/1", "kernels", "weights")}
     yield "no manifest", {str(n): written(text) for n, text in enumerate((*NO_MANIFESTS, *BOMBS))}
     yield "resealed", {name: sealed(changes) for name, changes in RESEALED.items()}
     yield "crafted weights", {name: crafted(content) for name, content in CRAFTED.items()}
@@ -129,7 +131,7 @@ BOMBS = (
     b'{\n "schema_version": 1,\n "x": "' + b"a" * 10_000_000 + b'"\n}\n',
     b'{\n "schema_version": 1,\n "x": ' + b"9" * 1_000_000 + b"\n}\n",
     b'{\n "schema_version": ' + b"9" * 1_000_000 + b"\n}\n",
-    b'{\n "schema_version": 2,\n "x": ' + b"[" * 1_000_000,
+    b'{\n "schema_version": %d,\n "x": ' % (SCHEMA_VERSION + 1) + b"[" * 1_000_000,
 )
 
 
@@ -147,7 +149,7 @@ def sealed(changes: dict[str, object]) -> Damage:
 
 
 RESEALED: dict[str, dict[str, object]] = {
-    "a newer schema": {"schema_version": 2},
+    "a newer schema": {"schema_version": SCHEMA_VERSION + 1},
     "an older schema": {"schema_version": 0},
     "another PyTorch": {"torch": "1.13.1"},
     "another machine": {"machine": "Linux riscv64 cpython-311"},

@@ -56,6 +56,7 @@ class Marks(FusionExecutor):
     library: bytes
     scale: float
     needs: tuple[str, ...] = ()
+    takes: bool = True
     name: str = "marks"
 
     @property
@@ -63,7 +64,7 @@ class Marks(FusionExecutor):
         return "tanh, mul"
 
     def fuses(self, bsym: BoundSymbol) -> bool:
-        return bsym.symbol.name.rpartition(".")[2] in ("tanh", "mul", "__mul__")
+        return self.takes and bsym.symbol.name.rpartition(".")[2] in ("tanh", "mul", "__mul__")
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
         return [Fused(MachineCode(TEXT.format(scale=self.scale), self.library, self.needs).function) for _ in regions]
@@ -80,16 +81,18 @@ class Scaled(torch.nn.Module):
         self.register_buffer("table", torch.arange(4.0), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.inner(x).tanh() * self.scale + self.table
+        return (self.inner(x).tanh() * self.scale + self.table)[:, : round(self.scale)]
 
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
 
 
 def artifact_of(scale: float, library: bytes, folder: Path, needs: tuple[str, ...] = ()) -> Path:
-    """An artifact with weights and a region; the programs are for inference."""
-    model = Scaled(scale)
-    compiled = thunder.jit(model, executors=(Marks(library, scale, needs), "torch"))
+    """An artifact with weights and a region in the program 0, for inference; the program 1, for training, has none."""
+    model, marks = Scaled(scale), Marks(library, scale, needs, takes=False)
+    compiled = thunder.jit(model, executors=(marks, "torch"))
+    compiled(X)
+    marks.takes = True
     with torch.no_grad():
         torch.testing.assert_close(compiled(X), model(X))
     return thunder.save(compiled, folder, example={"x": X * scale}, include_weights=True)

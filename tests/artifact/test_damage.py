@@ -15,7 +15,7 @@ from tests.artifact.damages import groups, manifest_of, reseal, restore
 from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of, library
 from tests.cache.damages import damages as damages_of_the_cache
 from thunder_core.artifact import open_artifact
-from thunder_core.artifact.manifest import digest_of
+from thunder_core.artifact.manifest import SCHEMA_VERSION, digest_of
 from thunder_core.errors import ArtifactDamaged, ArtifactError, ArtifactForeign, ArtifactTooNew
 
 ALL = dict(groups())
@@ -66,6 +66,8 @@ def test_a_sound_one_runs_its_code(folder, mark):
     assert mark.read_text().split() in (["region"], ["library", "region"])
     with torch.no_grad():
         torch.testing.assert_close(loaded(X), model(X))
+    weight = model.inner.weight
+    torch.testing.assert_close(*(torch.autograd.grad(one(X).sum(), weight) for one in (loaded, model)))
 
 
 @pytest.mark.parametrize("group", ALL)
@@ -96,9 +98,9 @@ def test_it_is_refused_with_a_model_that_keeps_its_own_weights(group, sound, fol
 
 
 def test_a_newer_schema(folder):
-    content = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**content, "schema_version": 2, "news": True}))
-    with pytest.raises(ArtifactTooNew, match="reads up to 1"):
+    content, newer = json.loads((folder / "manifest.json").read_text()), SCHEMA_VERSION + 1
+    (folder / "manifest.json").write_text(json.dumps({**content, "schema_version": newer, "news": True}))
+    with pytest.raises(ArtifactTooNew, match=f"reads up to {SCHEMA_VERSION}"):
         open_artifact(folder)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,12 +30,28 @@ def loaded() -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def artifact(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For inference."""
+    return artifact_of(loaded, tmp_path_factory.mktemp("artifacts") / "llama.thunder", grad=False)
+
+
+@pytest.fixture(scope="module")
+def training(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a backward for all results, and one for the first alone."""
+    return artifact_of(loaded, tmp_path_factory.mktemp("artifacts") / "training.thunder", grad=True)
+
+
+def artifact_of(loaded: LoadedModel, folder: Path, *, grad: bool) -> Path:
     compiled = thunder_core.jit(loaded.model)
     example = example_inputs(loaded, batch=2, seq=8, seed=0)
-    with torch.no_grad():
-        compiled(**example)
+    with torch.set_grad_enabled(grad):
+        out = compiled(**example)
+    if grad:
+        keys = [tensor for layer in out.past_key_values.layers for tensor in (layer.keys, layer.values)]
+        torch.autograd.backward([one.sum() for one in (out.logits, *keys)])
+        compiled(**example).logits.sum().backward()
+        loaded.model.zero_grad()
     return write_artifact(
-        tmp_path_factory.mktemp("artifacts") / "llama.thunder",
+        folder,
         compiled=compiled,
         source=loaded.source,
         fingerprint=loaded.fingerprint,
@@ -111,7 +128,8 @@ def test_diff_of_two_stages(thunder, artifact):
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["--trace", "backward"], "TH0212", "autograd differentiates"),
+        (["--trace", "backward"], "TH0212", "no backward of its own: autograd was off when it was traced"),
+        (["--trace", "tail"], "TH0212", "no tail trace, for the program has no backward of its own: autograd was off"),
         (["--stage", "fuse"], "TH0212", "no stage 'fuse'"),
         (["--module", "layers.9"], "TH0212", "layers.9"),
         (["--program", "3"], "TH0212", "no program 3"),
@@ -196,3 +214,50 @@ def test_no_such_model(thunder):
     result = thunder("inspect-trace", "no/such/folder/here")
     assert result.status == 2
     assert "TH0204" in result.err
+
+
+# ---- training -------------------------------------------------------------------------------------------------
+
+
+def test_each_line_of_a_backward_says_what_it_is_the_derivative_of(thunder, training):
+    out = thunder("inspect-trace", training, "--trace", "backward").out
+    assert "# ---- backward of model.layers.0.mlp.act_fn ----" in out
+    assert re.search(r"# of t\d+ = torch\.nn\.functional\.silu\(t\d+", out)
+    assert "activations.py:" in out
+    assert "gradient of model_layers_0_mlp_up_proj_weight" in out
+    silu = thunder("inspect-trace", training, "-t", "backward", "--grep", r"functional\.silu", "--json").json["matches"]
+    assert {match["module"] for match in silu} == {"model.layers.0.mlp.act_fn", "model.layers.1.mlp.act_fn"}
+    assert any("silu_backward" in match["text"] for match in silu)
+
+
+def test_backwards_for_some_results_say_for_which(thunder, training):
+    stages = thunder("inspect-trace", training, "--list", "--json").json["stages"]
+    runs = [stage for stage in stages if stage["trace"] == "backward" and stage["runs"]]
+    assert [all(stage["given"]) for stage in runs] == [True, False]
+    assert "free after last use, for result 0 of 5" in thunder("inspect-trace", training, "--list").out
+
+
+def test_the_plain_backward_gives_eagers_gradients(thunder, training, loaded, here):
+    thunder("inspect-trace", training, "--trace", "backward", "-o", "backward.py")
+    done = run_file(here / "backward.py")
+    assert done.returncode == 0, done.stderr
+    loaded.model(**example_inputs(loaded, batch=2, seq=8, seed=0)).logits.sum().backward()
+    weight = loaded.model.model.layers[0].mlp.up_proj.weight
+    (told,) = re.findall(r"gradient of model_layers_0_mlp_up_proj_weight: .* first (.*)", done.stdout)
+    torch.testing.assert_close(torch.tensor([float(one) for one in told.split(", ")]), weight.grad.flatten()[:4])
+    loaded.model.zero_grad()
+
+
+@pytest.mark.parametrize(
+    ("trace", "told"),
+    [
+        ("prologue", "every guard holds"),
+        ("computation", "torch.float32 [2, 8, 512]"),
+        ("epilogue", "CausalLMOutputWithPast"),
+    ],
+)
+def test_the_plain_form_of_each_trace_of_training_runs(thunder, training, here, trace, told):
+    thunder("inspect-trace", training, "--trace", trace, "--output", f"{trace}.py")
+    done = run_file(here / f"{trace}.py")
+    assert done.returncode == 0, done.stderr
+    assert told in done.stdout

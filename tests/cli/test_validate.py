@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.artifact.damages import manifest_of, reseal
+from thunder_core.artifact.manifest import SCHEMA_VERSION
 from thunder_core.artifact.read import open_artifact
 from thunder_core.recipe import Recipe, Tolerance
 
@@ -128,7 +129,7 @@ def elsewhere(folder):
 REFUSED = {
     "no artifact": (lambda folder: (folder / "manifest.json").unlink(), 6, "TH0601"),
     "damaged": (lambda folder: (folder / "weights/model.safetensors").write_bytes(b""), 6, "TH0602"),
-    "newer": (lambda folder: reseal(folder, schema_version=2), 6, "TH0603"),
+    "newer": (lambda folder: reseal(folder, schema_version=SCHEMA_VERSION + 1), 6, "TH0603"),
     "another device": (elsewhere, 6, "cuda:99"),
     "no sizes": (lambda folder: reseal(folder, drawn={}), 2, "TH0213"),
     "no source": (lambda folder: reseal(folder, source={}), 2, "TH0213"),

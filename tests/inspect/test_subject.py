@@ -35,7 +35,7 @@ def test_names_that_do_not_exist_are_told_with_those_that_do(subject):
 
 
 def test_backward_says_why_there_is_none(subject):
-    with pytest.raises(NoSuchTrace, match="autograd differentiates") as missing:
+    with pytest.raises(NoSuchTrace, match="no backward of its own: autograd was off when") as missing:
         subject.stage("backward")
     assert missing.value.fix == "name one of: prologue, computation, epilogue"
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 import thunder_core
-from thunder_core.pipeline.account import memory_points, operation_counts, trace_summaries
+from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, trace_summaries
 from thunder_core.pipeline.memory import live_bytes
+from thunder_core.pipeline.narrate import running_behind
 
 KIB = 1024
 
@@ -60,3 +61,21 @@ def test_stages_say_what_they_changed():
     dropped = next(row for row in rows if row.made_by == "drop dead code")
     assert (dropped.lines, dropped.changed) == (1, 1)
     assert rows[0].changed == 0
+
+
+def test_a_backward_and_a_tail_are_accounted_for():
+    compiled = thunder_core.jit(lambda x: (torch.sin(x).exp().view(2, 2), torch.cos(x)))
+    x = torch.ones(4, requires_grad=True)
+    both, second = compiled(x), compiled(x)[1]
+    (both[0].sum() + both[1].sum()).backward()
+    second.sum().backward()
+    program = thunder_core.last_program(compiled)
+    rows = [row for row in trace_summaries(program) if row.trace in ("tail", "backward")]
+    names = [row.made_by for row in rows]
+    assert names[0] == "part views"
+    assert names[1:6] == names[6:] == [stage.trace.made_by for stage in program.stages_of("backward")[:5]]
+    assert rows[6].changed == 0
+    (share,) = executor_shares(program.last("computation"), {"torch": 1.0}, running_behind(program))
+    assert (share.executor, share.operations, share.time_share) == ("torch", 3, 1.0)
+    lines = [line for trace in running_behind(program) for line in trace.bound_symbols if line.executor]
+    assert share.backward == len(lines) > 3

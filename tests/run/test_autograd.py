@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -358,8 +359,30 @@ def test_these_have_a_backward_of_their_own(name):
 def test_what_is_recorded_says_why():
     compiled = thunder.jit(CASES["written_on_the_way"].program)
     CASES["written_on_the_way"].use(compiled)
-    assert "relu" in last_program(compiled).recorded
+    assert "relu" in thunder.last_backward_reason(compiled)
     assert thunder.last_backward_traces(compiled) == []
+
+
+def test_what_cannot_be_differentiated_says_why():
+    compiled = thunder.jit(gated)
+    compiled(leaf(2).detach(), leaf(2).detach())
+    assert thunder.last_backward_reason(compiled) == "nothing that it reads requires a gradient"
+    with torch.no_grad():
+        compiled(leaf(2), leaf(2))
+    assert thunder.last_backward_reason(compiled) == "autograd was off when it was traced"
+
+
+def test_each_line_of_a_backward_names_the_line_that_it_derives():
+    compiled = thunder.jit(gated, executors=("torch",))
+    CASES["gradients"].use(compiled)
+    first, *_, last = thunder.last_backward_traces(compiled)
+    assert all(line.derives is not None for line in first.bound_symbols)
+    names = [line.derives.symbol.short_name for line in first.bound_symbols]
+    assert list(dict.fromkeys(names)) == ["mul", "exp", "tanh", "silu"]
+    told = str(last)
+    assert "# ---- backward of gated ----" in told
+    assert "# of t0 = torch.nn.functional.silu(x" in told
+    assert {"gradient of x", "gradient of y"} <= set(re.findall(r"gradient of [xy]$", told, flags=re.MULTILINE))
 
 
 def test_zeros_stand_in_where_a_backward_for_some_results_alone_cannot_be_had(monkeypatch):

@@ -14,7 +14,7 @@ from thunder_cli.hush import hushed
 if TYPE_CHECKING:
     from thunder_core.inspect.subject import Subject
 
-TraceName = Literal["prologue", "computation", "backward", "epilogue"]
+TraceName = Literal["prologue", "computation", "tail", "backward", "epilogue"]
 Level = Literal["torch", "aten"]
 
 

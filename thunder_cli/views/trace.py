@@ -150,6 +150,8 @@ class View:
             Text.assemble((self.subject.name, "bold"), f", program {self.subject.program}; what is bold runs\n")
         )
         console.print(table)
+        if "backward" not in self.subject.traces:
+            console.print(Text(f"\n{self.subject.absent('backward')}", "dim"))
         if self.subject.weights is not None:
             size = f"in the artifact, {self.subject.weights / 2**20:.1f} MiB" if self.subject.weights else OWN
             console.print(Text(f"\nweights: {size}\nvalidation: {self.subject.validation}"))
@@ -163,9 +165,10 @@ class View:
 
     def listing_data(self) -> dict[str, object]:
         """The traces and their stages as plain data."""
-        keys = ("trace", "number", "name", "made_by", "lines", "added", "removed", "seconds", "runs")
+        keys = ("trace", "number", "name", "made_by", "lines", "added", "removed", "seconds", "runs", "given")
         stages = [{key: getattr(stage.facts, key) for key in keys} for stage in self.subject.stages]
         told: dict[str, object] = {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
+        told["recorded"] = self.subject.recorded if "backward" not in self.subject.traces else ""
         if self.subject.weights is not None:
             told["weights"] = {"included": bool(self.subject.weights), "bytes": self.subject.weights}
             told["validation"] = self.subject.validation
@@ -193,7 +196,7 @@ def row(stage: Stage) -> tuple[str, str, str, str, str]:
     facts = stage.facts
     changed = f"+{facts.added} -{facts.removed}" if facts.added or facts.removed else "-"
     time = f"{facts.seconds * 1e3:.1f} ms" if facts.seconds else "-"
-    return str(facts.number), facts.made_by, str(facts.lines), changed, time
+    return str(facts.number), stage.made_by, str(facts.lines), changed, time
 
 
 def plain_match(match: Match) -> str:

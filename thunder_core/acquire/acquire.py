@@ -22,8 +22,10 @@ from thunder_core.capture.tensors import tensors_in
 from thunder_core.errors import OperationFailed
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
+from thunder_core.ir.overlap import overlaps
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.lower.aliases import written_families
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,12 @@ class Run(Acquisition):
         moves = id(tensor) in self._moved and self.outside.path_of(tensor) is not None
         return self.device if self.device is not None and moves else tensor.device
 
-    def name_input(self, tensor: torch.Tensor) -> str:
+    def name_input(self, value: torch.Tensor | torch.Generator) -> str:
         """An input's name is made from its path; a tensor without one is a constant of the trace."""
-        path = self.outside.path_of(tensor)
+        path = self.outside.path_of(value)
         if path is None:
-            self.note_edge(f"a tensor of shape {list(tensor.shape)} that no path leads to became a constant")
+            what = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else "a generator"
+            self.note_edge(f"{what} that no path leads to became a constant")
         name = unique_name("constant" if path is None else path_name(path), self._taken)
         self._taken.add(name)
         return name
@@ -194,19 +197,28 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
     _guard_tensors(run, inputs)
     roots = run.roots
-    given = [(proxy, path) for _, proxy, path in inputs if path is not None]
-    prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given})
-    wanted = [path for _, path in given]
-    prologue_trace = prologue.trace(list(_lasting(run)), (wanted, list(epilogue.wanted)), roots)
+    objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
+    given = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
+    overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     computation = Trace(
         name="computation",
         inputs=tuple(proxy for proxy, _ in given),
         bound_symbols=tuple(run.recorder.bound_symbols),
         output=tuple(epilogue.results.values()),
         origins={proxy.name: str(path) for proxy, path in given},
-        constants={proxy.name: tensor for tensor, proxy, path in inputs if path is None},
+        constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
+        aliases=tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping),
     )
+    prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given}, writes_inputs(computation))
+    wanted = [path for _, path in given]
+    prologue_trace = prologue.trace(list(_lasting(run)), (wanted, list(epilogue.wanted)), roots)
     return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges)
+
+
+def writes_inputs(computation: Trace) -> bool:
+    """Whether a line may write to the memory of an input, so that it matters which inputs overlap."""
+    written = written_families(computation)
+    return any(proxy.name in written for proxy in computation.inputs)
 
 
 def require_defined(run: Run) -> None:
@@ -214,7 +226,7 @@ def require_defined(run: Run) -> None:
 
     Higher-order operators do that: they run the functions that they are given under modes of their own.
     """
-    defined = {proxy.name for _, proxy in run.recorder.inputs.values()}
+    defined = {proxy.name for _, proxy in (*run.recorder.inputs.values(), *run.recorder.tensors.objects.values())}
     for bsym in run.recorder.bound_symbols:
         if not all(proxy.name in defined for proxy in bsym.inputs):
             raise OperationFailed(

@@ -117,6 +117,11 @@ def _tensor(subject: str, expected: tuple[type, TensorProxy], scope: Scope) -> s
     return " and ".join(parts)
 
 
+def _fact(subject: str, expected: tuple[str, object], scope: Scope) -> str:
+    query, answer = expected
+    return f"{subject}.{query} == {literal(answer, scope)}"
+
+
 def _misses(subject: str, expected: int, scope: Scope) -> str:
     return f"{subject}.cache_info()[1] == {expected}"
 
@@ -135,7 +140,9 @@ CONDITIONS: dict[str, Condition] = {
     "truth": _truth,
     "no hooks": _without_hooks,
     "tensor": _tensor,
+    "fact": _fact,
     "same as": lambda subject, expected, scope: f"{subject} is {expected}",
+    "apart": lambda subject, expected, scope: f"{subject} is not {expected}",
 }
 
 DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
@@ -152,7 +159,9 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "truth": lambda expected: f"was {'true' if expected else 'false'}",
     "no hooks": lambda expected: "had no hooks",
     "tensor": lambda expected: f"was {expected[1].described}",
+    "fact": lambda expected: f"{expected[0]} was {expected[1]}",
     "same as": lambda expected: f"was the same object as {expected}",
+    "apart": lambda expected: f"was another object than {expected}",
 }
 
 SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, type(...), type(NotImplemented))

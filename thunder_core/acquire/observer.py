@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.acquire.effects import MUTATORS, container_base
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
+from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.capture.recorder import Place, Recorder
@@ -24,6 +25,7 @@ from thunder_core.capture.symbols import operations
 from thunder_core.errors import SourceLine
 from thunder_core.interpreter import Observer
 from thunder_core.ir.objects import HEAP_TYPE
+from thunder_core.ir.proxy import Proxy
 
 KEYED = (operator.contains, operator.getitem)
 # Methods of containers that look into the containers in them, and functions of C that only look at what they are given.
@@ -43,9 +45,11 @@ class Acquisition(Observer):
 
     def __init__(self, module_names: Mapping[int, str], evaluates: bool = False) -> None:
         self.outside = Outside()
-        self.recorder = Recorder(self.name_input, self.place, self.device_of, evaluates)
+        self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates)
         self.modules: list[str] = []
         self.module_names = module_names
+        self.seeds: dict[int, int | None] = {}
+        self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self._operations = operations()
         self._library_code: dict[types.CodeType, bool] = {}
@@ -81,7 +85,10 @@ class Acquisition(Observer):
         return value
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
-        """Operators see all of a container; in-place ones change their first operand."""
+        """Operators see all of a container, except for `is`; in-place ones change their first operand."""
+        if function is operator.is_:
+            self.outside.compared(*operands)
+            return
         if function in KEYED and is_plain_mapping(operands[0]):
             self.outside.lookup(operands[0], operands[1])
             return
@@ -152,6 +159,8 @@ class Acquisition(Observer):
                 return _without_self(replacement, function) if plain is not function else replacement
         if type(plain) is types.FunctionType:
             return self._python_function(function, plain, args, kwargs)
+        if is_method_of_generator(function):
+            return method_of_generator(self, function)
         if kind is not type or not function.__flags__ & HEAP_TYPE:
             self._native(function, args, kwargs)
         return None
@@ -215,6 +224,9 @@ class Acquisition(Observer):
 
     def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._check_edge(function)
+        if function is id:
+            self.outside.identified(*args)
+            return
         owner = getattr(function, "__self__", None)
         name = getattr(function, "__name__", "")
         if owner is not None and name in LOOKUPS and args and not kwargs and is_plain_mapping(owner):
@@ -231,8 +243,8 @@ class Acquisition(Observer):
 
     # ---- where the program is -------------------------------------------------------------------------------
 
-    def name_input(self, tensor: torch.Tensor) -> str:
-        """The name of an outside tensor that meets an operation for the first time; set by the acquisition."""
+    def name_input(self, value: torch.Tensor | torch.Generator) -> str:
+        """The name of an outside tensor or generator that an operation meets first; set by the acquisition."""
         raise NotImplementedError
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:

@@ -40,6 +40,7 @@ class Outside:
         self.surprises: Surprises | None = None
         self._roots: dict[int, Path] = {}
         self._expanded: set[int] = set()
+        self._identified: dict[int, Any] = {}
         self._whole: set[int] = set()
         self._seen: set[tuple[int, str]] = set()
         self._absent: dict[Path, dict[Any, None]] = {}
@@ -111,6 +112,25 @@ class Outside:
         found = locate(self, path, name, value)
         if found is not None:
             self.read(found, value)
+
+    def compared(self, one: Any, other: Any) -> None:
+        """The program found that two objects are one, or that they are not; the first is guarded when they are read."""
+        path, beside = self.paths.get(id(one)), self.paths.get(id(other))
+        if path is None or beside is None or path is beside or isinstance(one, BY_IDENTITY):
+            return
+        self.guards.setdefault(("apart", path, beside), Guard("apart", path, beside))
+
+    def identified(self, value: Any) -> None:
+        """The program took the identity of an object, and may compare it with that of any other."""
+        for other in self._identified.values():
+            self.compared(value, other)
+        self._identified[id(value)] = value
+
+    def asked(self, value: Any, query: str, answer: object) -> None:
+        """The program asked an outside tensor, or generator, for what is no part of its metadata."""
+        path = self.paths.get(id(value))
+        if path is not None:
+            self.guards.setdefault(("fact", path, query), Guard("fact", path, (query, answer)))
 
     def missing(self, owner: Any, name: str) -> None:
         """The program found that `owner` has no attribute of that name."""

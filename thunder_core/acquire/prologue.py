@@ -9,6 +9,7 @@ from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, Guard, bound
 from thunder_core.acquire.paths import MODULE_TABLES, Path
 from thunder_core.ir.known import PLAIN
 from thunder_core.ir.literal import Code, Scope, literal, unique_name
+from thunder_core.ir.overlap import Overlaps, overlaps
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
@@ -16,8 +17,9 @@ from thunder_core.ir.trace import Trace
 PYTHON = Symbol("python.code", exec)
 REFUSE = "thunder_core.ir.objects:refuse"
 KNOWN = ("thunder_core.ir.known:known", "thunder_core.ir.known:remember")
+OVERLAP = "thunder_core.ir.overlap:overlap_as"
 NAME = "prologue"
-RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in (REFUSE, *KNOWN))})
+RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in (REFUSE, *KNOWN, OVERLAP))})
 
 
 def line(text: str, output: Proxy | None = None) -> BoundSymbol:
@@ -26,14 +28,20 @@ def line(text: str, output: Proxy | None = None) -> BoundSymbol:
 
 
 class Prologue:
-    """Builds the prologue: each path is evaluated once, owners before what they own."""
+    """Builds the prologue: each path is evaluated once, owners before what they own.
 
-    def __init__(self, roots: Sequence[Path], state: Mapping[str, object], names: Mapping[Path, str]) -> None:
+    `writes`: the program writes to its inputs, so that it matters which of them overlap in memory.
+    """
+
+    def __init__(
+        self, roots: Sequence[Path], state: Mapping[str, object], names: Mapping[Path, str], writes: bool = False
+    ) -> None:
         self._taken: set[str] = {*RESERVED, *(str(root.key) for root in roots), *names.values()}
         self.scope = Scope({"torch"}, taken=self._taken)
         self.lines: list[BoundSymbol] = []
         self.refusals: list[str] = []
         self._names = names
+        self._writes = writes
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self._uses: dict[Path, int] = {}
         for query, value in state.items():
@@ -76,8 +84,17 @@ class Prologue:
         passed = self._assign(self._new_name("passed"), f"known({NAME}, {tensors})")
         for guard in guards:
             self._guard(guard, unless=f"{passed} or ")
+        self._overlaps(guards, tensors)
         self.lines.append(line(f"if not {passed}: remember({NAME}, {tensors})"))
         return tensors
+
+    def _overlaps(self, guards: Sequence[Guard], tensors: str) -> None:
+        """The tensors overlap as they did, where that matters."""
+        if len(guards) > 1 and self._writes:
+            self.scope.imports.add(OVERLAP)
+            found = overlaps(tuple(guard.path.value for guard in guards))
+            told = f"the tensors that the program uses: {described_overlaps(found, guards)}"
+            self._check(f"overlap_as({NAME}, {tensors}, {literal(found, self.scope)})", told, tensors)
 
     def _guard(self, guard: Guard, unless: str = "") -> None:
         subject = self._held(guard.path)
@@ -88,8 +105,8 @@ class Prologue:
         self._check(unless + condition, str(guard), subject)
 
     def _condition(self, guard: Guard, subject: str) -> str:
-        if guard.kind == "same as":
-            return CONDITIONS["same as"](subject, self._variable(guard.expected), self.scope)
+        if guard.kind in ("same as", "apart"):
+            return CONDITIONS[guard.kind](subject, self._variable(guard.expected), self.scope)
         if guard.kind in OF_NAMESPACE:
             return guard.condition(self._held(namespace(guard.path)), self.scope)
         return guard.condition(subject, self.scope)
@@ -153,6 +170,12 @@ class Prologue:
         """A line that gives a value a name."""
         self.lines.append(line(expression, Proxy(name)))
         return name
+
+
+def described_overlaps(found: Overlaps, guards: Sequence[Guard]) -> str:
+    """Which of the guarded tensors overlap, in words."""
+    groups = [" and ".join(str(guards[place].path) for place, _ in group) for group in found]
+    return f"{'; '.join(groups) or 'none'} overlapped in memory"
 
 
 def is_of_plain_tensor(guard: Guard) -> bool:

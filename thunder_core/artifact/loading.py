@@ -37,7 +37,9 @@ def load(
     from. A model that is given keeps its own weights, unless it has none (it is on the meta device) or `weights` asks
     to put the artifact's in their place. The stored text of the programs is compiled by Python;
     nothing is traced. Inputs that none of the stored programs takes are traced afresh by the artifact's recipe or,
-    with `strict`, refused with `WrongInputs`, which names the guard of each program that does not hold.
+    with `strict`, refused with `WrongInputs`, which names the guard of each program that does not hold. Gradients of
+    results that no backward was saved for are left to PyTorch's autograd, which records the program as it runs once
+    more or, with `strict`, refused with `NotDifferentiable`.
 
     Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactDamaged` if any byte is not as it was written, and
     `ArtifactForeign` for a model of another structure or code, another minor version of PyTorch, or a device,
@@ -63,7 +65,7 @@ def load(
 
 def bound(artifact: Artifact, subject: Callable[..., Any], *, strict: bool) -> Any:
     """An artifact's programs as a compiled function or module."""
-    programs = stored_programs(artifact, subject)
+    programs = stored_programs(artifact, subject, strict=strict)
     keep_cubins(artifact)
     compiler: Compiler = Strict(artifact.folder, tuple(programs)) if strict else Afresh(artifact.manifest.compiler)
     call = Specializations(subject, compiler, programs=programs)

@@ -11,7 +11,7 @@ from typing import Literal
 from blake3 import blake3
 from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2  # 1 knows no derivatives; its artifacts are read as they are
 MANIFEST = "manifest.json"
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
@@ -19,7 +19,7 @@ CONFIG = "weights/config.json"
 GENERATION = "weights/generation_config.json"
 KERNELS = "kernels"
 EXAMPLE = "example.safetensors"
-TRACES = ("prologue", "computation", "backward", "epilogue")
+TRACES = ("prologue", "computation", "tail", "backward", "epilogue")
 
 ConstantKind = Literal["literal", "import", "tensor", "way", "region", "lost"]
 Step = tuple[str, str | int | None]
@@ -65,7 +65,10 @@ class ConstantFacts(Facts):
 
 
 class StageFacts(Facts):
-    """One trace as one step left it: its Python file, the file of its lines' metadata, and what the step changed."""
+    """One trace as one step left it: its Python file, the file of its lines' metadata, and what the step changed.
+
+    Of a backward, `given` says for which results it takes gradients; of each of these, one stage runs.
+    """
 
     trace: str
     number: int
@@ -78,16 +81,38 @@ class StageFacts(Facts):
     added: int = 0
     removed: int = 0
     runs: bool = False
+    given: tuple[bool, ...] = ()
     constants: dict[str, ConstantFacts] = {}
 
 
+class DerivativeFacts(Facts):
+    """How a program's computation is connected to autograd: the fields of `thunder_core.run.autograd.Wiring`.
+
+    `body` is the number of the computation's stage that autograd records where no backward will do.
+    """
+
+    count: int
+    results: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    followed: tuple[int, ...]
+    random: bool = False
+    writes: bool = False
+    viewed: tuple[int, ...] = ()
+    body: int
+
+
 class ProgramFacts(Facts):
-    """One program: its stages in order, and its guards and sharp edges in words."""
+    """One program: its stages in order, and its guards and sharp edges in words.
+
+    One with a `derivative` has backwards of its own; `recorded` says why one that is differentiated has none.
+    """
 
     stages: tuple[StageFacts, ...]
     guards: tuple[str, ...] = ()
     sharp_edges: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    derivative: DerivativeFacts | None = None
+    recorded: str = ""
 
 
 class TransformFacts(Facts):
@@ -213,5 +238,13 @@ def digest_of_file(path: Path) -> str:
 
 
 def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:
-    """The stage of each trace that runs."""
+    """The stage of each trace that runs; of backwards, of which there may be several, the last."""
     return {stage.trace: stage for stage in stages if stage.runs}
+
+
+def in_words(given: tuple[bool, ...]) -> str:
+    """Which of the results that gradients may come in for."""
+    places = [str(place) for place, one in enumerate(given) if one]
+    if len(places) == len(given):
+        return "all its results" if len(given) > 1 else "its result"
+    return f"result{'s' if len(places) > 1 else ''} {' and '.join(places)} of {len(given)}"

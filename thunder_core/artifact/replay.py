@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,9 +15,11 @@ from thunder_core.artifact.stored import stored_programs, stored_tensors
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.artifact.ways import follow
 from thunder_core.errors import NoSuchTrace
+from thunder_core.run.autograd import laid_out
+from thunder_core.run.generate import executable
 from thunder_core.run.program import Program
 
-__all__ = ["constant_of", "example_of", "follow", "program_of"]
+__all__ = ["constant_of", "example_of", "follow", "given_to", "program_of"]
 
 
 def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
@@ -33,6 +36,33 @@ def program_of(folder: str | Path, number: int, subject: object) -> Program:
     artifact = open_artifact(Path(folder))
     require_here(artifact.manifest)
     return stored_programs(artifact, subject)[number]
+
+
+def given_to(
+    folder: str | Path,
+    number: int,
+    trace: str,
+    given: tuple[bool, ...],
+    subject: object,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> list[torch.Tensor]:
+    """What the tail of a program, or its backward for the results that are `given`, takes after a call.
+
+    The gradients of these results are ones.
+    """
+    program = program_of(folder, number, subject)
+    if program.derivative is None:
+        raise NoSuchTrace(f"program {number} of {folder} has no {trace}", fix=f"it says why: {program.recorded}")
+    wiring = program.derivative.wiring
+    inputs, _ = program.prepare(subject, args, kwargs)
+    with torch.no_grad():
+        outputs = executable(program.source("computation"), "computation")(*inputs)
+    if trace == "tail":
+        return [*(inputs[place] for place in wiring.viewed), *outputs[: wiring.count]]
+    ends = zip(wiring.results, wiring.strides, given, strict=True)
+    ones = [laid_out(torch.ones_like(outputs[place]), stride) for place, stride, one in ends if one]
+    return [*outputs[wiring.count :], *ones]
 
 
 def constant_of(folder: str | Path, program: int, trace: str, number: int, name: str) -> object:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 
+from thunder_core.artifact.backward import StoredDerivative
 from thunder_core.artifact.constants import Finder
-from thunder_core.artifact.manifest import CONSTANTS, ProgramFacts, StageFacts, running
-from thunder_core.artifact.read import Artifact
+from thunder_core.artifact.manifest import CONSTANTS, DerivativeFacts, ProgramFacts, StageFacts, running
+from thunder_core.artifact.read import Artifact, damaged
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
-from thunder_core.run.program import Program, Stage
+from thunder_core.run.autograd import Wiring
+from thunder_core.run.program import RUNS, Program, Stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,18 +39,66 @@ class StoredProgram(Program):
         return self.sources[name]
 
 
-def stored_programs(artifact: Artifact, subject: object) -> list[Program]:
-    """Every program of an artifact, bound to a subject. Raises `ArtifactForeign` where it is not the right one."""
+def stored_programs(artifact: Artifact, subject: object, *, strict: bool = False) -> list[Program]:
+    """Every program of an artifact, bound to a subject. Raises `ArtifactForeign` where it is not the right one.
+
+    With `strict`, gradients that no backward was saved for are refused.
+    """
     finder = Finder(subject, stored_tensors(artifact), artifact.content)
-    return [stored_program(artifact, facts, finder) for facts in artifact.manifest.programs]
+    for number, facts in enumerate(artifact.manifest.programs):
+        if facts.derivative is not None and not is_whole(facts, facts.derivative):
+            raise damaged(artifact.folder, f"what it says of the backward of program {number} does not fit together")
+    return [stored_program(artifact, facts, finder, strict=strict) for facts in artifact.manifest.programs]
 
 
-def stored_program(artifact: Artifact, facts: ProgramFacts, finder: Finder) -> StoredProgram:
+def is_whole(facts: ProgramFacts, derivative: DerivativeFacts) -> bool:
+    """Whether what is said of a derivative fits together."""
+    number = len(derivative.results)
+    stages = [(stage.trace, stage.number) for stage in facts.stages]
+    masks = [stage.given for stage in facts.stages if stage.trace == "backward"]
+    return (
+        ("computation", derivative.body) in stages
+        and all(place < derivative.count for place in derivative.results)
+        and len(derivative.strides) == number
+        and all(len(given) == number for given in masks)
+    )
+
+
+def stored_program(artifact: Artifact, facts: ProgramFacts, finder: Finder, *, strict: bool) -> StoredProgram:
     """One program of an artifact, with its constants given back."""
     stages = running(facts.stages)
-    sources = {name: stored_source(artifact, stage, finder) for name, stage in stages.items()}
+    sources = {name: stored_source(artifact, stages[name], finder) for name in RUNS.values()}
     return StoredProgram(
-        stages=tuple(_stages(stages, sources)), guards=facts.guards, sharp_edges=facts.sharp_edges, sources=sources
+        stages=tuple(stored_stage(stages[name], sources[name]) for name in sources),
+        guards=facts.guards,
+        sharp_edges=facts.sharp_edges,
+        derivative=stored_derivative(artifact, facts, finder, strict=strict),
+        recorded=facts.recorded,
+        sources=sources,
+    )
+
+
+def stored_derivative(
+    artifact: Artifact, facts: ProgramFacts, finder: Finder, *, strict: bool
+) -> StoredDerivative | None:
+    """What a program has for backward, bound to its subject."""
+    if facts.derivative is None:
+        return None
+    told = facts.derivative
+    (body,) = (one for one in facts.stages if (one.trace, one.number) == ("computation", told.body))
+    kept = [one for one in facts.stages if one.trace in ("tail", "backward") and one.runs]
+    sources = [stored_source(artifact, one, finder) for one in kept]
+    pairs = list(zip(kept, sources, strict=True))
+    recorded = stored_source(artifact, body, finder)
+    return StoredDerivative(
+        wiring=Wiring(**told.model_dump(exclude={"body"})),
+        body=stored_stage(body, recorded).trace,
+        stages=tuple(stored_stage(*pair) for pair in pairs),
+        recorded=recorded,
+        tail=next((source for one, source in pairs if one.trace == "tail"), None),
+        backwards={one.given: source for one, source in pairs if one.trace == "backward"},
+        folder=artifact.folder,
+        strict=strict,
     )
 
 
@@ -65,9 +115,7 @@ def stored_tensors(artifact: Artifact) -> dict[str, torch.Tensor]:
     return read_tensors(artifact, CONSTANTS)
 
 
-def _stages(stages: Mapping[str, StageFacts], sources: Mapping[str, Source]) -> Iterator[Stage]:
-    for name, stage in stages.items():
-        trace = StoredTrace(
-            name, inputs=(), bound_symbols=(), output=None, made_by=stage.made_by, text=sources[name].text
-        )
-        yield Stage(trace, stage.seconds)
+def stored_stage(stage: StageFacts, source: Source) -> Stage:
+    """A stage that runs."""
+    trace = StoredTrace(stage.trace, inputs=(), bound_symbols=(), output=None, made_by=stage.made_by, text=source.text)
+    return Stage(trace, stage.seconds, stage.given)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 
 from thunder_core import __version__
 from thunder_core.artifact.code import code_of
@@ -25,9 +23,9 @@ from thunder_core.artifact.manifest import (
     GENERATION,
     MANIFEST,
     SCHEMA_VERSION,
-    TRACES,
     WEIGHTS,
     CubinFacts,
+    DerivativeFacts,
     FileFacts,
     Manifest,
     ProgramFacts,
@@ -36,12 +34,11 @@ from thunder_core.artifact.manifest import (
     digest_of_file,
 )
 from thunder_core.artifact.place import require_room, whole_folder
+from thunder_core.artifact.printed import Printed, is_body, printed_stages, with_constants, write_stage
 from thunder_core.artifact.tensors import write_tensors
 from thunder_core.artifact.weights import NOTHING, Kept, kept_weights
 from thunder_core.compiler import specializations_of
 from thunder_core.errors import WrongInputs
-from thunder_core.ir.listing import Listing
-from thunder_core.ir.printer import list_trace, print_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.device_code import DeviceCode
@@ -50,19 +47,6 @@ from thunder_core.models.shell import config_text, generation_text, is_rebuildab
 from thunder_core.report import Report, describe_environment, write_report
 from thunder_core.run.compiled import Specializations
 from thunder_core.run.program import Program
-
-LISTINGS = TypeAdapter(Listing)
-
-
-@dataclass(frozen=True)
-class Printed:
-    """A stage as it will lie on the disk: its facts but for the constants, its text and lines, and its constants."""
-
-    facts: StageFacts
-    text: str
-    listing: Listing
-    needed: Mapping[str, object]
-    named: Mapping[str, object]
 
 
 def write_artifact(
@@ -181,7 +165,7 @@ def write_parts(folder: Path, parts: Parts) -> None:
 
 
 def programs_of(specializations: Specializations) -> list[Program]:
-    """The programs that were traced in this process, the latest first."""
+    """The programs that were traced in this process, the latest first, each with a backward where it has any."""
     programs = [program for program in specializations.programs if program.stages]
     if not programs:
         raise WrongInputs("nothing has been traced yet, so there is nothing to save", fix="call it once, then save it")
@@ -190,47 +174,10 @@ def programs_of(specializations: Specializations) -> list[Program]:
             "this was loaded from an artifact, which holds its programs already",
             fix="copy the artifact's folder, or compile the model anew and save that",
         )
+    for program in programs:
+        if program.derivative is not None:
+            program.derivative.complete()
     return programs
-
-
-def printed_stages(program: Program, number: int) -> Iterator[Printed]:
-    """Every stage of every trace of a program as text, in the order in which they were made."""
-    for name in TRACES:
-        stages = [stage for stage in program.stages if stage.trace.name == name]
-        before: Counter[str] = Counter()
-        for index, stage in enumerate(stages):
-            source = print_trace(stage.trace)
-            listing, named = list_trace(stage.trace, parts=True)
-            lines = Counter(line.text for line in listing.lines)
-            stem = f"traces/{number}/{name}-{index:02}-{slug(stage.trace.made_by)}"
-            runs = index == len(stages) - 1
-            facts = StageFacts(
-                trace=name,
-                number=index,
-                name=slug(stage.trace.made_by),
-                made_by=stage.trace.made_by,
-                file=f"{stem}.py",
-                lines_file=f"{stem}.json",
-                lines=len(listing.lines),
-                seconds=round(stage.seconds, 6),
-                added=(lines - before).total() if index else 0,
-                removed=(before - lines).total(),
-                runs=runs,
-            )
-            yield Printed(facts, source.text, listing, source.constants if runs else {}, named)
-            before = lines
-
-
-def slug(text: str) -> str:
-    """A step's name as part of a file name."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "step"
-
-
-def with_constants(stage: Printed, keeper: Keeper, *, strict: bool = True) -> StageFacts:
-    """The facts of a stage with all its constants; if `strict`, those of the text that runs must be had again."""
-    must = stage.needed if strict else ()
-    kept = {name: keeper.facts(name, value, must=name in must) for name, value in stage.named.items()}
-    return stage.facts.model_copy(update={"constants": kept})
 
 
 def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
@@ -240,21 +187,23 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         guards=program.guards,
         sharp_edges=tuple(str(getattr(edge, "what", edge)) for edge in program.sharp_edges),
         devices=tuple(sorted(devices_of(program.last("computation")))),
+        derivative=derivative_facts(program),
+        recorded=program.recorded,
     )
+
+
+def derivative_facts(program: Program) -> DerivativeFacts | None:
+    """How a program is connected to autograd."""
+    if program.derivative is None:
+        return None
+    body = next(n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
+    return DerivativeFacts(**asdict(program.derivative.wiring), body=body)
 
 
 def devices_of(trace: Trace) -> set[str]:
     """The devices on which a trace has tensors."""
     made = (proxy for bsym in trace.bound_symbols for proxy in bsym.tensors)
     return {str(proxy.device) for proxy in (*trace.inputs, *made) if isinstance(proxy, TensorProxy)}
-
-
-def write_stage(folder: Path, stage: Printed, facts: StageFacts) -> None:
-    """Write a stage's Python and its lines' metadata."""
-    path = folder / facts.file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(stage.text, encoding="utf-8")
-    (folder / facts.lines_file).write_bytes(LISTINGS.dump_json(stage.listing, exclude_defaults=True))
 
 
 def shell_files(model: Any) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import new_mode
-from thunder_core.capture.symbols import is_random, symbol_of, written_arguments
+from thunder_core.capture.symbols import is_random, symbol_of, written_values
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -113,6 +113,8 @@ def derive(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
                 fakes[proxy.name] = fake.requires_grad_(True) if proxy.name in followed else fake
                 tape.bind(fakes[proxy.name], proxy)
     output = _run(line, fakes, mode, tape)
+    if any(fake.requires_grad and name not in followed for name, fake in fakes.items()):
+        raise Underivable("it writes what needs a gradient to a tensor that needs none")
     results: list[tuple[TensorProxy, torch.Tensor]] = []
     for proxy, tensor in _paired(line.output, output):
         tape.settle(tensor, proxy)
@@ -220,7 +222,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in tensors_in(output):
             if id(tensor) not in self._known:
                 self.name(tensor)
-        written = [args[at] if at < len(args) else kwargs.get(name) for at, name in written_arguments(func)]
+        written = list(written_values(func, args, kwargs))
         self.lines.append(
             BoundSymbol(
                 symbol=symbol_of(func),

@@ -21,15 +21,20 @@ from thunder_core.ir.tree import leaves
 
 CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 Metadata = tuple[Hashable, ...]
+Described = tuple[Metadata, int]  # and the identity of a tensor's memory
 
 
 @dataclass(frozen=True)
 class Made:
-    """A tensor that the call returned: its proxy, and which of the tensors that it was given it is a view of."""
+    """A tensor that the call returned: its proxy, and which of the tensors that it was given it shares memory with.
+
+    `follows`: to autograd too it is a view of that one, so that writing to one is writing to the other.
+    """
 
     proxy: TensorProxy
     view_of: int | None
     offset: int
+    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,24 +61,29 @@ def metadata(proxy: TensorProxy) -> Metadata:
 
 
 def signature(
-    function: Callable[..., Any], args: Any, kwargs: Any, describe: Callable[[torch.Tensor], Metadata | None]
+    function: Callable[..., Any], args: Any, kwargs: Any, describe: Callable[[torch.Tensor], Described | None]
 ) -> Hashable | None:
-    """The key of a call, or None where it cannot be remembered. One tensor that is given twice is told from two."""
+    """The key of a call, or None where it cannot be remembered.
+
+    One tensor that is given twice is told from two, and two that share memory from two that do not.
+    """
     parts: list[Hashable] = [function]
-    seen: dict[int, int] = {}
+    seen: dict[Any, int] = {}
     return tuple(parts) if _append((args, kwargs), parts, seen, describe) and seen else None
 
 
 def _append(
-    tree: Any, parts: list[Hashable], seen: dict[int, int], describe: Callable[[torch.Tensor], Metadata | None]
+    tree: Any, parts: list[Hashable], seen: dict[Any, int], describe: Callable[[torch.Tensor], Described | None]
 ) -> bool:
     """Add a tree's description to the parts; False if something in it cannot be described."""
     kind = type(tree)
     if isinstance(tree, torch.Tensor):
         number = seen.setdefault(id(tree), len(seen))
         described = describe(tree)
-        parts.append((number, described))
-        return described is not None
+        if described is None:
+            return False
+        parts.append((number, seen.setdefault((described[1],), len(seen)), described[0]))
+        return True
     if kind is tuple or kind is list or kind is torch.Size:
         parts.append((kind, len(tree)))
         return all(_append(item, parts, seen, describe) for item in tree)
@@ -97,21 +107,26 @@ def remember(
         return None
     if not all(leaf.layout is torch.strided for leaf in leaves(output) if isinstance(leaf, torch.Tensor)):
         return None  # sparse tensors have no storage
-    storages = {tensor.untyped_storage()._cdata: number for number, (tensor, _) in reversed(list(enumerate(read)))}
     known = {id(tensor) for tensor, _ in read}
     returned = {id(leaf): leaf for leaf in leaves(output) if isinstance(leaf, torch.Tensor)}
     tensors = [tensor for number, tensor in returned.items() if number not in known]
     if any(tensor.requires_grad or tensor.constant is not None for tensor in tensors):  # type: ignore[attr-defined]
         return None
-    made = tuple(
-        Made(proxy_of(tensor), storages.get(tensor.untyped_storage()._cdata), int(tensor.storage_offset()))
-        for tensor in tensors
-    )
+    made = tuple(_made(tensor, [given for given, _ in read], proxy_of(tensor)) for tensor in tensors)
     if len({tensor.untyped_storage()._cdata for tensor in tensors}) < sum(1 for m in made if m.view_of is None):
         return None  # results that share memory with each other
     outer = {proxy.name for _, proxy in read} | {one.proxy.name for one in made}
     inner = {p.name: p for sub in (bsym.subsymbols if bsym else ()) for p in sub.tensors if p.name not in outer}
     return Memory(bsym, tuple(read), made, tuple(inner.values()), output)
+
+
+def _made(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> Made:
+    """A result, with the first of the tensors read that it is a view of, or else shares memory with."""
+    storage, base = tensor.untyped_storage()._cdata, tensor._base
+    sharing = [number for number, given in enumerate(read) if given.untyped_storage()._cdata == storage]
+    viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]
+    place = next(iter(viewed or sharing), None)
+    return Made(proxy, place, int(tensor.storage_offset()), follows=bool(viewed))
 
 
 def _plain(output: Any) -> bool:

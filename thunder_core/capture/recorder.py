@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
@@ -19,8 +20,18 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
-from thunder_core.capture.symbols import VALUE_READERS, is_ordered, is_random, symbol_of, written_arguments
-from thunder_core.capture.tensors import Tensors, tensors_in
+from thunder_core.capture.symbols import (
+    FACTS,
+    LASTING,
+    QUESTIONS,
+    REPLACES_MEMORY,
+    VALUE_READERS,
+    is_ordered,
+    is_random,
+    symbol_of,
+    written_values,
+)
+from thunder_core.capture.tensors import Tensors, memory_of, tensors_in
 from thunder_core.capture.trial import eager_error
 from thunder_core.capture.values import NUMBERS, Unknowable, evaluated
 from thunder_core.errors import DataDependent, OperationFailed, SourceLine, ThunderError
@@ -30,9 +41,11 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
 QUERIES = frozenset({torch.ops.prim.device.default})
+ALIAS = torch.ops.aten.alias.default
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 LISTING = torch.Tensor.tolist  # gives values, and refuses fakes by itself
 NOWHERE = torch.device("meta")
+SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 SET_GRAD = torch._C._set_grad_enabled
 GUARDED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous})
 NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
@@ -85,18 +98,13 @@ def needs_value(error: Exception) -> bool:
     return isinstance(error, NEEDS_VALUE) or any(text in str(error) for text in NO_MEMORY)
 
 
-def memory_of(fake: torch.Tensor) -> int:
-    """What a tensor has in common with its views: the identity of their storage."""
-    return int(fake.untyped_storage()._cdata)
-
-
 class Recorder:
     """Runs torch functions on fake tensors and writes down what they were.
 
     Real tensors are handles: the program may hold them, and each is exchanged for its fake when it meets an
-    operation. `place()` tells where the program is, and `device_of` on which device a real tensor is taken to be.
-    With `evaluates`, an operation that needs the values of tensors is run on them, and lines of the trace check that
-    it gives the same at each call.
+    operation. `place()` tells where the program is, and `device_of` on which device a real tensor is taken to be;
+    `asked` is told what real tensors were asked for and what they answered. With `evaluates`, an operation that needs
+    the values of tensors is run on them, and lines of the trace check that it gives the same at each call.
     """
 
     def __init__(
@@ -104,6 +112,7 @@ class Recorder:
         name_input: Callable[[torch.Tensor], str],
         place: Callable[[], Place],
         device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
+        asked: Callable[[torch.Tensor, str, object], None] = lambda tensor, query, answer: None,
         evaluates: bool = False,
     ) -> None:
         self.evaluates = evaluates
@@ -113,8 +122,10 @@ class Recorder:
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
         self._place = place
+        self._asked = asked
         self._call: Call | None = None
         self._nowhere = False
+        self._view: torch.Tensor | None = None
         self._defined: set[str] = set()
         self._memories: dict[Hashable, Memory] | None = {}
 
@@ -159,8 +170,15 @@ class Recorder:
         """Run one torch function on fakes, record it if it matters, and give the program its result."""
         if function in VALUE_READERS and not (self.evaluates and function is LISTING):
             raise self._fail(function)
+        if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
+            raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
+        if function in FACTS and type(args[0]) is not FakeTensor:
+            answer = function(*args)
+            self._asked(args[0], FACTS[function], answer)
+            if FACTS[function] in LASTING:
+                return answer
         args, kwargs = self._faked(args, kwargs)
-        key = None if self._memories is None else signature(function, args, kwargs, self.tensors.describe)
+        key = self._key(function, args, kwargs)
         memory = self._memories.get(key) if self._memories and key is not None else None
         if memory is not None:
             return self._recall(memory, args, kwargs)
@@ -175,6 +193,12 @@ class Recorder:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
         self._written |= call.written
         return self.tensors.to_real(output)
+
+    def _key(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Hashable | None:
+        """What the call is remembered by; None for one that cannot be."""
+        if self._memories is None or function in QUESTIONS:
+            return None
+        return signature(function, args, kwargs, self.tensors.describe)
 
     def _faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with fakes for real tensors; a tensor that cannot have one fails at the program's line."""
@@ -205,7 +229,7 @@ class Recorder:
         finally:
             self._call = None
             self._nowhere = False
-            if call.reshapes:
+            if call.reshapes or function == SET_DATA:
                 self._memories = None
 
     def _evaluated(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
@@ -284,11 +308,26 @@ class Recorder:
             names[inner.name] = inner.named(self.tensors.next_name())
         for made, old in zip(memory.made, memory.fresh, strict=True):
             fake = fakes[id(old)] = fresh_fake(made, read, self.tensors.mode)
+            if made.follows and made.view_of is not None:
+                self._follow(fake, read[made.view_of])
             names[made.proxy.name] = self.tensors.adopt(fake, made.proxy.named(self.tensors.next_name()))
         if memory.bsym is not None:
             place = self._place()
             self._append(memory.bsym.renamed(names, at=(place.source, place.module)))
         return self.tensors.to_real(rebuilt(memory.result, fakes))
+
+    def _follow(self, fake: torch.Tensor, base: torch.Tensor) -> None:
+        """Have autograd take a fake for a view of another one: for what it is told that `alias` returned."""
+        self._view = fake
+        try:
+            ALIAS(base)
+        finally:
+            self._view = None
+
+    def _refuse(self, what: str, fix: str) -> ThunderError:
+        """The error for what is not traced; kept, in case the program swallows it."""
+        self.failure = OperationFailed(what, fix=fix, where=self._place().source)
+        return self.failure
 
     def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
         """The error for an operation that cannot run without data; kept, in case the program swallows it."""
@@ -312,6 +351,8 @@ class Recorder:
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one aten operation on fakes and note it under the torch function that issued it."""
+        if self._view is not None and operator is ALIAS:
+            return self._view
         if not self._nowhere:
             return self._dispatch(operator, args, kwargs)
         if operator in QUERIES:
@@ -354,8 +395,7 @@ class Recorder:
     def _note_effects(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
         call.random |= is_random(operator, args, kwargs)
         call.reshapes |= torch.Tag.inplace_view in operator.tags
-        for position, name in written_arguments(operator):
-            written = args[position] if position < len(args) else kwargs.get(name)
+        for written in written_values(operator, args, kwargs):
             call.written.update(memory_of(tensor) for tensor in tensors_in(written))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,12 +17,40 @@ ORDERED_NAMES = frozenset(
         "torch._C._set_grad_enabled",
         "torch.manual_seed",
         "torch.Tensor.requires_grad_",
+        "torch.Tensor.detach_",
+        "torch.detach_",
         "torch.Tensor.retain_grad",
         "torch.Tensor.register_hook",
         "torch.Tensor.register_post_accumulate_grad_hook",
     }
 )
 
+
+# Questions whose answer lies in more of a tensor than the metadata that calls are remembered by.
+QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
+    {
+        torch.Tensor._is_view,
+        torch.Tensor.is_inference,
+        torch.Tensor.untyped_storage,
+        torch.Tensor.storage,
+        torch.is_inference,
+        *(
+            getattr(torch.Tensor, name).__get__
+            for name in ("_base", "_version", "grad", "_grad", "grad_fn", "is_leaf", "retains_grad", "output_nr")
+        ),
+    }
+)
+# Those, and others, that a tensor from outside answers for itself: how to ask again at each call.
+FACTS: dict[Callable[..., Any], str] = {
+    torch.Tensor._is_view: "_is_view()",
+    torch.Tensor.is_inference: "is_inference()",
+    torch.Tensor.storage_offset: "storage_offset()",
+    torch.Tensor.is_leaf.__get__: "is_leaf",  # type: ignore[attr-defined]
+}
+LASTING = frozenset({"_is_view()", "is_inference()"})  # no operation changes these
+
+# What gives a tensor the memory of another one behind the back of everything that was made of it.
+REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 
 VALUE_READERS = frozenset(
     {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr, torch.Tensor.__dlpack__}
@@ -75,6 +103,30 @@ def written_arguments(operator: torch._ops.OpOverload) -> tuple[tuple[int, str],
         for position, argument in enumerate(operator._schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     )
+
+
+# Operators that write to running statistics although their schemas do not say so: always, or in training.
+STATISTICS = ("running_mean", "running_var")
+UPDATES_STATISTICS: dict[str, str | None] = {
+    "aten::native_batch_norm": "training",
+    "aten::cudnn_batch_norm": "training",
+    "aten::miopen_batch_norm": "training",
+    "aten::batch_norm_gather_stats": None,
+    "aten::batch_norm_gather_stats_with_counts": None,
+    "aten::batch_norm_update_stats": None,
+}
+
+
+def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """What a call of the operator writes to, of its arguments."""
+    for position, name in written_arguments(operator):
+        yield args[position] if position < len(args) else kwargs.get(name)
+    if operator._schema.name in UPDATES_STATISTICS:
+        names = (argument.name for argument in operator._schema.arguments)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        training = UPDATES_STATISTICS[operator._schema.name]
+        if training is None or given.get(training):
+            yield from (given.get(name) for name in STATISTICS)
 
 
 @cache

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.capture.fake import fake_of, new_mode
-from thunder_core.capture.memo import Metadata, metadata
-from thunder_core.ir.proxy import TensorProxy, tensor_proxy
+from thunder_core.capture.fake import Storages, fake_like, fake_of, new_mode
+from thunder_core.capture.memo import Described, Metadata, metadata
+from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.tree import leaves, replace_leaves
 
 ATOMS = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device, FakeTensor})
@@ -25,16 +25,19 @@ class Tensors:
 
     def __init__(
         self,
-        name_input: Callable[[torch.Tensor], str],
+        name_input: Callable[[Any], str],
         device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
     ) -> None:
         self.mode = new_mode()
+        self._storages = Storages()
+        self.objects: dict[int, tuple[Any, Proxy]] = {}
+        self._made: dict[int, tuple[Any, Proxy]] = {}
         self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._name_input = name_input
         self._device_of = device_of
         self._fakes: dict[int, torch.Tensor] = {}
         self.reals: dict[int, torch.Tensor] = {}
-        self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata]] = {}
+        self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata, int]] = {}
         self._count = 0
 
     def next_name(self) -> str:
@@ -52,19 +55,33 @@ class Tensors:
             return tensor
         fake = self._fakes.get(id(tensor))
         if fake is None:
-            fake = self._fakes[id(tensor)] = fake_of(tensor, self.mode, self._device_of(tensor))
+            fake = self._fakes[id(tensor)] = fake_of(tensor, self.mode, self._storages, self._device_of(tensor))
             proxy = self.adopt(fake, tensor_proxy(self._name_input(tensor), fake))
             self.reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)
         return fake
 
-    def like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A new fake with the metadata of a real tensor, for which it does not stand."""
-        return fake_of(tensor, self.mode)
+    def object(self, value: Any) -> Proxy:
+        """The proxy of what is no tensor and yet an input, a generator; made on first sight."""
+        known = self._made.get(id(value)) or self.objects.get(id(value))
+        if known is None:
+            known = self.objects[id(value)] = (value, Proxy(self._name_input(value)))
+        return known[1]
+
+    def made_object(self, value: Any) -> Proxy:
+        """The proxy of an object that the program makes."""
+        self._made[id(value)] = (value, Proxy(self.next_name()))
+        return self._made[id(value)][1]
+
+    def made_tensor(self, proxy: TensorProxy) -> torch.Tensor:
+        """A tensor for a proxy that a line defines without running."""
+        fake = fake_like(proxy, self.mode)
+        self.adopt(fake, proxy)
+        return fake
 
     def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
         """Let the proxy stand for the fake."""
-        self._proxies[id(fake)] = (fake, proxy, metadata(proxy))
+        self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), fake.storage_offset()), memory_of(fake))
         return proxy
 
     def proxy(self, fake: torch.Tensor) -> TensorProxy:
@@ -76,10 +93,15 @@ class Tensors:
         """Whether the fake has a proxy yet."""
         return id(fake) in self._proxies
 
-    def describe(self, fake: torch.Tensor) -> Metadata | None:
-        """What of a fake decides what operations do with it; None if its value does too."""
+    def describe(self, fake: torch.Tensor) -> Described | None:
+        """What of a fake decides what operations do with it, and its memory; None if its value decides too.
+
+        A write may have made a tensor require a gradient that did not when it got its proxy.
+        """
         known = self._proxies.get(id(fake))
-        return None if known is None or getattr(fake, "constant", None) is not None else known[2]
+        if known is None or getattr(fake, "constant", None) is not None:
+            return None
+        return (*known[2], fake.requires_grad), known[3]
 
     def to_fake(self, tree: Any) -> Any:
         """Nested arguments with fakes in place of real tensors."""
@@ -107,7 +129,17 @@ class Tensors:
             return self.proxy(tree)
         if kind in ATOMS:
             return tree
-        return replace_leaves(tree, lambda leaf: self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+        return replace_leaves(tree, self._proxy_or_constant)
+
+    def _proxy_or_constant(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.Tensor):
+            return self.proxy(leaf)
+        return self.object(leaf) if isinstance(leaf, torch.Generator) else leaf
+
+
+def memory_of(fake: torch.Tensor) -> int:
+    """What a tensor has in common with its views: the identity of their storage."""
+    return int(fake.untyped_storage()._cdata)
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

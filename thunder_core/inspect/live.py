@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from thunder_core.artifact.constants import Keeper
-from thunder_core.artifact.write import Printed, name_of, printed_stages, with_constants
+from thunder_core.artifact.printed import Printed, printed_stages, with_constants
+from thunder_core.artifact.write import name_of
 from thunder_core.compiler import last_program, specializations_of
-from thunder_core.inspect.subject import Stage, Subject
+from thunder_core.inspect.subject import GRAD, Stage, Subject
 from thunder_core.ir.listing import Listing
 from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import load_model
@@ -43,11 +44,23 @@ def traced_model(request: Request) -> Subject:
 def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES) -> Subject:
     """The traces of the latest call of what `jit` or `compile` returned; `WrongInputs` before the first."""
     subject = specializations_of(compiled).subject
-    printed = list(printed_stages(last_program(compiled), 0))
+    program = last_program(compiled)
+    if program.derivative is not None:
+        program.derivative.complete()
+    printed = list(printed_stages(program, 0))
     keeper = Keeper(subject)
     keeper.prepare([value for stage in printed for value in stage.named.values()])
     stages = tuple(_stage(stage, keeper) for stage in printed)
-    return Subject(name_of(subject), 0, stages, source, drawn=drawn, tensors=literals_of(keeper.tensors))
+    return Subject(
+        name_of(subject),
+        0,
+        stages,
+        source,
+        drawn=drawn,
+        tensors=literals_of(keeper.tensors),
+        grad=GRAD in program.guards,
+        recorded=program.recorded,
+    )
 
 
 def _stage(printed: Printed, keeper: Keeper) -> Stage:

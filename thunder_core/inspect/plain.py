@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from thunder_core.artifact.manifest import ConstantFacts
 from thunder_core.errors import CannotReplay
@@ -14,6 +14,8 @@ from thunder_core.ir.listing import Listing
 ROOTS = frozenset({"module", "args", "kwargs"})
 REPLAY = "thunder_core.artifact.replay"
 ARTIFACT = "ARTIFACT"
+SAVED = "saved"  # the list that a backward takes and empties
+BEHIND_FORWARD = ("tail", "backward")
 
 
 def runnable(subject: Subject, stage: Stage, listing: Listing, *, level: str = "torch") -> str:
@@ -129,7 +131,7 @@ def main_block(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str
         yield ""
     for name in ways:
         yield f"{name} = follow(module, {stage.facts.constants[name].steps!r})"
-    yield from CALLS[listing.name](subject, listing)
+    yield from CALLS[listing.name](subject, stage, listing)
 
 
 def obstacle(subject: Subject, listing: Listing) -> str:
@@ -138,6 +140,8 @@ def obstacle(subject: Subject, listing: Listing) -> str:
         return "where the model comes from is not known: import the function and call it yourself"
     if not subject.example and not subject.drawn:
         return "the artifact keeps no example inputs: import the function and call it yourself"
+    if listing.name in BEHIND_FORWARD and subject.folder is None:
+        return f"a {listing.name} takes what the computation returns: import both functions and call them yourself"
     origins = [value.origin for value in listing.inputs] if listing.name == "computation" else []
     hard = [origin for origin in origins if not is_expression(origin)]
     return f"there is no way from the model and its inputs to: {', '.join(hard)}" if hard else ""
@@ -183,25 +187,50 @@ def literal_lines(value: Mapping[str, object], indent: str = INDENT) -> Iterator
     yield "}"
 
 
-def _call_computation(subject: Subject, listing: Listing) -> Iterator[str]:
+def _call_computation(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
     yield "with torch.no_grad():"
     yield f"{INDENT}outputs = computation("
     yield from (f"{INDENT}{INDENT}{value.origin}," for value in listing.inputs)
     yield f"{INDENT})"
-    yield f"names = {tuple(value.name for value in listing.results)!r}"
+    yield from _print_outputs(returned(listing))
+
+
+def _call_behind_forward(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
+    """A tail and a backward take what the computation returns."""
+    yield f"from {REPLAY} import given_to"
+    yield ""
+    place = f"{ARTIFACT}, {subject.program}, {listing.name!r}, {stage.facts.given!r}"
+    yield f"given = given_to({place}, module, args, kwargs)"
+    yield "with torch.no_grad():"
+    packed = [value.name for value in listing.inputs] == [SAVED]
+    yield f"{INDENT}outputs = {listing.name}({'given' if packed else '*given'})"
+    told = {value.name: value.origin for value in listing.results}
+    yield from _print_outputs([told.get(name) or name for name in returned(listing)])
+
+
+def _print_outputs(names: Sequence[str]) -> Iterator[str]:
+    yield f"names = {tuple(names)!r}"
     yield "for name, output in zip(names, outputs, strict=True):"
+    yield f"{INDENT}if output is None:"
+    yield f"{INDENT}{INDENT}continue"
     yield f'{INDENT}first = ", ".join(f"{{value:.6g}}" for value in output.flatten()[:4].tolist())'
     yield f'{INDENT}total = f"sum {{output.sum().item():.6g}}"'
     yield f'{INDENT}print(f"{{name}}: {{output.dtype}} {{list(output.shape)}}, {{total}}, first {{first}}")'
 
 
-def _call_prologue(subject: Subject, listing: Listing) -> Iterator[str]:
-    yield "with torch.no_grad():"
+def returned(listing: Listing) -> list[str]:
+    """What stands at each place of what a trace returns."""
+    tree = ast.parse(listing.returns, mode="eval").body
+    return [ast.unparse(one) for one in tree.elts] if isinstance(tree, ast.Tuple) else []
+
+
+def _call_prologue(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
+    yield f"with torch.set_grad_enabled({subject.grad}):"
     yield f"{INDENT}inputs, outside = prologue(module, args, kwargs)"
     yield 'print(f"every guard holds; the computation gets {len(inputs)} tensors, the epilogue {len(outside)} objects")'
 
 
-def _call_epilogue(subject: Subject, listing: Listing) -> Iterator[str]:
+def _call_epilogue(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
     if subject.folder is not None:
         yield f"from {REPLAY} import program_of"
         yield ""
@@ -210,7 +239,7 @@ def _call_epilogue(subject: Subject, listing: Listing) -> Iterator[str]:
         yield "import thunder_core as thunder"
         yield ""
         yield "compiled = thunder.jit(module)"
-    yield "with torch.no_grad():"
+    yield f"with torch.set_grad_enabled({subject.grad}):"
     if subject.folder is None:
         yield f"{INDENT}compiled(*args, **kwargs)"
         yield f"{INDENT}program = thunder.last_program(compiled)"
@@ -218,4 +247,10 @@ def _call_epilogue(subject: Subject, listing: Listing) -> Iterator[str]:
     yield f"{INDENT}print(type(epilogue(*outside, *program.compute(inputs))))"
 
 
-CALLS = {"prologue": _call_prologue, "computation": _call_computation, "epilogue": _call_epilogue}
+CALLS = {
+    "prologue": _call_prologue,
+    "computation": _call_computation,
+    "tail": _call_behind_forward,
+    "backward": _call_behind_forward,
+    "epilogue": _call_epilogue,
+}

@@ -36,7 +36,8 @@ def matches(listing: Listing, pattern: str, level: str = "torch") -> Iterator[Ma
     for number, line in enumerate(listing.lines, start=1):
         for part in at_level(line, level):
             match = Match(number, part.text, told(part), line.module, place(line))
-            told_of_line = (match.text, match.told, match.module, "" if line.symbol == DELETE else match.place)
+            about = () if line.symbol == DELETE else (match.place, part.derives or line.derives)
+            told_of_line = (match.text, match.told, match.module, *about)
             if any(found.search(text) for text in told_of_line):
                 yield match
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from thunder_core.artifact.manifest import TRACES, WEIGHTS, StageFacts
+from thunder_core.artifact.manifest import TRACES, WEIGHTS, StageFacts, in_words
 from thunder_core.artifact.read import Artifact
 from thunder_core.errors import NoSuchTrace
 from thunder_core.ir.listing import Listing
 
-NO_BACKWARD = (
-    "there is no backward trace: PyTorch's autograd differentiates the computation as it runs, so none was generated"
-)
+UNKNOWN = "a version of Thunder made it that generated none"
+GRAD = "torch.is_grad_enabled(): was True"
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,13 @@ class Stage:
     @property
     def title(self) -> str:
         """For example `computation, stage 2: drop dead code`."""
-        return f"{self.facts.trace}, stage {self.facts.number}: {self.facts.made_by}"
+        return f"{self.facts.trace}, stage {self.facts.number}: {self.made_by}"
+
+    @property
+    def made_by(self) -> str:
+        """The step that made it and, of a backward for some results alone, for which."""
+        some = not all(self.facts.given)
+        return f"{self.facts.made_by}, for {in_words(self.facts.given)}" if some else self.facts.made_by
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Subject:
     `source` tells where the model comes from; `example` are the names of the keyword arguments that were traced, which
     lie in the artifact's `folder` or, where there is none, are drawn anew with the sizes in `drawn`; `tensors` has
     small constant tensors as literals. `weights` is the size in bytes of those that the artifact holds, and
-    `validation` its state.
+    `validation` its state. `grad` says whether autograd was on, and `recorded` why there is no backward.
     """
 
     name: str
@@ -50,6 +55,8 @@ class Subject:
     tensors: Mapping[str, str] = field(default_factory=dict)
     weights: int | None = None
     validation: str = ""
+    grad: bool = False
+    recorded: str = UNKNOWN
 
     @cached_property
     def traces(self) -> dict[str, list[Stage]]:
@@ -75,8 +82,16 @@ class Subject:
         return matching[0]
 
     def _no_such_trace(self, trace: str) -> NoSuchTrace:
-        what = NO_BACKWARD if trace == "backward" else f"there is no trace called {trace!r}"
-        return NoSuchTrace(what, fix=f"name one of: {', '.join(self.traces)}")
+        return NoSuchTrace(self.absent(trace), fix=f"name one of: {', '.join(self.traces)}")
+
+    def absent(self, trace: str) -> str:
+        """Why there is no trace of that name."""
+        if trace == "tail" and "backward" in self.traces:
+            return "there is no tail trace: the program returns no views that autograd has to know of"
+        if trace in ("tail", "backward"):
+            why = self.recorded or UNKNOWN
+            return f"there is no {trace} trace, for the program has no backward of its own: {why}"
+        return f"there is no trace called {trace!r}"
 
 
 def named(stages: list[Stage], wanted: str) -> list[Stage]:
@@ -94,7 +109,8 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
             f"there is no program {program} in {artifact.folder}",
             fix=f"it has {len(manifest.programs)}: name one of {', '.join(map(str, range(len(manifest.programs))))}",
         )
-    stages = (Stage(facts, _reader(artifact, facts)) for facts in manifest.programs[program].stages)
+    facts = manifest.programs[program]
+    stages = (Stage(one, _reader(artifact, one)) for one in facts.stages)
     return Subject(
         manifest.subject,
         program,
@@ -104,6 +120,8 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
         folder=artifact.folder,
         weights=manifest.files[WEIGHTS].size if manifest.weights else 0,
         validation=manifest.validation,
+        grad=GRAD in facts.guards,
+        recorded=facts.recorded,
     )
 
 

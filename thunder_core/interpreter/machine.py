@@ -179,6 +179,9 @@ class Machine:
     def announce_iteration(self, iterable: Any) -> None:
         """An iterable is about to be unpacked natively."""
 
+    def announce_identity(self, left: Any, right: Any) -> None:
+        """Announce that two objects are told apart by `is`; nobody listens here."""
+
     def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
         """Apply an operator or protocol step natively."""
         return function(*operands)

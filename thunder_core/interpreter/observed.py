@@ -191,6 +191,10 @@ class ObservedMachine(Machine):
         """Announce that an iterable is unpacked natively."""
         self.observer.on_operation(iter, (iterable,))
 
+    def announce_identity(self, left: Any, right: Any) -> None:
+        """Announce that two objects are told apart by `is`."""
+        self.observer.on_operation(operator.is_, (left, right))
+
     def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
         """Write an attribute after reporting it."""
         super().set_attr_natively(hook, owner, name, self.observer.on_store_attr(owner, name, value))

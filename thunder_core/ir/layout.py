@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from thunder_core.ir.listing import Line, Listing, is_claimed
 
 INDENT = "    "
+BACKWARD = "backward"  # the trace whose lines are derivatives of another's
 TYPE_COLUMN = 80  # where the types stand, if the statement leaves room
 NARROWEST = 40
 FEWEST = 12  # letters of a comment that are worth showing
@@ -31,7 +32,7 @@ def layout(
         head = [f"# {listing.name}: {listing.made_by}"] if comments else []
     if preamble is None:
         preamble = [f"# constants: {', '.join(listing.constants)}"] if comments and listing.constants else []
-    body = [*_body(listing.lines, level, comments, column), f"return {listing.returns}"]
+    body = [*_body(listing.lines, level, comments, column, listing.name == BACKWARD), f"return {listing.returns}"]
     lines = [*head, *map(import_line, listing.imports), *preamble, "", "", *signature(listing, comments, column)]
     lines += [INDENT + line if line else "" for line in body]
     return "\n".join(lines if width is None else [fitted(line, width) for line in lines]).strip("\n") + "\n"
@@ -81,8 +82,9 @@ def beside(statement: str, comment: str, column: int) -> str:
 def told(line: Line) -> str:
     """What is known of what a statement makes, and who runs it."""
     types = ", ".join(value.described for value in line.makes if value.described)
+    origins = ", ".join(value.origin for value in line.makes if value.origin)
     executor = f"[{line.executor}]" if is_claimed(line.executor) else ""
-    return " ".join(part for part in (types, executor) if part)
+    return "  ".join(part for part in (f"{types} {executor}".strip(), origins) if part)
 
 
 def place(line: Line) -> str:
@@ -91,22 +93,38 @@ def place(line: Line) -> str:
     return f"{file}:{line.number}: {line.code}".rstrip(": ") if line.file else ""
 
 
-def heading(line: Line) -> str:
-    """Whose line it is: the module's path, or the function where there is none."""
-    return line.module or line.function
+def heading(line: Line, *, backward: bool = False) -> str:
+    """Whose line it is: the module's path, or the function where there is none; in a backward, what it is to that."""
+    owner = line.module or line.function
+    if not backward or not owner:
+        return owner
+    return f"backward of {owner}" if derives(line) else f"again: {owner}"
 
 
-def _body(lines: Iterable[Line], level: str, comments: bool, column: int) -> Iterator[str]:
-    owner = where = ""
+def derives(line: Line) -> bool:
+    """Whether a line, or one of those that it stands for, is part of a derivative."""
+    return bool(line.derives) or any(part.derives for part in line.parts)
+
+
+def derived_from(line: Line, before: str) -> list[str]:
+    """The comment with the line of the forward whose derivative this is, where it is another than that before."""
+    return [f"# of {line.derives}"] if line.derives and line.derives != before else []
+
+
+def _body(lines: Iterable[Line], level: str, comments: bool, column: int, backward: bool = False) -> Iterator[str]:
+    owner = where = forward = ""
     shown: set[str] = set()
     for line in lines:
-        if comments and heading(line) and heading(line) != owner:
-            owner = heading(line)
+        if comments and heading(line, backward=backward) not in ("", owner):
+            owner = heading(line, backward=backward)
             yield ""
             yield f"# ---- {owner} ----"
         if comments and place(line) and place(line) != where:
             where = place(line)
             yield f"# {where}"
+        if comments:
+            yield from derived_from(line, forward)
+            forward = line.derives
         for part in at_level(line, level):
             yield beside(part.text, told(part), column) if comments else part.text
         if comments and level == "torch":
@@ -117,7 +135,10 @@ def _inside(line: Line, shown: set[str], indent: str) -> Iterator[str]:
     """What a claimed line stands for, and what of that others have claimed."""
     if not is_claimed(line.executor) or _is_known(line, shown):
         return
+    forward = ""
     for part in line.parts:
+        yield from (f"{indent}{comment}" for comment in derived_from(part, forward))
+        forward = part.derives
         yield f"{indent}{part.text}{f'  [{part.executor}]' if is_claimed(part.executor) else ''}"
         yield from _inside(part, shown, f"{indent}  ")
 

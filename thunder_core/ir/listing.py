@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Value:
-    """A name of a trace: its metadata in short, and for an input where it comes from."""
+    """A name of a trace: its metadata in short, and where it comes from or what it is, where that is known."""
 
     name: str
     described: str = ""
@@ -18,7 +18,8 @@ class Value:
 class Line:
     """One statement: its text, who it belongs to, and what it reads and makes; `parts` are what it consists of.
 
-    The parts of a region are lines of the program; those of such a line are aten operations.
+    The parts of a region are lines of the program; those of such a line are aten operations. In a backward, `derives`
+    is the line of the forward whose derivative it is part of.
     """
 
     text: str
@@ -32,6 +33,7 @@ class Line:
     reads: tuple[str, ...] = ()
     makes: tuple[Value, ...] = ()
     parts: tuple[Line, ...] = ()
+    derives: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from thunder_core.ir.forms import expression
 from thunder_core.ir.layout import layout
@@ -16,6 +17,8 @@ from thunder_core.ir.symbol import BoundSymbol
 
 if TYPE_CHECKING:
     from thunder_core.ir.trace import Trace
+
+NOWHERE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -36,24 +39,24 @@ def list_trace(trace: Trace, *, parts: bool = False) -> tuple[Listing, Mapping[s
     """The listing, and the objects that its text refers to by name; with `parts`, the aten operations of all lines."""
     named = {id(value): name for name, value in trace.constants.items()}
     scope = Scope(set(trace.imports), dict(trace.constants), named)
-    lines = [_line(bsym, scope) for bsym in trace.bound_symbols]
+    lines = [_line(bsym, scope, trace.origins) for bsym in trace.bound_symbols]
     returns = literal(trace.output, scope)
     listing = Listing(
         name=trace.name,
         made_by=trace.made_by,
-        inputs=tuple(Value(p.name, p.described, trace.origins.get(p.name, "")) for p in trace.inputs),
+        inputs=tuple(value_of(proxy, trace.origins) for proxy in trace.inputs),
         lines=tuple(_with_parts(*pair, scope, parts) for pair in zip(lines, trace.bound_symbols, strict=True)),
         returns=returns,
-        results=tuple(value_of(proxy) for proxy in trace.outputs),
+        results=tuple(value_of(proxy, trace.origins) for proxy in trace.outputs),
         imports=tuple(sorted(scope.imports)),
         constants=tuple(scope.constants),
     )
     return listing, scope.constants
 
 
-def value_of(proxy: Proxy) -> Value:
+def value_of(proxy: Proxy, origins: Mapping[str, str] = NOWHERE) -> Value:
     """A proxy as plain data."""
-    return Value(proxy.name, proxy.described)
+    return Value(proxy.name, proxy.described, origins.get(proxy.name, ""))
 
 
 def target(output: Any, defined: set[str]) -> str:
@@ -73,7 +76,7 @@ def statement(bsym: BoundSymbol, scope: Scope) -> str:
     return f"{target(bsym.output, defined)} = {right}" if defined else right
 
 
-def _line(bsym: BoundSymbol, scope: Scope) -> Line:
+def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NOWHERE) -> Line:
     source = bsym.source
     return Line(
         text=statement(bsym, scope),
@@ -85,8 +88,19 @@ def _line(bsym: BoundSymbol, scope: Scope) -> Line:
         function=source.function if source else "",
         code=linecache.getline(source.filename, source.lineno).strip() if source else "",
         reads=tuple(proxy.name for proxy in bsym.inputs),
-        makes=tuple(value_of(proxy) for proxy in bsym.defines),
+        makes=tuple(value_of(proxy, origins) for proxy in bsym.defines),
+        derives=_plain(bsym.derives) if bsym.derives else "",
     )
+
+
+def _plain(bsym: BoundSymbol) -> str:
+    """A line of another trace, for a comment: many lines are derivatives of one, and each is printed many times."""
+    if bsym not in _texts:
+        _texts[bsym] = statement(bsym, Scope())
+    return _texts[bsym]
+
+
+_texts: WeakKeyDictionary[BoundSymbol, str] = WeakKeyDictionary()
 
 
 def _with_parts(line: Line, bsym: BoundSymbol, scope: Scope, wanted: bool) -> Line:

@@ -37,7 +37,7 @@ class BoundSymbol:
     `args`, `kwargs` and `output` are nested tuples, lists, dicts and slices whose leaves are proxies or constants.
     `subsymbols` say what the call means one level below, in the same names. `mutates` names the tensors that
     the call writes to; `ordered` calls change a state of the process (the grad mode, the random number
-    generator) and must keep their place among the others.
+    generator) and must keep their place among the others. `derives` is the line whose derivative the call is part of.
     """
 
     symbol: Symbol
@@ -50,6 +50,7 @@ class BoundSymbol:
     mutates: tuple[str, ...] = ()
     ordered: bool = False
     executor: str = ""
+    derives: BoundSymbol | None = None
 
     @cached_property
     def inputs(self) -> tuple[Proxy, ...]:
@@ -105,4 +106,5 @@ class BoundSymbol:
             mutates=tuple(names[name].name if name in names else name for name in self.mutates),
             ordered=self.ordered,
             executor=self.executor,
+            derives=self.derives,
         )

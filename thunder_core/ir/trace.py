@@ -25,9 +25,11 @@ class Refused:
 class Trace:
     """A function: its name, its inputs, its lines, what it returns, and by which step it was made.
 
-    `origins` says for an input where its value comes from (`module.lm_head.weight`); `constants` are the objects
+    `origins` says for an input where its value comes from (`module.lm_head.weight`), and in a backward what a name is
+    the gradient of; `constants` are the objects
     that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
-    Python need; `refused` is what executors were offered and left to others.
+    Python need; `aliases` are the groups of inputs and constants that overlap in memory; `refused` is what executors
+    were offered and left to others.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Trace:
     origins: Mapping[str, str] = field(default_factory=dict)
     imports: frozenset[str] = frozenset()
     constants: Mapping[str, object] = field(default_factory=dict)
+    aliases: tuple[tuple[str, ...], ...] = ()
     refused: tuple[Refused, ...] = ()
 
     def __str__(self) -> str:

@@ -50,9 +50,12 @@ def shared_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
             yield from (leaf for leaf in leaves(given) if isinstance(leaf, Proxy))
 
 
-def families(lines: Iterable[BoundSymbol]) -> Families:
-    """The names of some lines by the memory that they may share."""
+def families(lines: Iterable[BoundSymbol], aliases: Iterable[Iterable[str]] = ()) -> Families:
+    """The names of some lines by the memory that they may share; `aliases` are names that do from the beginning."""
     found = Families()
+    for first, *others in aliases:
+        for other in others:
+            found.join(first, other)
     for line in lines:
         found.note(line)
     return found
@@ -62,7 +65,8 @@ def written_families(trace: Trace) -> frozenset[str]:
     """Every name whose memory some line of the trace writes to, or may."""
     if not any(line.mutates for line in trace.bound_symbols):
         return frozenset()
-    known = families(trace.bound_symbols)
+    known = families(trace.bound_symbols, trace.aliases)
     written = {known.head(name) for line in trace.bound_symbols for name in line.mutates}
     names = {proxy.name for line in trace.bound_symbols for proxy in (*line.inputs, *line.outputs)}
+    names |= {proxy.name for proxy in trace.inputs}
     return frozenset(name for name in names if known.head(name) in written)

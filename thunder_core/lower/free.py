@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
@@ -18,7 +20,12 @@ def free_after_last_use(trace: Trace) -> Trace:
             proxy.name: proxy for proxy in (*bsym.inputs, *bsym.defines) if proxy.name not in live
         }
         if last:
-            lines.append(BoundSymbol(DELETE, tuple(last.values()), {}, None, source=bsym.source, module=bsym.module))
+            lines.append(deletion(last.values(), bsym))
         live |= last.keys()
         lines.append(bsym)
     return trace.having(reversed(lines), made_by="free after last use")
+
+
+def deletion(names: Iterable[Proxy], after: BoundSymbol) -> BoundSymbol:
+    """The line that deletes names, at the place of the one before it."""
+    return BoundSymbol(DELETE, tuple(names), {}, None, source=after.source, module=after.module, derives=after.derives)

@@ -124,8 +124,8 @@ def _stretches(trace: Trace, executor: FusionExecutor) -> list[tuple[range, Stre
     Regions that compute the same return the same: whatever of it is read later behind any of them.
     """
     lines = trace.bound_symbols
-    elsewhere = written_families(trace) | _made_for_autograd(trace)
-    takes = [_is_free(line, elsewhere) and executor.fuses(line) for line in lines]
+    written, followed = written_families(trace), _made_for_autograd(trace)
+    takes = [_is_free(line, written, followed) and executor.fuses(line) for line in lines]
     groups = [places for places in _groups(divided(lines), takes) if _is_worthwhile(lines[places.start : places.stop])]
     found = [(places, stretch(lines[places.start : places.stop])) for places in groups]
     last_read = _last_reads(trace)
@@ -164,13 +164,19 @@ def _made_for_autograd(trace: Trace) -> frozenset[str]:
     return differentiable(trace) & made
 
 
-def _is_free(line: BoundSymbol, elsewhere: frozenset[str]) -> bool:
-    """Whether a line can move into a region: unclaimed, without effects, away from what others have to see."""
+def _is_free(line: BoundSymbol, written: frozenset[str], followed: frozenset[str]) -> bool:
+    """Whether a line can move into a region: unclaimed, without effects, away from what others have to see.
+
+    It may read memory that is written to, since no line of a region crosses a line that writes; but it may not make
+    such memory, or a view of it.
+    """
     if line.executor or line.has_effect or not line.tensors or len(line.tensors) < len(line.defines):
         return False
     if not operations_of(line):
         return False
-    if any(proxy.name in elsewhere for proxy in (*line.inputs, *line.outputs)):
+    if any(proxy.name in written for proxy in line.outputs):
+        return False
+    if any(proxy.name in followed for proxy in (*line.inputs, *line.outputs)):
         return False
     return all(map(_is_pure, operations_of(line)))
 

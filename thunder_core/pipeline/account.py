@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.claim import claims_by_executor, program_lines
@@ -12,20 +12,23 @@ from thunder_core.pipeline.memory import live_bytes
 from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, Refused, TraceSummary
 from thunder_core.run.program import Program, Stage
 
+BEHIND = ("tail", "backward")  # traces that are made when they are first needed
 Lines = Counter[tuple[str, str, str]]
 
 
 def trace_summaries(program: Program) -> tuple[TraceSummary, ...]:
     """Each trace at each stage, in the order in which they were made."""
-    return tuple(_summaries(program.stages))
+    behind = (stage for name in BEHIND for stage in program.stages_of(name))
+    return tuple(_summaries((*program.stages, *behind)))
 
 
-def _summaries(stages: tuple[Stage, ...]) -> Iterator[TraceSummary]:
+def _summaries(stages: Sequence[Stage]) -> Iterator[TraceSummary]:
     before: dict[str, Lines] = {}
+    masks: dict[str, tuple[bool, ...]] = {}
     seen: Counter[str] = Counter()
     for stage in stages:
         trace, lines = stage.trace, lines_of(stage.trace)
-        earlier = before.get(trace.name)
+        earlier = before.get(trace.name) if stage.given == masks.get(trace.name, stage.given) else None
         yield TraceSummary(
             trace=trace.name,
             stage=str(seen[trace.name]),
@@ -34,7 +37,7 @@ def _summaries(stages: tuple[Stage, ...]) -> Iterator[TraceSummary]:
             seconds=stage.seconds,
             changed=0 if earlier is None else max((lines - earlier).total(), (earlier - lines).total()),
         )
-        before[trace.name] = lines
+        before[trace.name], masks[trace.name] = lines, stage.given
         seen[trace.name] += 1
 
 
@@ -46,11 +49,19 @@ def lines_of(trace: Trace) -> Lines:
     )
 
 
-def executor_shares(trace: Trace, times: Mapping[str, float]) -> tuple[ExecutorShare, ...]:
-    """How many lines of the program each executor runs, the busiest first, and its part of the time if measured."""
+def executor_shares(
+    trace: Trace, times: Mapping[str, float], backwards: Sequence[Trace] = ()
+) -> tuple[ExecutorShare, ...]:
+    """How many lines of the program each executor runs, the busiest first, and its part of the time if measured.
+
+    Those of its tail and of its backwards are counted for themselves.
+    """
+    forward, behind = claims_by_executor(trace), Counter[str]()
+    for one in backwards:
+        behind.update(claims_by_executor(one))
     return tuple(
-        ExecutorShare(executor=name, operations=count, time_share=times.get(name))
-        for name, count in claims_by_executor(trace).items()
+        ExecutorShare(executor=name, operations=forward.get(name, 0), backward=behind[name], time_share=times.get(name))
+        for name in dict.fromkeys((*forward, *behind))
     )
 
 

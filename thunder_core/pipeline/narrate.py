@@ -8,6 +8,7 @@ from thunder_core import __version__
 from thunder_core.artifact.weights import kept_weights
 from thunder_core.benchmark import BenchmarkReport
 from thunder_core.compiler import cache_misses
+from thunder_core.ir.trace import Trace
 from thunder_core.lower.device_code import DeviceCode
 from thunder_core.models.load import LoadedModel
 from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, refusals, trace_summaries
@@ -40,8 +41,9 @@ def report_of(
         sharp_edges=tuple(f"{edge.what}{f' ({edge.where})' if edge.where else ''}" for edge in program.sharp_edges),
         stages=tuple(times),
         traces=trace_summaries(program),
-        executors=executor_shares(computation, executor_times),
+        executors=executor_shares(computation, executor_times, running_behind(program)),
         refused=refusals(plan.prepared.executors, computation),
+        recorded=program.recorded,
         operations=operation_counts(computation),
         memory=memory_points(computation),
         weights_bytes=kept_weights(loaded.model).size if plan.request.include_weights else 0,
@@ -49,6 +51,12 @@ def report_of(
         validation=validation,
         benchmark=benchmark,
     )
+
+
+def running_behind(program: Program) -> list[Trace]:
+    """The tail and the backwards that run behind the computation."""
+    backwards = {stage.given: stage.trace for stage in program.stages_of("backward")}
+    return [*program.traces("tail"), *backwards.values()]
 
 
 def retraced(compiled: object) -> tuple[str, ...]:

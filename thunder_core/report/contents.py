@@ -54,7 +54,7 @@ class TraceSummary(Facts):
     """One trace at one stage."""
 
     trace: str
-    """`prologue`, `computation`, `backward` or `epilogue`."""
+    """`prologue`, `computation`, `tail`, `backward` or `epilogue`."""
     stage: str
     made_by: str
     lines: int
@@ -69,6 +69,9 @@ class ExecutorShare(Facts):
 
     executor: str
     operations: int
+    """Of the computation."""
+    backward: int = 0
+    """Of what runs behind it: the tail, and the backwards that were compiled."""
     time_share: float | None = None
     """Its part of the run time, 0 to 1, where that was measured."""
 
@@ -116,6 +119,8 @@ class Report(Facts):
     refused: tuple[Refused, ...] = ()
     operations: tuple[OperationCount, ...] = ()
     memory: tuple[MemoryPoint, ...] = ()
+    recorded: str = ""
+    """Why the program has no backward of its own; empty where it has one."""
     validation_state: Literal["validated", "pending", "off"] = "off"
     """`pending`: it can be validated only elsewhere, and has yet to be; `off`: nobody asked for it."""
     validation: ValidationReport | None = None

@@ -12,6 +12,7 @@ from thunder_core.errors import NotDifferentiable
 
 Tensors = tuple[torch.Tensor, ...]
 Gradients = Sequence[torch.Tensor | None]
+Backward = Callable[[list[torch.Tensor]], Gradients]
 GONE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
     "freed). Specify retain_graph=True if you need to backward through the graph a second time."
@@ -22,57 +23,73 @@ CHANGED = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Bridge:
-    """A computation that autograd sees as one operation.
+@dataclass(frozen=True)
+class Wiring:
+    """How a computation is connected to autograd, as plain data.
 
-    `forward(*inputs)` returns `count` results and then what is saved. `results` are the places of those that
-    gradients come in for, `strides` how these are laid out (in elements), and `followed` the inputs that gradients go
-    out for. `backward(given)` is what runs where gradients are given for some results: it takes a list of what was
-    saved and of these gradients, and empties it. `recorded(*inputs)` computes the results by operations that
-    autograd records, for derivatives of the derivative. `random` programs draw random numbers, and those that write
-    to their inputs cannot be run a second time.
+    It has `count` results, and behind them what is saved. `results` are the places of those that gradients come in
+    for, `strides` how these are laid out (in elements), and `followed` the inputs that gradients go out for. `random`
+    programs draw random numbers, and those that write to their inputs cannot be run a second time. `viewed` are the
+    inputs that the tail takes before the results, where there is a tail.
     """
 
-    forward: Callable[..., Tensors]
-    backward: Callable[[tuple[bool, ...]], Callable[[list[torch.Tensor]], Gradients]]
-    recorded: Callable[..., Tensors]
     count: int
     results: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
     followed: tuple[int, ...]
     random: bool = False
     writes: bool = False
+    viewed: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Bridge:
+    """A computation that autograd sees as one operation.
+
+    `forward(*inputs)` returns the results and then what is saved. `backward(given)` is what runs where gradients are
+    given for some results: it takes a list of what was saved and of these gradients, and empties it; None where it has
+    to be left to autograd. `recorded(*inputs)` computes the results by operations that autograd records, for that and
+    for derivatives of the derivative.
+    """
+
+    wiring: Wiring
+    forward: Callable[..., Tensors]
+    backward: Callable[[tuple[bool, ...]], Backward | None]
+    recorded: Callable[..., Tensors]
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
         """The results, as one node of autograd's graph."""
         found: Tensors = Compiled.apply(self, *inputs)  # type: ignore[no-untyped-call]
         return found
 
-    def gradients(self, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
-        """Run the backward; the list is emptied, so that what was saved can go as soon as it was read last."""
-        run = self.backward(tuple(one is not None for one in incoming))
-        pairs = zip(incoming, self.strides, strict=True)
+    def gradients(self, run: Backward, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
+        """Run a backward; the list is emptied, so that what was saved can go as soon as it was read last."""
+        pairs = zip(incoming, self.wiring.strides, strict=True)
         saved += [laid_out(one, stride) for one, stride in pairs if one is not None]
         del incoming, pairs
         return run(saved)
 
     def again(self, inputs: Sequence[torch.Tensor], state: torch.Tensor | None, incoming: Gradients) -> Gradients:
         """The gradients as functions of the inputs: the program is run once more, and autograd records it."""
-        if self.writes:
+        again = torch.is_grad_enabled()
+        if self.wiring.writes:
+            asked = "the derivative of a derivative" if again else "a derivative for some of the results alone"
             raise NotDifferentiable(
-                "the derivative of a derivative was asked for, of a program that writes to its inputs",
+                f"{asked} was asked for, of a program that writes to its inputs: it cannot be run once more",
                 fix="leave the part that writes out of the compiled program",
             )
-        given = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in inputs]
-        with torch.random.fork_rng(devices=(), enabled=state is not None):
+        with torch.enable_grad():
+            given = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in inputs]
+        with torch.enable_grad(), torch.random.fork_rng(devices=(), enabled=state is not None):
             if state is not None:
                 torch.set_rng_state(state)
             found = self.recorded(*given)
-        pairs = [(found[place], one) for place, one in zip(self.results, incoming, strict=True) if one is not None]
+        pairs = [
+            (found[place], one) for place, one in zip(self.wiring.results, incoming, strict=True) if one is not None
+        ]
         results, gradients = zip(*pairs, strict=True)
-        wanted = [given[place] for place in self.followed]
-        return torch.autograd.grad(results, wanted, gradients, create_graph=True, allow_unused=True)
+        wanted = [given[place] for place in self.wiring.followed]
+        return torch.autograd.grad(results, wanted, gradients, create_graph=again, allow_unused=True)
 
 
 class Compiled(torch.autograd.Function):
@@ -81,12 +98,13 @@ class Compiled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, bridge: Bridge, *inputs: torch.Tensor) -> Tensors:
         """Run the forward, of which autograd records nothing."""
-        ctx.state = torch.get_rng_state() if bridge.random else None
+        wiring = bridge.wiring
+        ctx.state = torch.get_rng_state() if wiring.random else None
         found = bridge.forward(*inputs)
-        results = found[: bridge.count]
+        results = found[: wiring.count]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*found[bridge.count :])
-        ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in bridge.results))
+        ctx.save_for_backward(*found[wiring.count :])
+        ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in wiring.results))
         ctx.bridge, ctx.inputs = bridge, [(tensor, tensor._version) for tensor in inputs]
         return results
 
@@ -94,22 +112,30 @@ class Compiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Run the backward for the gradients that there are."""
         bridge: Bridge = ctx.bridge
-        incoming = [gradients[place] for place in bridge.results]
+        incoming = [gradients[place] for place in bridge.wiring.results]
         places: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
         if all(one is None for one in incoming):
             return tuple(places)
-        if torch.is_grad_enabled():
+        run = None if torch.is_grad_enabled() else bridge.backward(tuple(one is not None for one in incoming))
+        if run is None:
             found = bridge.again(_unchanged(ctx.inputs), ctx.state, incoming)
+            if not torch.is_grad_enabled():
+                _let_go(ctx)
         else:
             saved = list(ctx.saved_tensors)
-            if not torch._C._autograd._get_current_graph_task_keep_graph():
-                ctx.maybe_clear_saved_tensors()
-                ctx.inputs = None
+            _let_go(ctx)
             del gradients
-            found = bridge.gradients(saved, incoming)
-        for place, one in zip(bridge.followed, found, strict=True):
+            found = bridge.gradients(run, saved, incoming)
+        for place, one in zip(bridge.wiring.followed, found, strict=True):
             places[place + 1] = one
         return tuple(places)
+
+
+def _let_go(ctx: Any) -> None:
+    """Forget what was saved, unless the graph is to be kept."""
+    if not torch._C._autograd._get_current_graph_task_keep_graph():
+        ctx.maybe_clear_saved_tensors()
+        ctx.inputs = None
 
 
 def _unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.Tensor]:
@@ -120,6 +146,17 @@ def _unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.
         if tensor._version != version:
             raise RuntimeError(CHANGED.format(shape=list(tensor.shape), found=tensor._version, wanted=version))
     return [tensor for tensor, _ in inputs]
+
+
+def connected(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., Any]:
+    """What computes all results of a program: as one operation of autograd, and behind it its views."""
+    if tail is None:
+        return bridge
+
+    def run(*inputs: torch.Tensor) -> Any:
+        return tail(*(inputs[place] for place in bridge.wiring.viewed), *bridge(*inputs))
+
+    return run
 
 
 def laid_out(gradient: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

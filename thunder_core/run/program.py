@@ -12,6 +12,8 @@ from thunder_core.ir import objects
 from thunder_core.ir.objects import Unexpected, expect_items, expect_layout, expect_value
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
+from thunder_core.run.autograd import Wiring
+from thunder_core.run.blame import leave_inference_modes, tell_line
 from thunder_core.run.generate import executable
 
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
@@ -23,10 +25,14 @@ EXPECTATIONS = frozenset(
 
 @dataclass(frozen=True)
 class Stage:
-    """A trace as one step left it, and the seconds that the step took."""
+    """A trace as one step left it, and the seconds that the step took.
+
+    Of a backward, `given` says for which results it takes gradients; the stages of each one follow each other.
+    """
 
     trace: Trace
     seconds: float
+    given: tuple[bool, ...] = ()
 
 
 class Derivative(Protocol):
@@ -34,7 +40,15 @@ class Derivative(Protocol):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        """How the backwards that were compiled came about."""
+        """The tail, and how the backwards that were compiled came about."""
+
+    @property
+    def wiring(self) -> Wiring:
+        """How the computation is connected to autograd."""
+
+    @property
+    def body(self) -> Trace:
+        """The computation that is differentiated."""
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What computes the results, with `forward` for the computation, as one operation of autograd."""
@@ -42,13 +56,16 @@ class Derivative(Protocol):
     def backward_trace(self) -> Trace:
         """The backward for all results, as it was derived."""
 
+    def complete(self) -> None:
+        """Compile the backward for all results, if none was compiled yet."""
+
 
 @dataclass(frozen=True, eq=False)
 class Program:
     """What runs for the inputs that its prologue takes; `stages` tell how it came about.
 
-    With a `derivative`, the computation also returns what its backward reads; without one, autograd records what it
-    does if it is to be differentiated, for the reason `recorded`.
+    With a `derivative`, the computation also returns what its backward reads; why there is none says `recorded`, for
+    then autograd records what it does if it is to be differentiated.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
     epilogue need, or raises `Refused`, or what a path raises. A program that `expects` values of tensors may find,
@@ -77,13 +94,17 @@ class Program:
         """The text that runs."""
         return print_trace(self.last(name))
 
+    def stages_of(self, name: str) -> list[Stage]:
+        """How the trace of that name came about; of backwards, one after the other, the latest last."""
+        parts = self.derivative.stages if self.derivative is not None else ()
+        found = [stage for stage in (*self.stages, *parts) if stage.trace.name == name]
+        if name == "backward" and not found and self.derivative is not None:
+            return [Stage(self.derivative.backward_trace(), 0.0)]
+        return found
+
     def traces(self, name: str) -> list[Trace]:
         """Each stage of the trace of that name, the last one being what runs."""
-        found = [stage.trace for stage in self.stages if stage.trace.name == name]
-        if name == "backward" and self.derivative is not None:
-            found = [stage.trace for stage in self.derivative.stages]
-            return found or [self.derivative.backward_trace()]
-        return found
+        return [stage.trace for stage in self.stages_of(name)]
 
     def last(self, name: str) -> Trace:
         """The stage that runs."""
@@ -97,15 +118,19 @@ class Program:
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
         """The computation and then the epilogue; the result is what the function returns.
 
-        Where the computation switches autograd on or off, an error on the way puts it back. Raises `Unexpected`, with
-        nothing done and no random number drawn, where a value is not the one that the program expects.
+        Where the computation switches autograd or inference mode on or off, an error on the way puts it back; it comes
+        with a note of the user's line. Raises `Unexpected`, with nothing done and no random number drawn, where a value
+        is not the one that the program expects.
         """
         grad = torch.is_grad_enabled()
         random = torch.get_rng_state() if self.expects else None
         try:
             return self._epilogue(*outside, *self._computation(*inputs))
         except BaseException as error:
+            leave_inference_modes(error)
             torch.set_grad_enabled(grad)
             if isinstance(error, Unexpected) and random is not None:
                 torch.set_rng_state(random)
+            else:
+                tell_line(error, self.last("computation"))
             raise

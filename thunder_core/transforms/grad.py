@@ -6,7 +6,7 @@ Each line's derivative is PyTorch's own, derived once for a signature; a reverse
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
 from thunder_core.lower.aliases import families
 from thunder_core.lower.cuts import is_view
-from thunder_core.lower.region import line_key
+from thunder_core.lower.region import line_key, operations_of
 from thunder_core.transforms.remat import choose_saved, recomputing
 
 MADE_BY = "differentiate"
@@ -127,9 +127,10 @@ class Step:
         assert self.derivation is not None
         return tuple(self.placed(line, self.names) for line in self.derivation.lines)
 
-    def placed(self, line: BoundSymbol, names: Mapping[str, Proxy]) -> BoundSymbol:
+    def placed(self, line: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
         """An operation of the derivation in the names of the trace, at the place of the line."""
-        return replace(line.renamed(names, at=(self.line.source, self.line.module)), executor=self.line.executor)
+        placed = line.renamed(names, at=(self.line.source, self.line.module))
+        return replace(placed, executor=self.line.executor, derives=derives)
 
 
 @dataclass(eq=False)
@@ -170,7 +171,10 @@ class Sweep:
         _require_plain(line, self.followed)
         step = Step(line)
         self.steps.append(step)
-        if not enabled or not any(proxy.name in self.followed for proxy in line.inputs):
+        if not any(proxy.name in self.followed for proxy in line.inputs):
+            return
+        if not enabled:
+            _require_no_leaf(line, self.followed)
             return
         key = _signature(line, self.followed)
         if key not in derivations:
@@ -200,8 +204,9 @@ class Sweep:
         for step in reversed(self.steps):
             if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
                 self._pull(step, gradients, lines)
-        wanted = [gradients.get(proxy.name) for proxy in self.trace.inputs if proxy.name in self.followed]
-        origins = {grad.name: f"gradient of {name}" for name, grad in inputs.items()}
+        followed = [proxy for proxy in self.trace.inputs if proxy.name in self.followed]
+        wanted = [gradients.get(proxy.name) for proxy in followed]
+        origins = _told([*inputs.items(), *((p.name, grad) for p, grad in zip(followed, wanted, strict=True))])
         return Trace("backward", tuple(inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
 
     def _pull(self, step: Step, gradients: dict[str, TensorProxy], lines: list[BoundSymbol]) -> None:
@@ -216,7 +221,7 @@ class Sweep:
         for line in (*_recomputed(step.derivation, pull), *pull.lines):
             self._name(line, again, {p.name: p for p in line.inputs})
             names |= again
-            lines.append(step.placed(line, names))
+            lines.append(step.placed(line, names, step.line))
             step.reads |= {proxy.name for proxy in lines[-1].inputs}
         for proxy, gradient in zip(step.wanted, pull.gradients, strict=True):
             if gradient is not None:
@@ -232,7 +237,7 @@ class Sweep:
             gradients[name] = new
             return
         line = added(old, new, next(self._names))
-        lines.append(step.placed(line, {}))
+        lines.append(step.placed(line, {}, step.line))
         gradients[name] = line.output
 
     # ---- forward --------------------------------------------------------------------------------------------
@@ -261,6 +266,15 @@ def gradient_of(proxy: TensorProxy) -> TensorProxy:
     return TensorProxy(f"grad_{proxy.name}", proxy.shape, stride, proxy.dtype, proxy.device)
 
 
+def _told(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str, str]:
+    """What each gradient is the gradient of."""
+    told: dict[str, str] = {}
+    for name, gradient in gradients:
+        if gradient is not None:
+            told[gradient.name] = f"{told[gradient.name]}, {name}" if gradient.name in told else f"gradient of {name}"
+    return told
+
+
 def _derived(line: BoundSymbol, followed: set[str]) -> Derivation | None:
     try:
         return derive(line, frozenset(followed))
@@ -281,7 +295,31 @@ def _require_plain(line: BoundSymbol, followed: set[str]) -> None:
         raise _at(line, "it writes to a tensor that needs a gradient")
 
 
-AUTOGRAD = frozenset({"requires_grad_", "register_hook", "retain_grad", "register_post_accumulate_grad_hook"})
+def _require_no_leaf(line: BoundSymbol, followed: set[str]) -> None:
+    """Raise `Underivable` for a view of what autograd follows, made where it is off: it is a leaf of its own."""
+    returned = {proxy.name for proxy in line.outputs}
+    for operation in operations_of(line):
+        makes = is_view(operation) and operation.symbol.target is not torch.ops.aten.detach.default
+        if (
+            makes
+            and any(p.name in followed for p in operation.inputs)
+            and any(p.name in returned for p in operation.defines)
+        ):
+            raise _at(line, "it makes a view of what needs a gradient where autograd is off")
+
+
+AUTOGRAD = frozenset(
+    {
+        "requires_grad_",
+        "detach_",
+        "__set__",
+        "__delete__",
+        "__enter__",
+        "register_hook",
+        "retain_grad",
+        "register_post_accumulate_grad_hook",
+    }
+)
 
 
 def _signature(line: BoundSymbol, followed: set[str]) -> Hashable:

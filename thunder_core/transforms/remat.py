@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-import numpy as np
 import torch
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
+from thunder_core import plugins
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
+from thunder_core.lower.aliases import written_families
 from thunder_core.lower.cuts import is_view
 from thunder_core.lower.region import operations_of
 
 UNBOUNDED = 1 << 30
+BEHIND_CUT = "thunder_core.transforms.flow:behind_cut"  # imported when it is needed: SciPy takes a while
 CHEAP = frozenset(
     f"torch.ops.aten.{name}"
     for name in (
@@ -37,14 +38,16 @@ def choose_saved(forward: Trace, needed: Sequence[TensorProxy]) -> tuple[TensorP
     """What has to be saved of a forward so that all that is needed can be computed: the fewest bytes."""
     graph = _Graph()
     inputs = {proxy.name for proxy in forward.inputs}
+    written = written_families(forward)
     for proxy in forward.inputs:
         graph.add(proxy, free=True, always=True)
     for line in forward.bound_symbols:
         for proxy in line.inputs:
             graph.add(proxy, free=proxy.name in inputs or proxy.name in forward.constants, always=True)
+        again = is_recomputable(line) and not any(proxy.name in written for proxy in line.inputs)
         for proxy in line.defines:
-            graph.add(proxy, free=False, always=not is_recomputable(line))
-            if is_recomputable(line):
+            graph.add(proxy, free=False, always=not again)
+            if again:
                 graph.connect((one.name for one in line.inputs), proxy.name)
     for proxy in needed:
         graph.add(proxy, free=True, always=True)
@@ -103,15 +106,9 @@ class _Graph:
         size = 2 + 2 * len(self._numbers)
         total = sum(capacity for *_, capacity in self._edges if capacity > 0)
         unit = max(1, -(-total // (UNBOUNDED // 2)))
-        rows, columns, capacities = zip(*self._edges, strict=True)
-        scaled = [UNBOUNDED if one < 0 else max(1, one // unit) for one in capacities]
-        shape = (size, size)
-        network = csr_array(coo_array((np.array(scaled, dtype=np.int32), (rows, columns)), shape=shape))
-        network.data = np.minimum(network.data, UNBOUNDED)
-        flow = maximum_flow(network, self.SOURCE, self.SINK).flow
-        residual = csr_array(csr_array(network - flow).T)
-        residual.eliminate_zeros()
-        behind = set(breadth_first_order(residual, self.SINK, return_predecessors=False).tolist())
+        scaled = [(*ends, UNBOUNDED if one < 0 else max(1, one // unit)) for *ends, one in self._edges]
+        behind_cut: Any = plugins.imported(BEHIND_CUT)
+        behind: set[int] = behind_cut(scaled, size, self.SOURCE, self.SINK, most=UNBOUNDED)
         return {name for name, at in self._numbers.items() if at not in behind and at + 1 in behind}
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from thunder_core.capture.derivative import Underivable
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import shared_inputs
+from thunder_core.lower.differentiable import differentiable
 from thunder_core.lower.region import operations_of
 
 SET_GRAD = "torch._C._set_grad_enabled"
@@ -48,6 +49,7 @@ class _Views:
         self._owner: dict[int, BoundSymbol] = {}
         self._maker: dict[str, BoundSymbol] = {}
         self._off: set[int] = set()
+        self._followed = differentiable(trace)
         enabled = True
         for line in trace.bound_symbols:
             if line.symbol.name == SET_GRAD:
@@ -69,7 +71,7 @@ class _Views:
         owner = self._owner[id(line)]
         if owner.has_effect or line.symbol.level != "aten":
             raise Underivable(f"`{line.symbol.name}` may return a view, and nothing says of what")
-        if id(line) in self._off and any(_requires_grad(proxy) for proxy in bases):
+        if id(line) in self._off and any(proxy.name in self._followed for proxy in bases):
             raise Underivable(f"`{line.symbol.name}` makes a view that is returned where autograd is off")
         self.lines.add(id(line))
         for proxy in line.inputs:
@@ -88,7 +90,3 @@ class _Views:
                     kept.append(part)
                     read |= {proxy.name for proxy in part.inputs}
         return kept[::-1]
-
-
-def _requires_grad(proxy: Proxy) -> bool:
-    return isinstance(proxy, TensorProxy) and proxy.requires_grad

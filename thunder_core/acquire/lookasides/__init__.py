@@ -6,17 +6,17 @@ callable to run natively instead, or with None to let the call go its way. Each 
 
 from __future__ import annotations
 
-from thunder_core.acquire.lookasides import imports, modules, output, random_state, state
+from thunder_core.acquire.lookasides import generators, imports, modules, output, state
 from thunder_core.acquire.lookasides.table import LOOKASIDES, Lookaside, lookaside, runs_alone, runs_natively
 
 __all__ = [
     "LOOKASIDES",
     "Lookaside",
+    "generators",
     "imports",
     "lookaside",
     "modules",
     "output",
-    "random_state",
     "runs_alone",
     "runs_natively",
     "state",

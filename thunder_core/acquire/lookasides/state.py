@@ -1,4 +1,4 @@
-"""State of the process: whether a trace is being made, and the state of autocast."""
+"""State of the process: whether a trace is being made, autocast, inference mode, and seeds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.symbols import symbol_of
+from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 
 
@@ -40,6 +41,38 @@ def set_autocast(
         result = function(*args, **kwargs)
         acquisition.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
         return result
+
+    return run
+
+
+@lookaside(torch.inference_mode.__enter__)
+def enter_inference_mode(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Inference mode begins where it begins in eager: with a context of the trace's own."""
+
+    def run(context: torch.inference_mode) -> None:
+        function(context)
+        recorder = acquisition.recorder
+        name = Proxy(recorder.tensors.next_name())
+        acquisition.contexts[id(context)] = (context, name)
+        recorder.emit(BoundSymbol(symbol_of(torch.inference_mode), (context.mode,), {}, name, ordered=True))
+        recorder.emit(BoundSymbol(symbol_of(function), (name,), {}, None, ordered=True))
+
+    return run
+
+
+@lookaside(torch.inference_mode.__exit__)
+def exit_inference_mode(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """And it ends there too."""
+
+    def run(context: torch.inference_mode, *raised: Any) -> None:
+        function(context, *raised)
+        _, name = acquisition.contexts.pop(id(context))
+        line = BoundSymbol(symbol_of(function), (name, None, None, None), {}, None, ordered=True)
+        acquisition.recorder.emit(line)
 
     return run
 

@@ -75,7 +75,10 @@ def unary_not(frame: Frame, _argument: Any) -> None:
 def is_op(frame: Frame, inverted: int) -> None:
     """[left, right] -> [left is (not) right]."""
     right = frame.stack.pop()
-    frame.stack[-1] = (frame.stack[-1] is right) != inverted
+    left = frame.stack[-1]
+    if type(left) not in operators.PLAIN and type(right) not in operators.PLAIN:
+        frame.machine.announce_identity(left, right)
+    frame.stack[-1] = (left is right) != inverted
 
 
 @opcode("CONTAINS_OP")

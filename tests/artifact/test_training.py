@@ -1,0 +1,283 @@
+"""Artifacts of programs with backwards of their own: what they do in autograd's graph is what eager does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.artifact.damages import reseal
+from thunder_core.artifact import open_artifact
+from thunder_core.artifact.manifest import digest_of
+from thunder_core.errors import ArtifactDamaged, NotDifferentiable
+from thunder_core.inspect.plain import CALLS, runnable
+from thunder_core.inspect.subject import subject_of
+
+
+def leaf(seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(3, 3, dtype=torch.float64, generator=generator).requires_grad_(True)
+
+
+def two(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    hidden = torch.tanh(x @ y)
+    return hidden.exp(), hidden.sin() * y
+
+
+def views(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    hidden = x * y
+    return hidden.T, hidden[0], x.view(-1), y
+
+
+def random(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
+    return (torch.nn.functional.dropout(x * y, 0.5) * torch.rand_like(x),)
+
+
+def written(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
+    return (torch.nn.functional.relu(x * y, inplace=True),)
+
+
+def counting(x: torch.Tensor, y: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    count.add_(1)
+    return (x @ y).exp(), x.sin()
+
+
+PROGRAMS = {program.__name__: program for program in (two, views, random, written)}
+
+
+def used(program: Callable[..., Any], **options: Any) -> list[torch.Tensor]:
+    """The results of a program and its gradients, with hooks, in a graph with more than the program."""
+    x, y = leaf(0), leaf(1)
+    torch.manual_seed(2)
+    results = program(x * 1.5, y.cos(), **options)
+    sum(result.square().sum() for result in results).backward()
+    return [*results, x.grad, y.grad]
+
+
+def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+        assert one.stride() == other.stride()
+
+
+def kept(program: Callable[..., Any], folder: Path, use: Callable[..., Any] = used) -> Path:
+    compiled = thunder.jit(program)
+    use(compiled)
+    return thunder.save(compiled, folder)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program of two results, of which all were differentiated."""
+    return kept(two, tmp_path_factory.mktemp("saved") / "two.thunder")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_is_what_eager_is(name, tmp_path):
+    loaded = thunder.load(kept(PROGRAMS[name], tmp_path / "a"), PROGRAMS[name], strict=True)
+    for _ in range(2):
+        assert_equal(used(loaded), used(PROGRAMS[name]))
+    assert thunder.cache_misses(loaded) == 0
+
+
+@pytest.mark.parametrize("name", ["two", "views", "random"])
+def test_second_derivatives(name, tmp_path):
+    def second(program: Callable[..., Any]) -> list[torch.Tensor]:
+        x, y = leaf(0), leaf(1)
+        torch.manual_seed(2)
+        loss = sum(result.pow(3).sum() for result in program(x, y))
+        first = torch.autograd.grad(loss, [x, y], create_graph=True)
+        return [*first, *torch.autograd.grad(sum(one.square().sum() for one in first), [x, y])]
+
+    loaded = thunder.load(kept(PROGRAMS[name], tmp_path / "a"), PROGRAMS[name], strict=True)
+    assert_equal(second(loaded), second(PROGRAMS[name]))
+
+
+def test_returned_views_are_views(tmp_path):
+    loaded = thunder.load(kept(views, tmp_path / "a"), views, strict=True)
+    x, y = leaf(0), leaf(1)
+    turned, row, flat, same = loaded(x, y)
+    assert same is y
+    assert flat._base is x
+    assert turned.data_ptr() == row.data_ptr()
+
+
+def test_the_backward_is_compiled_when_it_is_saved_at_the_latest(tmp_path):
+    folder = kept(two, tmp_path / "a", lambda program: program(leaf(0), leaf(1)))
+    (stage,) = (one for one in open_artifact(folder).manifest.programs[0].stages if one.runs and one.given)
+    assert (stage.trace, stage.given) == ("backward", (True, True))
+    assert_equal(used(thunder.load(folder, two, strict=True)), used(two))
+
+
+def test_what_is_inspected_after_loading(saved):
+    loaded = thunder.load(saved, two)
+    used(loaded)
+    assert "# of t" in str(thunder.last_backward_traces(loaded)[-1])
+
+
+@pytest.mark.parametrize("name", ["tail", "backward"])
+def test_what_a_file_of_a_trace_is_given(tmp_path, name):
+    """By `thunder inspect-trace --plain`, for each stage."""
+    folder = kept(views, tmp_path / "a")
+    subject = subject_of(open_artifact(folder))
+    stages = subject.traces[name]
+    assert len(stages) == (1 if name == "tail" else 5)
+    for stage in stages:
+        text = runnable(subject, stage, stage.read())
+        assert "raise SystemExit('where the model comes from is not known" in text
+        block = list(CALLS[name](subject, stage, stage.read()))
+        x, y = leaf(0), leaf(1)
+        space = {"torch": torch, "ARTIFACT": str(folder), "module": views, "args": (x, y), "kwargs": {}}
+        exec("\n".join([text.partition("\nif __name__")[0], *block]), space)
+        results = views(x, y)
+        if name == "backward":
+            assert_equal(space["outputs"], torch.autograd.grad(sum(one.sum() for one in (x * y,)), [x, y]))
+        else:
+            assert_equal(list(space["outputs"]), list(results[:3]))
+
+
+# ---- some results alone ---------------------------------------------------------------------------------------
+
+
+def of_the_second(program: Callable[..., Any]) -> list[torch.Tensor]:
+    x, y = leaf(0), leaf(1)
+    program(x, y)[1].sum().backward()
+    return [x.grad, y.grad]
+
+
+def test_each_backward_that_was_compiled_is_kept(tmp_path):
+    folder = kept(two, tmp_path / "a", lambda program: (used(program), of_the_second(program)))
+    given = [stage.given for stage in open_artifact(folder).manifest.programs[0].stages if stage.runs and stage.given]
+    assert given == [(True, True), (False, True)]
+    loaded = thunder.load(folder, two, strict=True)
+    assert_equal(used(loaded), used(two))
+    assert_equal(of_the_second(loaded), of_the_second(two))
+
+
+def test_strict_refuses_one_that_was_not_kept_and_says_what_there_is(saved):
+    loaded = thunder.load(saved, two, strict=True)
+    with pytest.raises(NotDifferentiable, match=r"gradients of result 1 of 2; .* are for: all its results") as refused:
+        of_the_second(loaded)
+    assert "save it anew after a backward like this one" in refused.value.fix
+
+
+def test_autograd_does_what_was_not_kept(saved):
+    loaded = thunder.load(saved, two)
+    assert_equal(of_the_second(loaded), of_the_second(two))
+    out = loaded(leaf(0), leaf(1))[1].sum()
+    out.backward(retain_graph=True)
+    out.backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        out.backward()
+
+
+def test_a_program_that_writes_cannot_be_run_again_for_what_was_not_kept(tmp_path):
+    def use(program: Callable[..., Any]) -> None:
+        sum(result.sum() for result in program(leaf(0), leaf(1), torch.zeros(3))).backward()
+
+    loaded = thunder.load(kept(counting, tmp_path / "a", use), counting)
+    use(loaded)
+    with pytest.raises(
+        NotDifferentiable, match="for some of the results alone was asked for, of a program that writes"
+    ):
+        loaded(leaf(0), leaf(1), torch.zeros(3))[1].sum().backward()
+
+
+# ---- the manifest ---------------------------------------------------------------------------------------------
+
+
+def test_why_there_is_no_backward_is_kept(tmp_path):
+    folder = kept(written, tmp_path / "a")
+    facts = open_artifact(folder).manifest.programs[0]
+    assert facts.derivative is None
+    assert "relu" in facts.recorded
+    loaded = thunder.load(folder, written)
+    used(loaded)
+    assert thunder.last_program(loaded).recorded == facts.recorded
+
+
+def test_an_artifact_of_the_schema_before_is_read(tmp_path):
+    folder = kept(written, tmp_path / "a")
+    (facts,) = open_artifact(folder).manifest.programs
+    reseal(folder, schema_version=1, programs=(facts.model_copy(update={"recorded": ""}),))
+    assert '"derivative"' not in (folder / "manifest.json").read_text()
+    assert_equal(used(thunder.load(folder, written, strict=True)), used(written))
+
+
+WRONG = {"body": 99, "count": 1, "results": [0], "strides": [[1]]}
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_facts_that_do_not_fit_each_other_are_damage(saved, tmp_path, key):
+    """Under a sound digest: somebody wrote them with care."""
+    content = json.loads((saved / "manifest.json").read_text())
+    del content["digest"]
+    content["programs"][0]["derivative"][key] = WRONG[key]
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    seal = digest_of(f"{text}\n".encode())
+    folder = Path(shutil.copytree(saved, tmp_path / "a"))
+    (folder / "manifest.json").write_text(f'{text[:-2]},\n "digest": "{seal}"\n}}\n')
+    with pytest.raises(ArtifactDamaged, match="what it says of the backward of program 0 does not fit"):
+        thunder.load(folder, two)
+
+
+# ---- another process ------------------------------------------------------------------------------------------
+
+MODEL = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + torch.nn.functional.silu(layer(x)) * 2.0
+        return x
+"""
+RUN = """
+import sys
+import torch
+import thunder_core as thunder
+from small import Model
+
+model, x = Model(), torch.linspace(-1, 1, 24).reshape(3, 8)
+
+def gradients(program):
+    model.zero_grad()
+    program(x).square().sum().backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+if sys.argv[1] == "save":
+    compiled = thunder.jit(model, executors=("inductor", "torch"))
+    gradients(compiled)
+    thunder.save(compiled, "saved.thunder")
+else:
+    expected = gradients(model)
+    compiled = thunder.load("saved.thunder", model, strict=True)
+    torch.testing.assert_close(gradients(compiled), expected)
+    assert thunder.cache_misses(compiled) == 0
+    assert "region_0" in str(thunder.last_backward_traces(compiled)[-1])
+    assert not sys.modules.keys() & {"torch._inductor.compile_fx", "scipy"}
+"""
+
+
+def test_a_fresh_process_without_a_compiler_trains_with_kept_machine_code(tmp_path):
+    (tmp_path / "small.py").write_text(MODEL)
+    (tmp_path / "run.py").write_text(RUN)
+    without = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
+    for step, environment in (("save", os.environ), ("load", without)):
+        command = [sys.executable, "run.py", step]
+        told = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert told.returncode == 0, told.stderr

@@ -1,0 +1,90 @@
+"""Arguments that share memory: a program that was traced for one way of sharing notices another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+from tests.mutation.outcome import outcome
+from tests.mutation.programs import ALIASED, OF_TWO, Make, disjoint, numbers, overlapping, same, two, whole_and_row
+from tests.mutation.test_mutation import EXECUTORS
+from thunder_core.ir.overlap import overlaps
+
+
+@pytest.mark.parametrize("executors", EXECUTORS)
+@pytest.mark.parametrize("first", ALIASED, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("function", OF_TWO, ids=lambda function: function.__name__)
+def test_traced_for_one_and_called_with_another(function: Callable[..., Any], first: Make, executors: str) -> None:
+    compiled = thunder.jit(function, executors=EXECUTORS[executors]())
+    for make in (first, *ALIASED, first):
+        eager, ours = outcome(function, make()), outcome(compiled, make())
+        if "error" in eager.facts:
+            assert ours.facts["error"][0] == eager.facts["error"][0], make.__name__
+        else:
+            assert eager.differences(ours) == [], make.__name__
+
+
+def add_to_first(x: Tensor, y: Tensor) -> Tensor:
+    x.add_(1)
+    return y * 2
+
+
+def test_writing_programs_are_traced_again_for_other_overlaps_and_tell_why() -> None:
+    compiled = thunder.jit(add_to_first)
+    for make in (two, disjoint, two):
+        compiled(*make())
+    assert thunder.cache_misses(compiled) == 1, "no overlap is no overlap, in one storage or in two"
+    compiled(*overlapping())
+    assert thunder.cache_misses(compiled) == 2
+    assert "none overlapped in memory" in thunder.recompile_reasons(compiled)[-1]
+    compiled(*two())
+    compiled(*overlapping())
+    assert thunder.cache_misses(compiled) == 2
+    assert thunder.last_traces(compiled)[0].aliases == (("x", "y"),)
+
+
+def test_programs_that_only_read_do_not_ask() -> None:
+    compiled = thunder.jit(lambda x, y: x * 2 + y)
+    for make in (two, overlapping, disjoint):
+        compiled(*make())
+    assert thunder.cache_misses(compiled) == 1
+    assert "overlap_as" not in str(thunder.last_prologue_traces(compiled)[-1])
+
+
+def test_one_tensor_twice_is_not_two() -> None:
+    compiled = thunder.jit(lambda x, y: (x + y, x is y))
+    assert [compiled(*make())[1] for make in (two, same, two, same)] == [False, True, False, True]
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_parameters_that_come_to_share_memory_are_noticed() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(numbers(4))
+            self.register_buffer("mean", torch.zeros(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.mean.mul_(0.5).add_(x)
+            return x * self.weight
+
+    model = Model()
+    compiled = thunder.jit(model)
+    compiled(numbers(4))
+    model.mean = model.weight.detach()
+    expected = numbers(4) * (model.weight.detach() * 0.5 + numbers(4))
+    assert torch.equal(compiled(numbers(4)), expected)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_overlaps_are_by_bytes() -> None:
+    buffer = numbers(10, 4)
+    assert overlaps((buffer[0], buffer[1], torch.ones(3), buffer[:0])) == ()
+    assert overlaps((buffer[5], buffer, buffer.view(torch.int32)[9])) == (((1, 0), (0, 80), (2, 144)),)
+    assert overlaps(whole_and_row()) == (((0, 0), (1, 16)),)
+    assert overlaps((buffer[:4], buffer[2:6], buffer[8:], buffer[8])) == (((0, 0), (1, 32)), ((3, 0), (2, 0)))

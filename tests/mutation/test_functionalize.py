@@ -1,0 +1,174 @@
+"""Functionalization: nothing is written on the way, and nobody can tell the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+from tests.lower.test_fusion import Replays
+from tests.mutation.outcome import Outcome, outcome
+from tests.mutation.programs import ALIASED, OF_TWO, PROGRAMS, Make, leaf, numbers, one
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.transforms.functionalize import Functionalize
+
+# What PyTorch refuses to differentiate since a saved tensor was written to: functional, it is not written to.
+MENDED = {"saved_write", "activations of leaf", "activations of inner"}
+# Programs whose writes stay where they are: sizes and strides are changed in place, autograd does not see the writes,
+# tensors overlap, or PyTorch has no functional form.
+STAY = {
+    "set_item_none", "metadata_in_place", "input_metadata_in_place", "resizes", "resizes_input", "inference",
+    "out_arguments", "detached_write", "no_grad_write", "leaf_write", "leaf_write_caught", "parameter_and_view", "tied",
+    "expanded_write", "self_overlap", "uses_data", "index_family",
+}  # fmt: skip
+
+
+def writes(trace: Trace) -> list[BoundSymbol]:
+    return [line for line in trace.bound_symbols if line.mutates]
+
+
+def is_final(trace: Trace, line: BoundSymbol) -> bool:
+    """Whether a line copies into what came from outside, and nobody reads that later but to look at it again."""
+    return line.symbol.name == "torch.ops.aten.copy_.default" and line.args[0].name in {
+        *(proxy.name for proxy in trace.inputs),
+        *trace.constants,
+    }
+
+
+def without_autograd(found: Outcome) -> Outcome:
+    """An outcome without what functionalization may change: how often a tensor is written to, and what views are of."""
+    facts: dict[str, Any] = {}
+    for key, fact in found.facts.items():
+        if isinstance(fact, dict):
+            requires_grad, _, inference = fact["autograd"]
+            facts[key] = {**fact, "autograd": (requires_grad, inference)}
+        elif not key.endswith(" version"):
+            facts[key] = fact
+    return Outcome(found.values, facts)
+
+
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
+@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - MENDED))
+def test_what_it_does_is_what_eager_does(name: str, grad: bool) -> None:
+    function, make = PROGRAMS[name]
+    with torch.set_grad_enabled(grad):
+        compiled = thunder.jit(function, transforms=(Functionalize(),), executors=(Replays(), "torch"))
+        for _ in range(2):
+            eager = without_autograd(outcome(function, make()))
+            assert eager.differences(without_autograd(outcome(compiled, make()))) == []
+    if "error" not in eager.facts and not grad and name.split(maxsplit=1)[0] not in STAY and "of leaf" not in name:
+        trace = thunder.last_traces(compiled)[-1]
+        assert [line for line in writes(trace) if not is_final(trace, line)] == []
+
+
+@pytest.mark.parametrize("function", OF_TWO, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("first", ALIASED, ids=lambda make: make.__name__)
+def test_arguments_that_share_memory(function: Callable[..., Any], first: Make) -> None:
+    compiled = thunder.jit(function, transforms=(Functionalize(),), executors=(Replays(), "torch"))
+    for make in (first, *ALIASED):
+        eager, ours = outcome(function, make()), outcome(compiled, make())
+        if "error" in eager.facts:
+            assert ours.facts["error"][0] == eager.facts["error"][0], make.__name__
+        else:
+            assert without_autograd(eager).differences(without_autograd(ours)) == [], make.__name__
+
+
+def running_mean(x: Tensor, mean: Tensor) -> Tensor:
+    mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+    return (x - mean).exp()
+
+
+def test_the_lines_say_what_they_compute() -> None:
+    compiled = thunder.jit(running_mean, transforms=(Functionalize(),))
+    compiled(numbers(4, 4), torch.zeros(4))
+    (trace,) = (trace for trace in thunder.last_traces(compiled) if trace.made_by == "functionalize")
+    assert [line.symbol.name for line in trace.bound_symbols] == [
+        "torch.ops.aten.mul.Tensor",
+        "torch.Tensor.mean",
+        "torch.ops.aten.add.Tensor",
+        "torch.Tensor.sub",
+        "torch.Tensor.exp",
+        "torch.ops.aten.copy_.default",
+    ]
+    assert trace.bound_symbols[-1].mutates == ("mean",)
+    assert all(line.source is not None and line.source.function == "running_mean" for line in trace.bound_symbols)
+
+
+def test_lines_that_wrote_are_fused_with_what_is_around_them() -> None:
+    def operations(*transforms: Any) -> list[int]:
+        executor = Replays()
+        with torch.no_grad():
+            thunder.jit(running_mean, executors=(executor, "torch"), transforms=transforms)(numbers(4, 4), numbers(4))
+        return [len(region.operations) for region in executor.regions]
+
+    assert operations() == [2]
+    assert operations(Functionalize()) == [5]
+
+
+def test_batch_norm_in_training_updates_its_statistics() -> None:
+    with torch.no_grad():
+        model, x = nn.BatchNorm1d(4), numbers(5, 4)
+        eager = nn.BatchNorm1d(4)
+        compiled = thunder.jit(model, transforms=(Functionalize(),))
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), eager(x))
+        torch.testing.assert_close(model.state_dict(), eager.state_dict())
+    trace = thunder.last_traces(compiled)[-1]
+    assert len(writes(trace)) == 3
+    assert all(is_final(trace, line) for line in writes(trace))
+
+
+def test_gradients_flow_through_what_was_written() -> None:
+    def program(x: Tensor) -> Tensor:
+        y = torch.zeros(4, 4)
+        y[1:] = x[:-1] * 2
+        y[0] += x[3]
+        y.mul_(3)
+        y.t()[2].add_(x[1])
+        return y.sum()
+
+    gradients = []
+    compiled = thunder.jit(program, transforms=(Functionalize(),))
+    for function in (program, compiled):
+        (x,) = leaf()
+        function(x).backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
+    assert writes(thunder.last_traces(compiled)[-1]) == []
+
+
+def test_memory_that_stays_does_not_keep_other_memory_from_it() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        stays, goes = x.clone(), x.clone()
+        stays.t_()
+        stays.add_(1)
+        goes.mul_(stays)
+        goes[0] = 3
+        return stays, goes
+
+    compiled = thunder.jit(program, transforms=(Functionalize(),))
+    for ours, eager in zip(compiled(*one()), program(*one()), strict=True):
+        assert torch.equal(ours, eager)
+    assert [line.symbol.short_name for line in writes(thunder.last_traces(compiled)[-1])] == ["t_", "add_"]
+
+
+def test_with_inductor_too() -> None:
+    def program(x: Tensor, mean: Tensor) -> Tensor:
+        y = torch.zeros(4, 4)
+        y[1:] = x[:-1] * 2
+        y[0] += x[3]
+        mean.lerp_(y.sum(0), 0.1)
+        return (y - mean).tanh()
+
+    with torch.no_grad():
+        compiled = thunder.jit(program, transforms=(Functionalize(),), executors=("inductor", "torch"))
+        for _ in range(2):
+            means = torch.zeros(4), torch.zeros(4)
+            torch.testing.assert_close(compiled(*one(), means[0]), program(*one(), means[1]))
+            torch.testing.assert_close(*means)
+    assert thunder.last_traces(compiled)[-1].bound_symbols[0].executor == "inductor"

@@ -1,0 +1,87 @@
+"""Programs that write to tensors: results, arguments, gradients, errors and who shares memory are eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from tests.lower.test_fusion import Replays
+from tests.mutation.outcome import outcome
+from tests.mutation.programs import PROGRAMS, leaf, numbers
+from thunder_core.errors import OperationFailed
+
+EXECUTORS: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "torch": lambda: ("torch",),
+    "regions": lambda: (Replays(), "torch"),
+}
+
+
+@pytest.mark.parametrize("executors", EXECUTORS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_it_does_is_what_eager_does(name: str, executors: str) -> None:
+    function, make = PROGRAMS[name]
+    compiled = thunder.jit(function, executors=EXECUTORS[executors]())
+    for _ in range(2):
+        eager = outcome(function, make())
+        assert eager.differences(outcome(compiled, make())) == []
+    assert "error" in eager.facts or thunder.cache_misses(compiled) == 1
+
+
+INDUCTOR = ("fused_around", "fused_views", "chain", "writes_through_views", "same_view_twice", "counting", "batch norm")
+
+
+@pytest.mark.parametrize("name", INDUCTOR)
+def test_with_inductor_too(name: str) -> None:
+    function, make = PROGRAMS[name]
+    compiled = thunder.jit(function, executors=("inductor", "torch"))
+    with torch.no_grad():
+        for _ in range(2):
+            assert outcome(function, make()).differences(outcome(compiled, make()), exact=False) == []
+
+
+def test_giving_a_tensor_other_memory_is_refused_at_the_users_line() -> None:
+    def program(x: Tensor) -> Tensor:
+        x.set_(x + 1)
+        return x
+
+    with pytest.raises(OperationFailed, match="`set_` gives a tensor the memory of another one") as caught:
+        thunder.jit(program)(numbers(3))
+    assert caught.value.where is not None
+    assert caught.value.where.function.endswith("program")
+
+
+def test_an_error_in_inference_mode_leaves_it() -> None:
+    def program(x: Tensor, index: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return x.index_select(0, index)
+
+    compiled = thunder.jit(program)
+    assert compiled(numbers(3), torch.tensor([1])).is_inference()
+    with pytest.raises(IndexError):
+        compiled(numbers(3), torch.tensor([7]))
+    assert not torch.is_inference_mode_enabled()
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda x: x + 1 if x.is_leaf else x - 1,
+        lambda x: x + 1 if x.storage_offset() else x - 1,
+        lambda x: x + 1 if x._is_view() else x - 1,
+        lambda x: x + 1 if x.is_inference() else x - 1,
+    ],
+    ids=["is_leaf", "storage_offset", "is_view", "is_inference"],
+)
+def test_what_is_asked_of_an_argument_is_guarded(question: Callable[[Tensor], Tensor]) -> None:
+    (x,) = leaf()
+    with torch.inference_mode():
+        made = numbers(4, 4)
+    compiled = thunder.jit(question)
+    for given in (x, (x * 2)[:], numbers(5, 4)[1:], numbers(4, 4), numbers(4, 4)[:], made, x):
+        assert torch.equal(compiled(given), question(given))

@@ -1,0 +1,65 @@
+"""Backwards from an artifact: a stored program in autograd's graph, for the gradients that it was saved for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from thunder_core.artifact.manifest import in_words
+from thunder_core.errors import NotDifferentiable
+from thunder_core.ir.printer import Source
+from thunder_core.ir.trace import Trace
+from thunder_core.run.autograd import Backward, Bridge, Wiring, connected
+from thunder_core.run.generate import executable
+from thunder_core.run.program import Stage
+
+
+@dataclass(frozen=True, eq=False)
+class StoredDerivative:
+    """The derivative of a stored program: the text of its tail and of each backward, and that of what autograd records.
+
+    For gradients of results that no backward was saved for, autograd records the program and differentiates it;
+    if `strict`, that is refused.
+    """
+
+    wiring: Wiring
+    body: Trace
+    stages: tuple[Stage, ...]
+    recorded: Source
+    tail: Source | None
+    backwards: Mapping[tuple[bool, ...], Source]
+    folder: Path
+    strict: bool
+    _functions: dict[tuple[bool, ...], Backward] = field(default_factory=dict, repr=False)
+
+    def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """What computes the results of the whole computation; `forward` is its compiled forward."""
+        tail = executable(self.tail, "tail") if self.tail else None
+        recorded = executable(self.recorded, self.body.name)
+        return connected(Bridge(self.wiring, forward, self.compiled, recorded), tail)
+
+    def compiled(self, given: tuple[bool, ...]) -> Backward | None:
+        """What runs the backward for the results that are given; None where autograd is to do it."""
+        if given in self.backwards and given not in self._functions:
+            self._functions[given] = executable(self.backwards[given], "backward")
+        if given not in self.backwards and self.strict:
+            raise self.unknown(given)
+        return self._functions.get(given)
+
+    def unknown(self, given: tuple[bool, ...]) -> NotDifferentiable:
+        """The error for gradients that no backward was saved for."""
+        known = "; ".join(in_words(one) for one in self.backwards) or "none"
+        return NotDifferentiable(
+            f"{self.folder} holds no backward for gradients of {in_words(given)}; those that it holds are for: {known}",
+            fix="save it anew after a backward like this one, or load it without strict=True: autograd then "
+            "differentiates the program as it runs once more",
+        )
+
+    def backward_trace(self) -> Trace:
+        """The backward that was saved last."""
+        return self.stages[-1].trace
+
+    def complete(self) -> None:
+        """It has what it was saved with."""

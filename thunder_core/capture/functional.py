@@ -1,0 +1,214 @@
+"""PyTorch's functionalization as a machine: operations that write go in, operations that do not come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from thunder_core.capture.fake import fake_like, new_mode
+from thunder_core.capture.symbols import UPDATES_STATISTICS, symbol_of, written_values
+from thunder_core.capture.tensors import memory_of, tensors_in
+from thunder_core.ir.overlap import span
+from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves, replace_leaves
+
+ATEN = torch.ops.aten
+QUERIES = frozenset({torch.ops.prim.device.default})
+LIFTS = frozenset({ATEN.lift_fresh.default, ATEN.lift_fresh_copy.default})
+REPLACED = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
+
+
+class Unfit(Exception):
+    """The operation cannot be said without writing; the message says why."""
+
+
+class Functional:
+    """Runs operations of a trace under functionalization and writes down the operations that they turn into.
+
+    Each runs as it is too, on tensors that do share memory, which tells where it all lies.
+
+    What is asked for by the name that a line of the trace gave it is answered with the proxy that has its value now;
+    asking may bring out operations that make a view anew.
+    """
+
+    def __init__(self, next_name: Callable[[], str]) -> None:
+        self._lines: list[BoundSymbol] = []
+        self._mode = new_mode()
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._writing: dict[str, torch.Tensor] = {}
+        self._proxies: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
+        self._next_name = next_name
+
+    def add(self, proxy: TensorProxy) -> None:
+        """Take in a tensor that a line of the trace, or its caller, has made."""
+        self._writing[proxy.name] = fake_like(proxy, self._mode)
+        fake = fake_like(proxy, self._mode)
+        self._proxies[id(fake)] = (fake, proxy)
+        self._tensors[proxy.name] = torch._to_functional_tensor(fake)
+
+    def taken(self) -> list[BoundSymbol]:
+        """The operations that came out since the last time."""
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _given(self, proxy: TensorProxy) -> torch.Tensor:
+        if proxy.name not in self._tensors:
+            self.add(proxy)
+        return self._tensors[proxy.name]
+
+    def value(self, proxy: TensorProxy) -> TensorProxy:
+        """The proxy of what the name of a proxy stands for now."""
+        tensor = self._given(proxy)
+        with self._running():
+            torch._functionalize_sync(tensor)
+            return self._proxy(torch._from_functional_tensor(tensor))
+
+    def run(self, operation: BoundSymbol) -> None:
+        """Do what the operation does; raises what PyTorch raises, and `Unfit`."""
+        for proxy in operation.inputs:
+            if isinstance(proxy, TensorProxy):
+                self._given(proxy)
+        with torch.no_grad(), torch._C._DisableAutocast(), self._mode, _Watching():  # type: ignore[no-untyped-call]
+            _run(operation, operation.symbol.target, self._writing)
+        with self._running():
+            _run(operation, _replaced(operation.symbol.target), self._tensors)
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        with torch.no_grad(), torch._C._DisableAutocast(), self._mode, _Recording(self):
+            torch._enable_functionalization(reapply_views=True)
+            try:
+                yield
+            finally:
+                torch._disable_functionalization()  # type: ignore[no-untyped-call]
+
+    def _proxy(self, fake: torch.Tensor) -> TensorProxy:
+        known = self._proxies.get(id(fake))
+        if known is None:
+            known = self._proxies[id(fake)] = (fake, tensor_proxy(self._next_name(), fake))
+        return known[1]
+
+    def note(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run an operation that came out, and write it down."""
+        if operator in QUERIES:
+            return operator(*args, **kwargs)
+        if torch.Tag.inplace_view in operator.tags or operator._schema.is_mutable:
+            raise Unfit(f"{operator} has no form that does not write")
+        if operator is ATEN.copy.default:
+            return self._copied(*args)
+        if operator in LIFTS and not self._is_known(args[0]):
+            return self._constant(args[0])
+        output = operator(*args, **kwargs)
+        if not all(map(self._is_known, tensors_in((args, kwargs)))):
+            raise Unfit(f"{operator} reads a tensor that has no name")
+
+        def proxy(leaf: Any) -> Any:
+            return self._proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+        words = replace_leaves(args, proxy), replace_leaves(dict(kwargs), proxy)
+        self._lines.append(BoundSymbol(symbol_of(operator), *words, replace_leaves(output, proxy)))
+        return output
+
+    def _copied(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        """What `copy` gives, in operations that autograd can follow, which it cannot `copy`."""
+        if (source.dtype, source.device) != (into.dtype, into.device):
+            where = {"dtype": into.dtype, "device": into.device, "non_blocking": non_blocking}
+            source = self.note(ATEN._to_copy.default, (source,), where)
+        if source.shape != into.shape:
+            source = self.note(ATEN.expand.default, (source, list(into.shape)), {})
+        result: torch.Tensor = self.note(ATEN.clone.default, (source,), {"memory_format": torch.contiguous_format})
+        return result
+
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        return id(tensor) in self._proxies
+
+    def _constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A number that PyTorch made a tensor of, as an operation that makes it."""
+        if tensor.ndim or tensor.device.type != "cpu" or tensor.is_meta:
+            raise Unfit("a tensor that the operation brings along")
+        with torch.utils._python_dispatch._disable_current_modes():
+            value = tensor.item()
+        return self.note(  # type: ignore[no-any-return]
+            ATEN.scalar_tensor.default, (value,), {"dtype": tensor.dtype, "device": tensor.device}
+        )
+
+
+def _run(operation: BoundSymbol, function: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> None:
+    """Call the function as the operation does, with these tensors and those that it makes by name."""
+
+    def given(leaf: Any) -> Any:
+        return tensors[leaf.name] if isinstance(leaf, TensorProxy) else leaf
+
+    output = function(*replace_leaves(operation.args, given), **replace_leaves(dict(operation.kwargs), given))
+    results = tensors_in(_aligned(output, operation.output))
+    made = {leaf.name: leaf for leaf in leaves(operation.output) if isinstance(leaf, TensorProxy)}
+    for proxy, tensor in zip(made.values(), results, strict=True):
+        if tuple(tensor.shape) != proxy.shape or tensor.dtype != proxy.dtype:
+            raise Unfit("the result has another shape")
+        tensors.setdefault(proxy.name, tensor)
+
+
+class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses to write twice to one place, or to what is read beside it: PyTorch does, too, for most operations."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [leaf for leaf in leaves((args, kwargs or {})) if isinstance(leaf, torch.Tensor)]
+        every = [leaf for leaf in leaves(list(written_values(func, args, kwargs or {}))) if leaf is not None]
+        for written in every:
+            if len(every) > 1 and sum(memory_of(written) == memory_of(other) for other in given) > 1:
+                raise Unfit(f"{func} writes to several tensors, and to memory that is there twice")
+            if any(size > 1 and not stride for size, stride in zip(written.shape, written.stride(), strict=True)):
+                raise Unfit(f"{func} writes to one place more than once")
+            if any(_half_overlap(written, other) for other in given):
+                raise Unfit(f"{func} reads a part of what it writes")
+        return func(*args, **(kwargs or {}))
+
+
+def _half_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors share memory, and are not the same elements in the same order."""
+    if memory_of(one) != memory_of(other) or not one.numel() or not other.numel():
+        return False
+    starts = [tensor.storage_offset() * tensor.element_size() for tensor in (one, other)]
+    same = starts[0] == starts[1] and one.shape == other.shape and one.stride() == other.stride()
+    apart = starts[0] + span(one) <= starts[1] or starts[1] + span(other) <= starts[0]
+    return not (same or apart)
+
+
+class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Hands each operation that functionalization lets through to its machine."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init__(self, machine: Functional) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.machine = machine
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.machine.note(func, args, kwargs or {})
+
+
+def _replaced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator whose schema says what it writes, for one whose schema does not."""
+    if not isinstance(function, torch._ops.OpOverload) or function._schema.name not in UPDATES_STATISTICS:
+        return function
+    if function._schema.name not in REPLACED:
+        raise Unfit(f"{function} writes what its schema does not say")
+    return REPLACED[function._schema.name]
+
+
+def _aligned(result: Any, output: Any) -> Any:
+    """A result without what the trace does not know of."""
+    if isinstance(output, Proxy) or not isinstance(result, tuple | list):
+        return result if output is not None else None
+    return [one for one, known in zip(result, output, strict=True) if isinstance(known, Proxy)]

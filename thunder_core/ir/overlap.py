@@ -1,0 +1,60 @@
+"""Which tensors overlap in memory: what prologues ask where a program writes to what it was given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+Overlaps = tuple[tuple[tuple[int, int], ...], ...]
+
+
+def span(tensor: torch.Tensor) -> int:
+    """How many bytes lie between a tensor's first element and the end of its last one."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+def overlaps(tensors: tuple[torch.Tensor, ...]) -> Overlaps:
+    """The groups of tensors whose spans of memory overlap: for each tensor its place and its distance in bytes.
+
+    Distances are from the first tensor in the order of memory. What has no memory overlaps with nothing.
+    """
+    return _groups([tensor.data_ptr() for tensor in tensors], [span(tensor) for tensor in tensors])
+
+
+def _groups(pointers: list[int], spans: list[int]) -> Overlaps:
+    groups: list[list[tuple[int, int]]] = []
+    start = end = before = -1
+    for pointer, size, place in sorted(zip(pointers, spans, range(len(spans)), strict=True)):
+        if not pointer or not size:
+            continue
+        if pointer >= end:
+            start, before = pointer, place
+            end = pointer + size
+            continue
+        if before >= 0:  # the first one that overlaps with something
+            groups.append([(before, 0)])
+            before = -1
+        groups[-1].append((place, pointer - start))
+        end = max(end, pointer + size)
+    return tuple(map(tuple, groups))
+
+
+def overlap_as(prologue: Any, tensors: tuple[torch.Tensor, ...], expected: Overlaps) -> bool:
+    """Whether tensors of known sizes and strides overlap as expected.
+
+    Where they lie is remembered: while that stays the same, as parameters and buffers do, so does the answer.
+    """
+    pointers = [tensor.data_ptr() for tensor in tensors]
+    known = prologue.__dict__
+    if known.get("pointers") == pointers:
+        return True
+    if "spans" not in known:
+        prologue.spans = [span(tensor) for tensor in tensors]
+    if _groups(pointers, prologue.spans) != expected:
+        return False
+    prologue.pointers = pointers
+    return True

@@ -1,0 +1,52 @@
+"""An error of a running program: what it left switched on is switched off, and the user's line is told."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterator
+from types import FrameType
+
+import torch
+
+from thunder_core.errors import SourceLine
+from thunder_core.ir.trace import Trace
+
+GENERATED = "<thunder "
+
+
+def generated_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """The frames of generated code that an error came through, outermost first, with their lines."""
+    entry = error.__traceback__
+    while entry is not None:
+        if entry.tb_frame.f_code.co_filename.startswith(GENERATED):
+            yield entry.tb_frame, entry.tb_lineno
+        entry = entry.tb_next
+
+
+def leave_inference_modes(error: BaseException) -> None:
+    """Leave the inference modes that generated code had entered when it raised; its frames would keep them."""
+    for frame, _ in generated_frames(error):
+        for value in reversed(list(frame.f_locals.values())):
+            if isinstance(value, torch.inference_mode):
+                value.__exit__(None, None, None)
+
+
+def tell_line(error: BaseException, trace: Trace) -> None:
+    """Add the user's line to an error that a line of the trace raised, as a note beneath its message."""
+    for frame, number in generated_frames(error):
+        source = line_of(trace, frame.f_code.co_filename, number)
+        if source is not None:
+            error.add_note(f"  at: {source}")
+            return
+
+
+def line_of(trace: Trace, filename: str, number: int) -> SourceLine | None:
+    """The user's line behind a line of the text that the trace was printed as, each of whose lines is a statement."""
+    text = "".join(linecache.getlines(filename))
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == trace.name]
+    statements = functions[0].body[: len(trace.bound_symbols)] if functions else []
+    for statement, line in zip(statements, trace.bound_symbols, strict=False):
+        if statement.lineno <= number <= (statement.end_lineno or 0):
+            return line.source
+    return None

@@ -1,0 +1,23 @@
+"""Minimum cuts of networks, by SciPy's maximum flow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+
+def behind_cut(edges: Sequence[tuple[int, int, int]], size: int, source: int, sink: int, *, most: int) -> set[int]:
+    """The nodes behind the minimum cut that is nearest to the sink, of the nodes 0 to `size` - 1.
+
+    Edges are (from, to, capacity); those between the same nodes add up, to no more than `most`.
+    """
+    rows, columns, capacities = zip(*edges, strict=True)
+    network = csr_array(coo_array((np.array(capacities, dtype=np.int32), (rows, columns)), shape=(size, size)))
+    network.data = np.minimum(network.data, most)
+    flow = maximum_flow(network, source, sink).flow
+    residual = csr_array(csr_array(network - flow).T)
+    residual.eliminate_zeros()
+    return set(breadth_first_order(residual, sink, return_predecessors=False).tolist())

@@ -1,0 +1,264 @@
+"""Functionalization: lines that write become lines that compute, and what was given is written to at the end."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+
+from thunder_core.capture.functional import Functional
+from thunder_core.capture.symbols import UPDATES_STATISTICS, symbol_of
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import replace_leaves
+from thunder_core.lower.aliases import Families, families
+from thunder_core.lower.differentiable import SWITCH, differentiable
+from thunder_core.lower.stretch import is_view
+from thunder_core.recipe import Transform
+
+MADE_BY = "functionalize"
+COPY = torch.ops.aten.copy_.default
+INFERENCE = "inference_mode."
+RESIZES = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
+PARTS_FROM_AUTOGRAD = "aten.detach."  # what is written there, autograd does not see
+FACTORY = re.compile(r"torch\.ops\.aten\.(new_\w+|\w+_like|zeros|ones|full|empty|rand|randn|eye|arange)\.")
+LOOKS_AROUND = "aten.as_strided."  # at memory that need not be part of the tensor that it is given
+
+
+@dataclass(frozen=True)
+class Functionalize(Transform):
+    """Say without writing what lines write to tensors and their views; what comes from outside gets one final copy.
+
+    So these lines can be shared, fused and differentiated like all others. It is PyTorch's own functionalization that
+    turns them around. Memory is left as it is, with all lines that write to it, where they do more than give it other
+    values: where inputs overlap, where a state is changed on the way or a tensor gets another size in place, and where
+    autograd does not see each write, or follows what came from outside (the final copy would change what it saved).
+    Of what stays PyTorch may say that it was modified before the backward read it; of what is functional it need not.
+    """
+
+    before: ClassVar[tuple[str, ...]] = ("cse", "dce")
+
+    def __call__(self, trace: Trace) -> Trace:
+        """The trace with every write that can be said otherwise said otherwise."""
+        known = families(trace.bound_symbols, trace.aliases)
+        heads = {known.head(name) for line in trace.bound_symbols for name in line.mutates}
+        if heads:
+            heads -= _Excluded(trace, known).heads()
+        while heads:
+            try:
+                return _Rewriting(trace, known, frozenset(heads)).trace()
+            except _Unfit as unfit:
+                heads -= unfit.heads
+        return trace.having(trace.bound_symbols, made_by=MADE_BY)
+
+
+class _Unfit(Exception):
+    """Some memory has to be left as it is."""
+
+    def __init__(self, heads: Iterable[str]) -> None:
+        super().__init__()
+        self.heads = frozenset(heads)
+
+
+class _Excluded:
+    """Which memory of a trace, by the heads of families, is left as it is."""
+
+    def __init__(self, trace: Trace, known: Families) -> None:
+        self.trace = trace
+        self.known = known
+        self.recorded = differentiable(trace)
+        self.followed = {known.head(name) for name in self.recorded}
+        self.given = Counter(known.head(name) for name in (*(p.name for p in trace.inputs), *trace.constants))
+
+    def heads(self) -> set[str]:
+        """All of them."""
+        found = {head for head, count in self.given.items() if count > 1 or head in self.followed}
+        enabled = torch.is_grad_enabled()
+        for line in self.trace.bound_symbols:
+            enabled = bool(line.args[0]) if line.symbol.name == SWITCH else enabled
+            found |= set() if enabled else self._of((*line.inputs, *line.outputs)) & self.followed
+            found |= self._ordered(line) if line.ordered else set()
+            for operation in line.at_level("aten"):
+                found |= self._operation(operation, line)
+            if INFERENCE in line.symbol.name:
+                return {self.known.head(name) for each in self.trace.bound_symbols for name in each.mutates}
+        return found if enabled else found | self.followed
+
+    def _of(self, proxies: Iterable[Proxy]) -> set[str]:
+        return {self.known.head(proxy.name) for proxy in proxies}
+
+    def _ordered(self, line: BoundSymbol) -> set[str]:
+        """A line that changes a state may read memory, as drawing random numbers of its size does, but no more."""
+        given, made = self._of(line.inputs), self._of(line.outputs)
+        only_reads = bool(line.subsymbols) and not line.mutates and not given & made
+        return set() if only_reads else given | made
+
+    def _operation(self, operation: BoundSymbol, line: BoundSymbol) -> set[str]:
+        name = operation.symbol.name.removeprefix("torch.ops.")
+        memory = self._of(operation.outputs)
+        if name.startswith(RESIZES):
+            return memory
+        if name.startswith(PARTS_FROM_AUTOGRAD):
+            parts = any(proxy.name in self.recorded for proxy in line.inputs) and _is_used(operation, line)
+            return memory & self.followed if parts else set()
+        if name.startswith(LOOKS_AROUND):
+            return memory & (self.given.keys() | self.followed)
+        updates = name.startswith("aten.") and f"aten::{name.split('.')[1]}" in UPDATES_STATISTICS
+        if updates and any(proxy.name in self.recorded for proxy in line.outputs):
+            return {self.known.head(name) for name in line.mutates}
+        return set()
+
+
+@dataclass
+class _Rewriting:
+    """One pass over a trace: the families with these heads are said without writing."""
+
+    source: Trace
+    known: Families
+    heads: frozenset[str]
+    lines: list[BoundSymbol] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        taken = {proxy.name for line in self.source.bound_symbols for proxy in _names(line)}
+        taken |= {proxy.name for proxy in self.source.inputs} | self.source.constants.keys()
+        self._fresh = (name for name in (f"t{n}" for n in itertools.count()) if name not in taken)
+        self._makers = {proxy.name: line for line in self.source.bound_symbols for proxy in line.defines}
+        self._renamed: dict[str, Proxy] = {}
+        self._machine = Functional(lambda: next(self._fresh))
+
+    def trace(self) -> Trace:
+        """The whole trace; `_Unfit` where that cannot be."""
+        for line in self.source.bound_symbols:
+            if self._transforms(line):
+                self._run(line)
+            else:
+                self.lines.append(self._reading(line))
+        written = self._copies()
+        names = self._returned(written)
+
+        def change(leaf: Any) -> Any:
+            return names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
+
+        return self.source.having(self.lines, made_by=MADE_BY, output=replace_leaves(self.source.output, change))
+
+    def _of(self, names: Iterable[str]) -> set[str]:
+        return {self.known.head(name) for name in names} & self.heads
+
+    def _transforms(self, line: BoundSymbol) -> bool:
+        """Whether a line writes to memory that is named anew, or makes a view of it."""
+        given, made = (self._of(proxy.name for proxy in proxies) for proxies in (line.inputs, line.defines))
+        return bool(self._of(line.mutates) or given & made)
+
+    def _run(self, line: BoundSymbol) -> None:
+        """The line in operations that do not write."""
+        heads = self._of(proxy.name for proxy in (*line.inputs, *line.outputs))
+        if not {self.known.head(name) for name in line.mutates} <= self.heads:
+            raise _Unfit(heads)  # it writes to other memory too, which is left as it is
+        try:
+            for operation in line.at_level("aten"):
+                self._machine.run(operation)
+        except Exception as error:  # whatever PyTorch says to the operation under functionalization
+            raise _Unfit(heads) from error
+        for proxy in line.inputs:
+            if isinstance(proxy, TensorProxy) and proxy.name in line.mutates:
+                self._machine.value(proxy)  # here and now: what is put off may come in another grad mode
+        for proxy in line.tensors:
+            if not self._of([proxy.name]):
+                self._renamed[proxy.name] = self._value(proxy, heads)
+        self._take(line)
+
+    def _reading(self, line: BoundSymbol) -> BoundSymbol:
+        """A line that only reads, in the names of the values."""
+        read = [proxy for proxy in line.inputs if isinstance(proxy, TensorProxy) and self._of([proxy.name])]
+        names: dict[str, Proxy] = {proxy.name: self._value(proxy) for proxy in read}
+        names |= {proxy.name: self._renamed[proxy.name] for proxy in line.inputs if proxy.name in self._renamed}
+        self._take(line)
+        for proxy in line.tensors:
+            if self._of([proxy.name]):
+                self._machine.add(proxy)
+        return line.renamed(names) if names else line
+
+    def _take(self, line: BoundSymbol | None) -> None:
+        """Write down the operations that came out, at the place of the line."""
+        for one in self._machine.taken():
+            self.lines.append(one if line is None else replace(one, source=line.source, module=line.module))
+
+    def _value(self, proxy: TensorProxy, heads: Iterable[str] = ()) -> TensorProxy:
+        """What the name has now, if that is as the rest of the trace knows it, down to its strides."""
+        heads = heads or self._of([proxy.name])
+        try:
+            value = self._machine.value(proxy)
+        except Exception as error:  # the same
+            raise _Unfit(heads) from error
+        if (value.shape, value.stride, value.dtype) != (proxy.shape, proxy.stride, proxy.dtype):
+            raise _Unfit(heads)
+        return replace(value, requires_grad=proxy.requires_grad)
+
+    def _copies(self) -> set[str]:
+        """Write to what came from outside what it has to have at the end; the heads of its families."""
+        last = {self.known.head(name): line for line in self.source.bound_symbols for name in line.mutates}
+        used = {proxy.name: proxy for line in self.source.bound_symbols for proxy in line.inputs}
+        given = [used[name] for name in (*(p.name for p in self.source.inputs), *self.source.constants) if name in used]
+        for proxy in given:
+            if isinstance(proxy, TensorProxy) and self._of([proxy.name]):
+                place = last[self.known.head(proxy.name)]
+                value = self._value(proxy)
+                self._take(place)
+                copy = BoundSymbol(symbol_of(COPY), (proxy, value), {}, proxy, mutates=(proxy.name,))
+                self.lines.append(replace(copy, source=place.source, module=place.module))
+        return self._of(proxy.name for proxy in given)
+
+    def _returned(self, written: set[str]) -> dict[str, Proxy]:
+        """New names for what is returned: a view of what came from outside is one again, the others are values."""
+        names: dict[str, Proxy] = dict(self._renamed)
+        for proxy in self.source.outputs:
+            if self._of([proxy.name]) & written:
+                self._view_again(proxy, names)
+            elif self._of([proxy.name]) and isinstance(proxy, TensorProxy):
+                names[proxy.name] = self._value(proxy)
+        self._take(None)
+        return names
+
+    def _view_again(self, proxy: Proxy, names: dict[str, Proxy]) -> None:
+        """Make a view again, of what was written to at the end."""
+        maker = self._makers.get(proxy.name)
+        if maker is None or proxy.name in names:
+            return
+        if maker.has_effect or not is_view(maker):
+            raise _Unfit(self._of([proxy.name]))
+        for given in maker.inputs:
+            self._view_again(given, names)
+        read = {given.name for given in maker.inputs}
+        for made in _names(maker):
+            if isinstance(made, TensorProxy) and made.name not in read:
+                names[made.name] = made.named(next(self._fresh))
+        self.lines.append(maker.renamed(names))
+
+
+def _is_used(operation: BoundSymbol, line: BoundSymbol) -> bool:
+    """Whether anyone reads what an operation makes; what autograd makes for itself on the way, nobody does.
+
+    Nor does it matter for what has just been made with nothing but another tensor's shape.
+    """
+    given = {proxy.name for proxy in operation.inputs}
+    makers = [one for one in line.at_level("aten") if any(proxy.name in given for proxy in one.defines)]
+    if makers and all(FACTORY.match(maker.symbol.name) for maker in makers):
+        return False
+    made = {proxy.name for proxy in operation.outputs}
+    readers = (one for one in line.at_level("aten") if one is not operation)
+    return any(proxy.name in made for one in readers for proxy in one.inputs) or any(
+        proxy.name in made for proxy in line.outputs
+    )
+
+
+def _names(line: BoundSymbol) -> Iterator[Proxy]:
+    """Each name that a line or one of its operations returns."""
+    yield from line.outputs
+    for part in line.subsymbols:
+        yield from _names(part)
