@@ -81,7 +81,8 @@ class Tensors:
 
     def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
         """Let the proxy stand for the fake."""
-        self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), fake.storage_offset()), memory_of(fake))
+        offset = fake.storage_offset() if fake.layout is torch.strided else 0
+        self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), offset), memory_of(fake))
         return proxy
 
     def proxy(self, fake: torch.Tensor) -> TensorProxy:
@@ -138,7 +139,9 @@ class Tensors:
 
 
 def memory_of(fake: torch.Tensor) -> int:
-    """What a tensor has in common with its views: the identity of their storage."""
+    """What a tensor has in common with its views: the identity of their storage; a sparse one has none."""
+    if fake.layout is not torch.strided:
+        return id(fake)
     return int(fake.untyped_storage()._cdata)
 
 
