@@ -51,7 +51,13 @@ class Compiler:
     data_dependent: DataDependence = "error"
     device: torch.device | None = None
 
-    def __call__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changing: frozenset[str] = frozenset(),
+    ) -> Program:
         """Trace the subject on these arguments and compile what it did."""
         watch = _Watch()
         acquired = acquire(
@@ -62,6 +68,7 @@ class Compiler:
             functional=self.functional,
             device=self.device,
             evaluates=self.data_dependent == "guard",
+            changing=changing,
         )
         watch.note(acquired.computation)
         watch.stages += [Stage(acquired.prologue, 0.0), Stage(acquired.epilogue, 0.0)]
@@ -73,7 +80,8 @@ class Compiler:
             watch.note(check_trace(step))
         forward = claimed_forward(parts) if parts else claim(trace, self.executors)
         watch.note(check_trace(free_after_last_use(watch.note(forward))))
-        return Program(tuple(watch.stages), acquired.guards, acquired.sharp_edges, parts, recorded)
+        edges, floats = acquired.sharp_edges, acquired.floats
+        return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, floats)
 
     def _derived(self, trace: Trace) -> tuple[Derived | None, str]:
         """The trace with a backward of its own, or why it has none."""

@@ -81,6 +81,20 @@ def new_attribute(box: Box, x: Tensor) -> Tensor:
     return x
 
 
+def attribute_for_a_while(box: Box, x: Tensor) -> Tensor:
+    box.passing = x  # type: ignore[attr-defined]
+    y = box.passing * 2  # type: ignore[attr-defined]
+    del box.passing  # type: ignore[attr-defined]
+    box.last = 3
+    del box.last
+    return y
+
+
+def new_defaultdict(box: Box, x: Tensor) -> Tensor:
+    box.last = collections.defaultdict(list)
+    return x
+
+
 def in_place(box: Box, x: Tensor) -> Tensor:
     box.items.append(x.add_(1))
     return x
@@ -96,6 +110,8 @@ PROGRAMS: list[Callable[[Box, Tensor], Tensor]] = [
     rotate,
     extend_and_pop,
     new_attribute,
+    attribute_for_a_while,
+    new_defaultdict,
     in_place,
 ]
 

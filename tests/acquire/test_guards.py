@@ -185,6 +185,18 @@ CASES: dict[str, Case] = {
         lambda x, d: d.update(b=3),
         "had none of the keys 'b'",
     ),
+    "identity": Case(
+        lambda x, c: x * (id(c.inner) % 1000003),
+        lambda: (X, Config(inner=[])),
+        lambda x, c: setattr(c, "inner", [*c.inner]),
+        "inner: was one certain list",
+    ),
+    "membership of a tensor": Case(
+        lambda x, d: x if x in d else -x, lambda: (X, {}), lambda x, d: d.update({x: 3}), "had no item for args[0]"
+    ),
+    "item of a tensor": Case(
+        lambda x, d: x * d[x], lambda: (X, {X: 2}), lambda x, d: d.update({x: 3}), "args[1][args[0]]: was 2, is 3"
+    ),
     "missing key": Case(
         lambda x, d: x * caught(d), lambda: (X, {"a": 2}), lambda x, d: d.update(b=3), "had none of the keys 'b'"
     ),

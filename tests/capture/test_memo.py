@@ -113,3 +113,16 @@ def test_random_calls_are_each_recorded() -> None:
     trace, _ = recorded(drops_out, torch.ones(4))
     assert [bsym.symbol.short_name for bsym in trace.bound_symbols].count("dropout") == 2
     assert len(ShareCommonExpressions()(trace)) == len(trace)
+
+
+def test_what_a_tensor_comes_from_is_its_own() -> None:
+    seen: list[object] = []
+
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        made = x * weight
+        cut = made.detach().requires_grad_()
+        seen.extend((cut.is_leaf, made.is_leaf, cut.grad_fn is None, made.grad_fn is None))
+        return made
+
+    recorded(program, torch.ones(3), torch.ones(3, requires_grad=True))
+    assert seen == [True, False, True, False]

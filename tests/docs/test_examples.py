@@ -17,6 +17,7 @@ PAGES = (
     "docs/python.md",
     "docs/regions.md",
     "docs/sharp_edges.md",
+    "docs/training.md",
 )
 MODULES = (
     "thunder_core.cache.store",

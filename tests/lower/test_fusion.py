@@ -157,6 +157,21 @@ def test_what_shares_memory_with_what_is_written_is_not_made_in_a_region_but_may
     assert {proxy.name for bsym in regions for proxy in bsym.inputs} & written
 
 
+def test_what_is_written_later_can_be_read_before():
+    def program(x, weight):
+        y = (x * weight + 1).tanh()
+        weight.add_(y)
+        return (y * weight).sin().exp()
+
+    x, ours, eager = torch.randn(4, 4), torch.ones(4, 4), torch.ones(4, 4)
+    executor = Replays()
+    compiled = thunder.jit(program, executors=(executor, "torch"))
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, ours), program(x, eager))
+        torch.testing.assert_close(ours, eager)
+    assert len(executor.regions) == 2
+
+
 def test_what_autograd_records_is_left_to_it():
     weight = torch.nn.Parameter(torch.randn(4, 4))
     executor = Replays()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.epilogue import Epilogue
+from thunder_core.acquire.gradients import log_gradients, spelled_out, without_autograd
 from thunder_core.acquire.guards import Guard
 from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
@@ -23,20 +24,25 @@ from thunder_core.errors import OperationFailed
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
 from thunder_core.ir.overlap import overlaps
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import written_families
 
 
 @dataclass(frozen=True)
 class Acquired:
-    """The three traces of a program; `guards[n]` says in words what the prologue's check number n wants."""
+    """The three traces of a program; `guards[n]` says in words what the prologue's check number n wants.
+
+    `floats` are the paths of those checks that want a float to be what it was.
+    """
 
     prologue: Trace
     computation: Trace
     epilogue: Trace
     guards: tuple[str, ...]
     sharp_edges: tuple[SharpEdge, ...]
+    floats: Mapping[int, str]
 
 
 STATE: tuple[tuple[str, Callable[[], object]], ...] = (
@@ -106,13 +112,24 @@ class Run(Acquisition):
         moves = id(tensor) in self._moved and self.outside.path_of(tensor) is not None
         return self.device if self.device is not None and moves else tensor.device
 
+    def is_spent(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor of the program has a graph of autograd that a backward pass of the program has freed."""
+        return self.recorder.gradients.is_spent(tensor)
+
     def name_input(self, value: torch.Tensor | torch.Generator) -> str:
         """An input's name is made from its path; a tensor without one is a constant of the trace."""
         path = self.outside.path_of(value)
         if path is None:
             what = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else "a generator"
             self.note_edge(f"{what} that no path leads to became a constant")
-        name = unique_name("constant" if path is None else path_name(path), self._taken)
+        return self._name("constant" if path is None else path_name(path))
+
+    def name_number(self, path: Path) -> str:
+        """So is that of a number."""
+        return self._name(path_name(path))
+
+    def _name(self, text: str) -> str:
+        name = unique_name(text, self._taken)
         self._taken.add(name)
         return name
 
@@ -156,18 +173,21 @@ def acquire(
     functional: bool = False,
     device: torch.device | None = None,
     evaluates: bool = False,
+    changing: frozenset[str] = frozenset(),
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
     With a `device`, which need not be here, the traces are those of the same program with its model and its arguments
     on that device. A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not
     guarded. A program that `evaluates` may ask for the values of tensors, and checks at each call that they are the
-    same.
+    same. Floats at the paths `changing` become inputs of the computation, where the program does not ask for their
+    values.
     No object of the user's is changed when this returns or raises. Raises what the program raises, and
     `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold what the program does, and
     `SharpEdgeError` if it has sharp edges and they are errors.
     """
     run = Run(subject, args, kwargs, device, evaluates and device is None)
+    run.outside.changes = changing
     run.watches = sharp_edges != "allow"
     if functional:
         run.outside.surprises = Surprises(lambda: run.place().source)
@@ -175,10 +195,12 @@ def acquire(
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             output = interpret(subject, observer=run)(*args, **kwargs)
+        run.recorder.follow_autocast()
         if run.recorder.failure is not None:
             raise run.recorder.failure
         edges = run.edges()
         settle(sharp_edges, edges)
+        log_gradients(run)
         with collection_paused():
             return _traces(run, state, output, edges)
     except Exception:
@@ -190,20 +212,22 @@ def acquire(
 
 
 def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
-    require_defined(run)
     inputs = [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
     results = _results(run)
-    epilogue = Epilogue(run.outside.path_of, results)
+    epilogue = Epilogue(run.outside.path_of, results, run.is_spent)
     epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
+    lines = computed(run, epilogue)
+    require_defined(run, lines)
     _guard_tensors(run, inputs)
     roots = run.roots
     objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
-    given = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
+    given: list[tuple[Proxy, Path]] = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
+    given += [(number.proxy, path) for path, number in run.numbers.items()]
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     computation = Trace(
         name="computation",
         inputs=tuple(proxy for proxy, _ in given),
-        bound_symbols=tuple(run.recorder.bound_symbols),
+        bound_symbols=lines,
         output=tuple(epilogue.results.values()),
         origins={proxy.name: str(path) for proxy, path in given},
         constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
@@ -212,7 +236,8 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given}, writes_inputs(computation))
     wanted = [path for _, path in given]
     prologue_trace = prologue.trace(list(_lasting(run)), (wanted, list(epilogue.wanted)), roots)
-    return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges)
+    floats = {number: str(path) for number, path in prologue.floats.items()}
+    return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges, floats)
 
 
 def writes_inputs(computation: Trace) -> bool:
@@ -221,13 +246,27 @@ def writes_inputs(computation: Trace) -> bool:
     return any(proxy.name in written for proxy in computation.inputs)
 
 
-def require_defined(run: Run) -> None:
+def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
+    """The lines of the computation.
+
+    Autograd records none of them where the program runs its backward passes itself, and nothing that it leaves behind
+    could be asked for another one.
+    """
+    lines = spelled_out(run.recorder.bound_symbols, epilogue.results.values())
+    kept = [tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn]
+    if not run.recorder.gradients.passes or not all(map(run.is_spent, (*kept, *epilogue.followed))):
+        return lines
+    return without_autograd(lines, torch.is_grad_enabled())
+
+
+def require_defined(run: Run, lines: Iterable[BoundSymbol]) -> None:
     """Raise `OperationFailed` where a line reads a tensor that was made out of the recorder's sight.
 
     Higher-order operators do that: they run the functions that they are given under modes of their own.
     """
     defined = {proxy.name for _, proxy in (*run.recorder.inputs.values(), *run.recorder.tensors.objects.values())}
-    for bsym in run.recorder.bound_symbols:
+    defined |= {number.proxy.name for number in run.numbers.values()}
+    for bsym in lines:
         if not all(proxy.name in defined for proxy in bsym.inputs):
             raise OperationFailed(
                 "the program uses an operation that hides what it does (a higher-order operator, or code that was "

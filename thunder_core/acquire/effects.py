@@ -72,6 +72,15 @@ def put_back(value: Any, original: Any) -> None:
             base.__setitem__(value, key, item)
 
 
+def has_own(owner: Any, name: str) -> bool:
+    """Whether an object itself has an attribute, in whichever table it lives."""
+    if isinstance(owner, torch.nn.Module):
+        return any(name in table for table in (owner.__dict__, *(owner.__dict__[one] for one in MODULE_TABLES)))
+    if isinstance(getattr(owner, "__dict__", None), dict):
+        return name in owner.__dict__ or isinstance(getattr(type(owner), name, None), types.MemberDescriptorType)
+    return True
+
+
 def attribute_snapshot(owner: Any, name: str) -> Callable[[], None]:
     """A function that puts one attribute back as it is now, in whichever table it lives."""
     if isinstance(owner, torch.nn.Module):
@@ -118,15 +127,20 @@ class EffectLog:
     def __init__(self) -> None:
         self.effects: list[Effect] = []
         self.touched: set[tuple[int, str]] = set()
+        self._made: set[tuple[int, str]] = set()  # attributes that were not there when the program began
         self._undo: list[Callable[[], None]] = []
         self.originals: dict[int, Any] = {}
 
     def attribute(self, kind: str, owner: Path, name: str, *value: Any) -> None:
         """An attribute of an outside object is about to be set or deleted."""
+        key = (id(owner.value), name)
+        if key not in self.touched and not has_own(owner.value, name):
+            self._made.add(key)
         self._undo.append(attribute_snapshot(owner.value, name))
-        self.touched.add((id(owner.value), name))
+        self.touched.add(key)
         self.effects = [e for e in self.effects if e.kind == "call" or (e.owner, e.name) != (owner, name)]
-        self.effects.append(Effect(kind, owner, name, value))
+        if kind != "delete" or key not in self._made:
+            self.effects.append(Effect(kind, owner, name, value))
 
     def call(self, owner: Path, name: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         """A method that changes an outside container is about to be called."""

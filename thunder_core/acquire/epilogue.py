@@ -14,6 +14,7 @@ from thunder_core.acquire.effects import Effect
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import line, path_name
+from thunder_core.capture.numbers import Number
 from thunder_core.errors import CannotReplay
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
 from thunder_core.ir.objects import HEAP_TYPE
@@ -34,14 +35,17 @@ class Epilogue:
         self,
         path_of: Callable[[Any], Path | None],
         result_of: Callable[[torch.Tensor], TensorProxy | None],
+        is_spent: Callable[[torch.Tensor], bool] = lambda tensor: False,
     ) -> None:
         self._taken: set[str] = set()
         self.scope = Scope(taken=self._taken)
         self.lines: list[BoundSymbol] = []
         self.wanted: dict[Path, Proxy] = {}
-        self.results: dict[str, TensorProxy] = {}
+        self.results: dict[str, Proxy] = {}
         self._path_of = path_of
         self._result_of = result_of
+        self._is_spent = is_spent
+        self.followed: list[torch.Tensor] = []  # the results that autograd knows where they come from
         self._made: dict[int, tuple[Any, str]] = {}
         self._mentions: dict[int, int] = {}
 
@@ -77,6 +81,9 @@ class Epilogue:
             return self._tensor(value)
         if is_constant(value):
             return literal(value, self.scope)
+        if isinstance(value, Number):
+            self.results[value.proxy.name] = value.proxy
+            return value.proxy.name
         if id(value) in self._made:
             return self._made[id(value)][1]
         path = self._path_of(value)
@@ -99,7 +106,7 @@ class Epilogue:
 
     def _count(self, value: Any) -> None:
         """Count how often each object that has to be made is mentioned: one that is met once is written in place."""
-        if isinstance(value, torch.Tensor) or is_constant(value) or self._path_of(value) is not None:
+        if isinstance(value, torch.Tensor | Number) or is_constant(value) or self._path_of(value) is not None:
             return
         self._mentions[id(value)] = self._mentions.get(id(value), 0) + 1
         if self._mentions[id(value)] == 1:
@@ -123,10 +130,28 @@ class Epilogue:
     def _tensor(self, tensor: torch.Tensor) -> str:
         result = self._result_of(tensor)
         if result is not None:
-            self.results[result.name] = result
-            return result.name
+            return self._result(tensor, result)
         path = self._path_of(tensor)
         return self.outside(path) if path is not None else self.scope.constant(tensor, "tensor")
+
+    def _result(self, tensor: torch.Tensor, result: TensorProxy) -> str:
+        """A tensor that the computation returns; one through which the program has run backward() says so."""
+        self.results[result.name] = result
+        if id(tensor) in self._made:
+            return self._made[id(tensor)][1]
+        self._made[id(tensor)] = (tensor, result.name)
+        if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None:
+            self.lines.append(line(f"{result.name}.grad = {self.value(tensor.grad, result.name)}"))
+        if tensor.grad_fn is None:
+            return result.name
+        self.followed.append(tensor)
+        if not self._is_spent(tensor):
+            return result.name
+        name = self._name(f"{result.name}_spent")
+        self._made[id(tensor)] = (tensor, name)
+        self.scope.imports.add("thunder_core.ir.spent:spent")
+        self.lines.append(line(f"spent({result.name})", Proxy(name)))
+        return name
 
     def _rebuild(self, value: Any, where: str) -> str:
         kind = type(value)

@@ -98,6 +98,7 @@ def _without_hooks(subject: str, expected: None, scope: Scope) -> str:
 
 
 OF_NAMESPACE = frozenset({"no hooks"})  # kinds whose condition is on the `__dict__` of what lies at the path
+OF_TWO_PATHS = frozenset({"same as", "apart", "lacks key"})  # kinds that expect something of what lies at another path
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 
 
@@ -129,6 +130,7 @@ def _misses(subject: str, expected: int, scope: Scope) -> str:
 CONDITIONS: dict[str, Condition] = {
     "misses": _misses,
     "is": _is,
+    "identity": lambda subject, expected, scope: f"{subject} is {scope.constant(expected, 'known')}",
     "type": _type,
     "equal": _equal,
     "values": _values,
@@ -143,11 +145,13 @@ CONDITIONS: dict[str, Condition] = {
     "fact": _fact,
     "same as": lambda subject, expected, scope: f"{subject} is {expected}",
     "apart": lambda subject, expected, scope: f"{subject} is not {expected}",
+    "lacks key": lambda subject, expected, scope: f"{expected} not in {subject}",
 }
 
 DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "misses": lambda expected: f"had computed {expected} values",
     "is": lambda expected: f"was {getattr(expected, '__name__', expected)!s}",
+    "identity": lambda expected: f"was one certain {type(expected).__name__}",
     "type": lambda expected: f"was a {expected.__name__}",
     "equal": lambda expected: f"was {expected!r}",
     "values": lambda expected: f"was {expected!r}",
@@ -162,6 +166,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "fact": lambda expected: f"{expected[0]} was {expected[1]}",
     "same as": lambda expected: f"was the same object as {expected}",
     "apart": lambda expected: f"was another object than {expected}",
+    "lacks key": lambda expected: f"had no item for {expected}",
 }
 
 SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, type(...), type(NotImplemented))

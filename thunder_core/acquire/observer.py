@@ -15,12 +15,16 @@ from torch._compile import _disable_dynamo
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.effects import MUTATORS, container_base
+from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.outside import Outside
+from thunder_core.acquire.paths import Path
 from thunder_core.acquire.sharp import edge_of, is_users_code
-from thunder_core.capture.recorder import Place, Recorder
+from thunder_core.capture.numbers import Number
+from thunder_core.capture.place import Place
+from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import SourceLine
 from thunder_core.interpreter import Observer
@@ -34,6 +38,7 @@ COMPARING = ("index", "count", "remove", "sort", *COMPARISONS)
 SHALLOW = frozenset({len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type, getattr})
 KEEPING = ("append", "extend", "setdefault")
 LOOKUPS = ("get", "__getitem__", "__contains__")
+DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
 TORCH_FOLDER = torch.__path__[0]
 HIDDEN_FROM_DYNAMO = _disable_dynamo(lambda: None).__code__
 
@@ -46,11 +51,13 @@ class Acquisition(Observer):
     def __init__(self, module_names: Mapping[int, str], evaluates: bool = False) -> None:
         self.outside = Outside()
         self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates)
+        self.recorder.gradients.outside = OutsideGradients(self)
         self.modules: list[str] = []
         self.module_names = module_names
         self.seeds: dict[int, int | None] = {}
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
+        self.numbers: dict[Path, Number] = {}
         self._operations = operations()
         self._library_code: dict[types.CodeType, bool] = {}
         self._interpreted: dict[types.CodeType, bool] = {}
@@ -72,6 +79,9 @@ class Acquisition(Observer):
 
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
         """An attribute read of an outside object is guarded."""
+        changing = self.outside.changing(owner, name, value, is_item=False)
+        if changing is not None:
+            return self.number(changing)
         self.outside.attribute(owner, name, value)
         return value
 
@@ -81,6 +91,9 @@ class Acquisition(Observer):
 
     def on_subscript(self, container: Any, key: Any, value: Any) -> Any:
         """An item read of an outside container is guarded."""
+        changing = self.outside.changing(container, key, value, is_item=True)
+        if changing is not None:
+            return self.number(changing)
         self.outside.item(container, key, value)
         return value
 
@@ -89,13 +102,16 @@ class Acquisition(Observer):
         if function is operator.is_:
             self.outside.compared(*operands)
             return
+        if function is operator.getitem and self.outside.changes and is_plain_mapping(operands[0]):
+            return  # `on_subscript` will tell
         if function in KEYED and is_plain_mapping(operands[0]):
             self.outside.lookup(operands[0], operands[1])
             return
         if function is operator.getitem and is_index_into(*operands):
             return  # `on_subscript` will tell
+        expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
         for operand in operands:
-            self.outside.expand_whole(operand)
+            expand(operand)
         if function.__name__ in ("iadd", "ior", "iand", "isub", "ixor", "imul"):
             self._mutate(operands[0], f"__{function.__name__}__", operands[1:], {})
 
@@ -161,6 +177,8 @@ class Acquisition(Observer):
             return self._python_function(function, plain, args, kwargs)
         if is_method_of_generator(function):
             return method_of_generator(self, function)
+        if kind is types.BuiltinMethodType and is_autograd_function(function):
+            return functools.partial(self._apply, function)
         if kind is not type or not function.__flags__ & HEAP_TYPE:
             self._native(function, args, kwargs)
         return None
@@ -170,10 +188,9 @@ class Acquisition(Observer):
     ) -> Callable[..., Any] | None:
         inner: Any = plain.__dict__.get("_thunder")
         if inner is not None:
-            owner = () if plain is function else (function.__self__,)
-            return functools.partial(self.machine.call, inner.subject, *owner)
-        if plain.__code__ is HIDDEN_FROM_DYNAMO and plain.__dict__["__wrapped__"] in LOOKASIDES:
-            return functools.partial(self.machine.call, plain.__dict__["__wrapped__"])  # torch.manual_seed
+            return functools.partial(self.machine.call, inner.subject, *owner_of(function))
+        if plain.__code__ is DYNAMO_DISABLED:
+            return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
         if edge or plain in self._operations or runs_natively(plain.__module__, plain.__name__):
             for arg in (*args, *kwargs.values()):
@@ -182,6 +199,12 @@ class Acquisition(Observer):
             return functools.partial(native) if runs_alone(plain.__module__, plain.__name__) else native
         self.outside.defaults(plain)
         return None
+
+    def _apply(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Apply a `torch.autograd.Function` to fakes: its node in autograd's graph then leads to where theirs do."""
+        self._native(function, args, {})
+        fakes = tuple(self.recorder.tensors.fake(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
+        return self.recorder.tensors.to_real(self.machine.natively(function, fakes, {}))
 
     def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:
         """A value found in a cache is eager's, as long as the cache is the same.
@@ -241,10 +264,27 @@ class Acquisition(Observer):
         for arg in (*args, *kwargs.values()):
             expand(arg)
 
+    def number(self, path: Path) -> Number:
+        """The float at a path as an input of the program; it is guarded where the program asks for its value."""
+        if path not in self.numbers:
+
+            def settle() -> float:
+                self.outside.read(path, path.value)
+                value: float = path.value
+                return value
+
+            self.outside.guard("type", path, float)
+            self.numbers[path] = self.recorder.numbers.new(settle, self.name_number(path))
+        return self.numbers[path]
+
     # ---- where the program is -------------------------------------------------------------------------------
 
     def name_input(self, value: torch.Tensor | torch.Generator) -> str:
         """The name of an outside tensor or generator that an operation meets first; set by the acquisition."""
+        raise NotImplementedError
+
+    def name_number(self, path: Path) -> str:
+        """The name of a number from outside; set by the acquisition."""
         raise NotImplementedError
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
@@ -279,6 +319,17 @@ def is_shallow(function: Any) -> bool:
         return function in SHALLOW or getattr(function, "__name__", "") in KEEPING
     except TypeError:  # an unhashable callable
         return False
+
+
+def owner_of(function: Any) -> tuple[Any, ...]:
+    """What a method is bound to; nothing for a function."""
+    return (function.__self__,) if type(function) is types.MethodType else ()
+
+
+def is_autograd_function(function: Any) -> bool:
+    """Whether C code is about to apply a `torch.autograd.Function`."""
+    owner = function.__self__
+    return function.__name__ == "apply" and isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
 
 
 def is_fixed(value: Any) -> bool:

@@ -38,6 +38,7 @@ class Outside:
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.effects = EffectLog()
         self.surprises: Surprises | None = None
+        self.changes: frozenset[str] = frozenset()
         self._roots: dict[int, Path] = {}
         self._expanded: set[int] = set()
         self._identified: dict[int, Any] = {}
@@ -158,6 +159,16 @@ class Outside:
         names[name] = None
         self.guards[("absent", path)] = Guard("absent", path, tuple(names))
 
+    def changing(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
+        """The path to a float that the program reads, if it is one that changes from call to call."""
+        path = self.paths.get(id(owner))
+        if not self.changes or path is None or type(value) is not float or id(owner) in self._expanded:
+            return None
+        if id(owner) in self.effects.originals or (id(owner), key) in self.effects.touched or not is_constant(key):
+            return None
+        found = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
+        return found if found is not None and str(found) in self.changes else None
+
     def item(self, container: Any, key: Any, value: Any) -> None:
         """The program read `container[key]`."""
         path = self.paths.get(id(container))
@@ -165,12 +176,12 @@ class Outside:
             return
         if id(container) in self.effects.originals:
             self.expand(container)
-        elif isinstance(container, dict) and is_constant(key):
-            self.read(item_path(path, key, value), value)
+        elif isinstance(container, dict) and (is_constant(key) or self.path_of(key) is not None):
+            self.read(self._item_path(path, key, value), value)
         elif isinstance(container, list | tuple) and type(key) is int:
             if key < 0:
                 self.guard("length", path, len(container))
-            self.read(item_path(path, key % len(container), value), value)
+            self.read(self._item_path(path, key % len(container), value), value)
         else:
             self.expand(container)
 
@@ -179,10 +190,13 @@ class Outside:
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
             return
-        if not is_constant(key) or id(container) in self.effects.originals:
+        way = self.path_of(key)
+        if (way is None and not is_constant(key)) or id(container) in self.effects.originals:
             self.expand(container)
         elif dict.__contains__(container, key):
             self.item(container, key, dict.__getitem__(container, key))
+        elif way is not None:
+            self.guards["lacks key", path, way] = Guard("lacks key", path, way)
         else:
             self.absent(path, key)
 
@@ -211,13 +225,18 @@ class Outside:
             base = mapping_base(held)
             self.guard("keys", path, (base, tuple(base.keys(held)), kind))
             for key, item in list(base.items(held)):
-                self.read(item_path(path, key, item), item)
+                self.read(self._item_path(path, key, item), item)
         elif issubclass(kind, list | tuple | deque):
             self.guard("length", path, len(held))
             for index, item in enumerate(held):
-                self.read(item_path(path, index, item), item)
+                self.read(self._item_path(path, index, item), item)
         elif issubclass(kind, set | frozenset):
             self.guard("members", path, frozenset(held))
+
+    def _item_path(self, path: Path, key: Any, value: Any) -> Path:
+        """The path to an item; by the way to its key, if that is an object which is known by its identity alone."""
+        way = None if is_constant(key) else self.path_of(key)
+        return item_path(path, key, value) if way is None else path.keyed(way, value)
 
     def cached(self, function: Any) -> None:
         """The program got a value from the cache of `functools.lru_cache`: eager does as long as the cache is the same.

@@ -45,6 +45,10 @@ class Path:
         """The item at that key or index."""
         return self.child("item", key, value)
 
+    def keyed(self, key: Path, value: Any) -> Path:
+        """The item whose key is an object that another path leads to, such as a tensor."""
+        return self.child("keyed item", key, value)
+
     def lineage(self) -> list[Path]:
         """From the root to this path."""
         steps, step = [self], self.parent
@@ -75,6 +79,7 @@ def _item(path: Path) -> str:
 
 STEPS: dict[str, Callable[[Path], str]] = {
     "stored item": _item,
+    "keyed item": lambda path: f"{path.parent}[{path.key}]",
     "entry": _entry,
     "attribute": lambda path: str(path.parent) if path.key == "cell_contents" else f"{path.parent}.{path.key}",
     "item": _item,

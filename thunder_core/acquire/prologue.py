@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, Guard, bound
+from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, OF_TWO_PATHS, Guard, bound
 from thunder_core.acquire.paths import MODULE_TABLES, Path
 from thunder_core.ir.known import PLAIN
 from thunder_core.ir.literal import Code, Scope, literal, unique_name
@@ -40,6 +40,7 @@ class Prologue:
         self.scope = Scope({"torch"}, taken=self._taken)
         self.lines: list[BoundSymbol] = []
         self.refusals: list[str] = []
+        self.floats: dict[int, Path] = {}
         self._names = names
         self._writes = writes
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
@@ -97,6 +98,8 @@ class Prologue:
             self._check(f"overlap_as({NAME}, {tensors}, {literal(found, self.scope)})", told, tensors)
 
     def _guard(self, guard: Guard, unless: str = "") -> None:
+        if type(guard.expected) is float:
+            self.floats[len(self.refusals)] = guard.path
         subject = self._held(guard.path)
         condition = self._condition(guard, subject)
         if condition.count(subject) > 1:
@@ -105,7 +108,7 @@ class Prologue:
         self._check(unless + condition, str(guard), subject)
 
     def _condition(self, guard: Guard, subject: str) -> str:
-        if guard.kind in ("same as", "apart"):
+        if guard.kind in OF_TWO_PATHS:
             return CONDITIONS[guard.kind](subject, self._variable(guard.expected), self.scope)
         if guard.kind in OF_NAMESPACE:
             return guard.condition(self._held(namespace(guard.path)), self.scope)
@@ -132,6 +135,8 @@ class Prologue:
         owner = self._variable(path.parent)
         if path.step == "attribute":
             return f"{owner}.{path.key}"
+        if path.step == "keyed item":
+            return f"{owner}[{self._variable(path.key)}]"
         if path.step == "stored item":
             return f"{stored_base(path)}.__getitem__({owner}, {literal(path.key, self.scope)})"
         return f"{owner}[{literal(path.key, self.scope)}]"
@@ -204,6 +209,8 @@ def count_use(path: Path, uses: dict[Path, int]) -> None:
     step: Path | None = path
     while step is not None:
         uses[step] = uses.get(step, 0) + 1
+        if step.step == "keyed item" and uses[step] == 1:
+            count_use(step.key, uses)
         step = holder(step) if uses[step] == 1 else None
 
 
@@ -217,5 +224,6 @@ def path_name(path: Path) -> str:
             step.parent is not None and (step is path or step.key not in MODULE_TABLES) and step.key != "cell_contents"
         ):
             key = step.key[1] if step.step == "closure" else step.key
+            key = path_name(key) if isinstance(key, Path) else key
             parts.append("state" if key == "__dict__" else str(key))
     return "_".join(parts) or str(path.key)

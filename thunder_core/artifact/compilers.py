@@ -55,9 +55,15 @@ class Afresh:
 
     facts: CompilerFacts
 
-    def __call__(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changing: frozenset[str] = frozenset(),
+    ) -> Program:
         """A new program for these inputs."""
-        return compiler_of(self.facts)(subject, args, kwargs)
+        return compiler_of(self.facts)(subject, args, kwargs, changing)
 
 
 def compiler_of(facts: CompilerFacts) -> Compiler:

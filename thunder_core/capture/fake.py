@@ -52,7 +52,7 @@ def fake_of(
             f"a {type(tensor).__name__} with layout {tensor.layout} cannot be traced, nor any tensor inside vmap",
             fix="convert it to a dense torch.Tensor before the call, and keep torch.func's transforms uncompiled",
         )
-    with _disable_current_modes():
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
         meta = torch.empty(0, dtype=tensor.dtype, device="meta")
         storage = storages.like(tensor.untyped_storage())
         meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())

@@ -10,8 +10,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import fake_like, new_mode
+from thunder_core.capture.graph import memory_of
 from thunder_core.capture.symbols import UPDATES_STATISTICS, symbol_of, written_values
-from thunder_core.capture.tensors import memory_of, tensors_in
+from thunder_core.capture.tensors import tensors_in
 from thunder_core.ir.overlap import span
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol

@@ -117,6 +117,8 @@ def remember(
         return None  # results that share memory with each other
     outer = {proxy.name for _, proxy in read} | {one.proxy.name for one in made}
     inner = {p.name: p for sub in (bsym.subsymbols if bsym else ()) for p in sub.tensors if p.name not in outer}
+    if bsym is not None and any(p.name not in outer and p.name not in inner for s in bsym.subsymbols for p in s.inputs):
+        return None  # it used what autocast had cast for another call
     return Memory(bsym, tuple(read), made, tuple(inner.values()), output)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,9 +19,17 @@ from torch._subclasses.fake_tensor import (
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from thunder_core.capture import gradients
+from thunder_core.capture.autocast import autocast_state, changes
+from thunder_core.capture.call import Call
+from thunder_core.capture.gradients import Gradients
+from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
+from thunder_core.capture.numbers import Number, Numbers, numbers_in, run_on_numbers, settled
+from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.symbols import (
     FACTS,
+    HISTORY,
     LASTING,
     QUESTIONS,
     REPLACES_MEMORY,
@@ -31,10 +39,10 @@ from thunder_core.capture.symbols import (
     symbol_of,
     written_values,
 )
-from thunder_core.capture.tensors import Tensors, memory_of, tensors_in
+from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import eager_error
 from thunder_core.capture.values import NUMBERS, Unknowable, evaluated
-from thunder_core.errors import DataDependent, OperationFailed, SourceLine, ThunderError
+from thunder_core.errors import DataDependent, OperationFailed, ThunderError
 from thunder_core.ir.objects import expect_items, expect_layout, expect_value
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -48,40 +56,26 @@ NOWHERE = torch.device("meta")
 SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 SET_GRAD = torch._C._set_grad_enabled
 GUARDED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous})
+IDLE: dict[Callable[..., Any], Callable[..., bool]] = {
+    SET_GRAD: lambda enabled: bool(enabled == torch.is_grad_enabled()),
+    torch.Tensor.requires_grad_: lambda tensor, required=True: bool(tensor.requires_grad == required),
+}
+AUTOGRAD: dict[Callable[..., Any], Callable[..., Any]] = {
+    gradients.GET: Gradients.get,
+    gradients.SET: Gradients.set,
+    gradients.DELETE: Gradients.delete,
+    torch.Tensor.backward: Gradients.backward,
+    torch.autograd.backward: Gradients.backward,
+    torch.autograd.grad: Gradients.grad,
+}
 NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
 NO_MEMORY = ("its data is not allocated yet", "Cannot access data pointer")  # C++ that reads values by itself says this
 NEEDS_DATA = (UnsupportedFakeTensorException, UnsupportedOperatorException)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the program is: the user's line and the path of the innermost module."""
-
-    source: SourceLine | None = None
-    module: str = ""
-
-
-@dataclass
-class Call:
-    """One torch function while it runs: the aten operations seen so far and what they do.
-
-    `written`: the storages that it writes to; `random`: it draws random numbers; `opaque`: it uses tensors that have
-    no name; `idle`: it sets a state to what the state already is; `reshapes`: it changes a tensor's metadata;
-    `valued`: what it gives depends on the values of tensors.
-    """
-
-    subsymbols: list[BoundSymbol] = field(default_factory=list)
-    written: set[int] = field(default_factory=set)
-    random: bool = False
-    opaque: bool = False
-    idle: bool = False
-    reshapes: bool = False
-    valued: bool = False
-
-    @property
-    def repeatable(self) -> bool:
-        """Whether calls with the same signature do the same."""
-        return not (self.written or self.random or self.opaque or self.valued)
+def is_unknown_float(fake: torch.Tensor) -> bool:
+    """Whether a fake is one float, and nothing says which."""
+    return fake.numel() == 1 and fake.is_floating_point() and getattr(fake, "constant", None) is None
 
 
 def is_unguarded(args: Sequence[Any]) -> bool:
@@ -121,8 +115,12 @@ class Recorder:
         self.tensors = Tensors(name_input, device_of)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
-        self._place = place
         self._asked = asked
+        self.numbers = Numbers(self.tensors.next_name, self._compute)
+        self.gradients = Gradients(self.tensors, self._switch_grad)
+        self._autocast = autocast_state()
+        self._place_of_program = place
+        self._forward = ForwardPlaces()
         self._call: Call | None = None
         self._nowhere = False
         self._view: torch.Tensor | None = None
@@ -157,10 +155,35 @@ class Recorder:
         """Write a line down that changes a state, at the program's present place: calls may mean something else now."""
         if self._memories:
             self._memories.clear()
+        self._autocast = autocast_state()
+        self._compute(bsym)
+
+    def follow_autocast(self) -> None:
+        """Write down what code that ran natively did to autocast's state since the last line."""
+        state = autocast_state()
+        if state != self._autocast:
+            for bsym in changes(self._autocast, state):
+                self.emit(bsym)
+
+    def _place(self) -> Place:
+        """Where the program is; while it differentiates, the line that is being differentiated."""
+        return (self._forward.of_backward() if self.gradients.is_running else None) or self._place_of_program()
+
+    def _switch_grad(self, enabled: bool) -> None:
+        if enabled != torch.is_grad_enabled():
+            with torch._C.DisableTorchFunction():
+                SET_GRAD(enabled)
+            self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
+
+    def _compute(self, bsym: BoundSymbol) -> None:
+        """Write down a line that neither changes nor depends on a state."""
         place = self._place()
         self._append(replace(bsym, source=place.source, module=place.module))
 
     def _append(self, bsym: BoundSymbol) -> None:
+        self.follow_autocast()
+        if not self.gradients.is_running:
+            self._forward.note(Place(bsym.source, bsym.module))
         self._defined.update(proxy.name for proxy in bsym.outputs)
         self.bound_symbols.append(bsym)
 
@@ -172,18 +195,27 @@ class Recorder:
             raise self._fail(function)
         if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
             raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
+        if function in AUTOGRAD:
+            return AUTOGRAD[function](self.gradients, *args, **kwargs)
+        if self.numbers.are_there and (numbers := numbers_in((args, kwargs))):
+            return self._with_numbers(function, args, kwargs, numbers)
         if function in FACTS and type(args[0]) is not FakeTensor:
             answer = function(*args)
             self._asked(args[0], FACTS[function], answer)
             if FACTS[function] in LASTING:
                 return answer
+        unknown = function is torch.Tensor.item and not self.evaluates
+        if unknown and is_unknown_float(self.tensors.fake(args[0])):
+            return self._item(args[0])
         args, kwargs = self._faked(args, kwargs)
         key = self._key(function, args, kwargs)
         memory = self._memories.get(key) if self._memories and key is not None else None
         if memory is not None:
             return self._recall(memory, args, kwargs)
-        call = Call(idle=function is SET_GRAD and args[0] == torch.is_grad_enabled())
+        call = Call(idle=function in IDLE and IDLE[function](*args, **kwargs))
         output = self._run(function, args, kwargs, call)
+        if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
+            self._note_effects(call, function, args, kwargs)
         bsym = self._bound(function, args, kwargs, output, call)
         if key is not None and call.repeatable:
             self._remember(key, bsym, tensors_in((args, kwargs)), output)
@@ -196,9 +228,44 @@ class Recorder:
 
     def _key(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Hashable | None:
         """What the call is remembered by; None for one that cannot be."""
-        if self._memories is None or function in QUESTIONS:
+        if self._memories is None or function in QUESTIONS or function in HISTORY:
             return None
         return signature(function, args, kwargs, self.tensors.describe)
+
+    def _item(self, tensor: torch.Tensor) -> Number:
+        """The value of a tensor, which is known when the trace runs."""
+        number = self.numbers.new(self._refuse_value)
+        proxy = self.tensors.proxy(self.tensors.fake(tensor))
+        self._compute(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
+        return number
+
+    def _refuse_value(self) -> float:
+        raise self._fail(torch.Tensor.item)
+
+    def _with_numbers(self, function: Callable[..., Any], args: Any, kwargs: Any, numbers: list[Number]) -> Any:
+        """Run a function of numbers that the trace does not know, with values that stand in for them.
+
+        The values are asked for where they decide what the result looks like, and where autograd records the call:
+        derivatives hide their numbers in C++.
+        """
+        args, kwargs = self._faked(args, kwargs)
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs))):
+            return self.function(function, *settled((args, kwargs)))
+        before = self.failure
+
+        def run(given: Any) -> tuple[Any, Call]:
+            call = Call()
+            return self._run(function, given[0], given[1], call), call
+
+        try:
+            output, call = run_on_numbers(run, (args, kwargs), numbers)
+        except Exception:  # it may be that values which stand in will not do, and the right ones do
+            self.failure = before
+            return self.function(function, *settled((args, kwargs)))
+        bsym = self._bound(function, args, kwargs, output, call)
+        if bsym is not None:
+            self._append(bsym)
+        return self.tensors.to_real(output)
 
     def _faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with fakes for real tensors; a tensor that cannot have one fails at the program's line."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,9 @@ import torch
 from torch.overrides import get_testing_overrides, resolve_name
 
 from thunder_core.ir.literal import followed
-from thunder_core.ir.symbol import Symbol
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.tree import leaves
 
 ORDERED_NAMES = frozenset(
     {
@@ -52,9 +55,24 @@ LASTING = frozenset({"_is_view()", "is_inference()"})  # no operation changes th
 # What gives a tensor the memory of another one behind the back of everything that was made of it.
 REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 
+VARIABLE_FUNCTIONS = "_VariableFunctionsClass"  # what `torch` has of functions such as `torch._foreach_add`
 VALUE_READERS = frozenset(
     {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr, torch.Tensor.__dlpack__}
 )
+
+
+STATE_NAMES = (
+    "grad_fn",
+    "is_leaf",
+    "requires_grad",
+    "retains_grad",
+    "output_nr",
+    "_version",
+    "_base",
+    "_backward_hooks",
+)
+# What tells of a tensor's past: of two tensors with the same metadata, each has its own.
+HISTORY = frozenset({*(getattr(torch.Tensor, name).__get__ for name in STATE_NAMES), torch.Tensor._is_view})
 
 
 @cache
@@ -62,7 +80,8 @@ def symbol_of(function: Callable[..., Any]) -> Symbol:
     """The symbol of a torch function, method, property accessor or aten operator."""
     if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return Symbol(f"torch.ops.{function}", function)
-    return Symbol(resolve_name(function) or _dotted(function), function)
+    name = resolve_name(function) or _dotted(function)
+    return Symbol(name.replace(f"{VARIABLE_FUNCTIONS}.", ""), function)
 
 
 def _dotted(function: Callable[..., Any]) -> str:
@@ -127,6 +146,21 @@ def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs:
         training = UPDATES_STATISTICS[operator._schema.name]
         if training is None or given.get(training):
             yield from (given.get(name) for name in STATISTICS)
+
+
+def as_line(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
+    """An aten operation of a line as a line of its own."""
+    target, args, kwargs = part.symbol.target, part.args, part.kwargs
+    if not isinstance(target, torch._ops.OpOverload):
+        return replace(part, source=whole.source, module=whole.module)
+    written = [*written_values(target, args, kwargs)]
+    return replace(
+        part,
+        source=whole.source,
+        module=whole.module,
+        mutates=tuple(leaf.name for leaf in leaves(written) if isinstance(leaf, Proxy)),
+        ordered=is_random(target, args, kwargs),
+    )
 
 
 @cache

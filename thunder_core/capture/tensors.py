@@ -9,7 +9,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.capture.fake import Storages, fake_like, fake_of, new_mode
+from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Described, Metadata, metadata
+from thunder_core.capture.numbers import Number
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -90,6 +92,10 @@ class Tensors:
         known = self._proxies.get(id(fake))
         return self.adopt(fake, tensor_proxy(self.next_name(), fake)) if known is None else known[1]
 
+    def memory(self) -> set[int]:
+        """The memory that is there, by the identity of its storages."""
+        return {known[3] for known in self._proxies.values()}
+
     def is_named(self, fake: torch.Tensor) -> bool:
         """Whether the fake has a proxy yet."""
         return id(fake) in self._proxies
@@ -130,19 +136,14 @@ class Tensors:
             return self.proxy(tree)
         if kind in ATOMS:
             return tree
-        return replace_leaves(tree, self._proxy_or_constant)
+        return replace_leaves(tree, self._proxied)
 
-    def _proxy_or_constant(self, leaf: Any) -> Any:
+    def _proxied(self, leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
             return self.proxy(leaf)
-        return self.object(leaf) if isinstance(leaf, torch.Generator) else leaf
-
-
-def memory_of(fake: torch.Tensor) -> int:
-    """What a tensor has in common with its views: the identity of their storage; a sparse one has none."""
-    if fake.layout is not torch.strided:
-        return id(fake)
-    return int(fake.untyped_storage()._cdata)
+        if isinstance(leaf, torch.Generator):
+            return self.object(leaf)
+        return leaf.proxy if isinstance(leaf, Number) else leaf
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

@@ -71,6 +71,9 @@ def values(tensors: Tensors, lines: Sequence[BoundSymbol], wanted: Iterable[Tens
     known |= {proxy.name: unspoilt(one) for one, proxy in tensors.objects.values()}
     with torch.no_grad():
         for line in filter(is_replayed, needed):
+            unknown = [proxy.name for proxy in line.inputs if proxy.name not in known]
+            if unknown:
+                raise Unknowable(f"`{unknown[0]}`, which it hangs on, is not known before the call")
             given = replace_leaves(
                 (line.args, dict(line.kwargs)), lambda leaf: known[leaf.name] if isinstance(leaf, Proxy) else leaf
             )

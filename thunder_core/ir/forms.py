@@ -33,6 +33,11 @@ BINARY = {
 REVERSED = dict.fromkeys(
     ("__rdiv__", "__rtruediv__"), "{1} / {0}"
 )  # of a number: between tensors, `/` is another function
+NUMBERS = {
+    **{f"operator.{name}": BINARY[name] for name in ("add", "sub", "mul", "pow")},
+    "operator.truediv": "{0} / {1}",
+    "operator.neg": "-{0}",
+}
 UNARY = {"neg": "-{0}", "__neg__": "-{0}", "__invert__": "~{0}"}
 
 
@@ -116,6 +121,8 @@ def expression(bsym: BoundSymbol, scope: Scope) -> str:
     name = bsym.symbol.name
     if name in EXACT:
         return EXACT[name](bsym, scope)
+    if name in NUMBERS:
+        return _operator(NUMBERS[name])(bsym, scope)
     if not name.startswith(TENSOR) or not bsym.args or not isinstance(bsym.args[0], Proxy):
         return _call(bsym, scope)
     short = name.removeprefix(TENSOR)

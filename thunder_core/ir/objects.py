@@ -58,7 +58,7 @@ def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) 
     """Give an instance its items (of a dict, list, set or deque) and its attributes, past what its class overrides."""
     base: Any = _native_base(type(made))
     if isinstance(made, dict):
-        for key, value in items.items():
+        for key, value in (items or {}).items():
             base.__setitem__(made, key, value)
     elif items:
         (base.update if isinstance(made, set) else base.extend)(made, items)

@@ -11,6 +11,8 @@ from thunder_core.errors import SourceLine
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import leaves, replace_leaves
 
+BACKWARD_OF = "backward of "  # begins the module of a line that computes the derivative of one of the module's
+
 
 @dataclass(frozen=True)
 class Symbol:

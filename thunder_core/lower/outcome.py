@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from thunder_core.capture.memo import Made, fresh_fake, metadata
-from thunder_core.capture.recorder import Place, Recorder
+from thunder_core.capture.place import Place
+from thunder_core.capture.recorder import Recorder
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -14,14 +14,29 @@ from thunder_core.ir.objects import Refused, Unexpected
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.run.program import Program
 
-Compiler = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Program]
+
+class Compiler(Protocol):
+    """What traces and compiles a call; floats at the paths `changing` become inputs, as far as that can be."""
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changing: frozenset[str] = frozenset(),
+    ) -> Program:
+        """The program for such a call."""
+
 
 REASONS_KEPT = 100
 
 
 @dataclass(eq=False)
 class Specializations:
-    """The programs of one subject (a function or module), the most recently used first."""
+    """The programs of one subject (a function or module), the most recently used first.
+
+    A float that was another one at a later call, such as a learning rate, is `changing`.
+    """
 
     subject: Callable[..., Any]
     compiler: Compiler
@@ -29,6 +44,7 @@ class Specializations:
     last: Program | None = None
     hits: int = 0
     misses: int = 0
+    changing: set[str] = field(default_factory=set)
     limit: int = 64
     trusting: bool = False
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
@@ -41,6 +57,8 @@ class Specializations:
                 inputs, outside = program.prepare(self.subject, args, kwargs)
             except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
                 refusals.append(reason(program, error))
+                if isinstance(error, Refused) and error.number in program.floats:
+                    self.changing.add(program.floats[error.number])
                 continue
             try:
                 result = program.run(inputs, outside)
@@ -65,7 +83,7 @@ class Specializations:
         if is_uninitialized(self.subject):
             return self.subject(*args, **kwargs)
         self.reasons.extend(refusals)
-        program = self.compiler(self.subject, args, kwargs)
+        program = self.compiler(self.subject, args, kwargs, frozenset(self.changing))
         try:
             inputs, outside = program.prepare(self.subject, args, kwargs)
         except Refused as refused:

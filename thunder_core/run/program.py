@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -69,7 +69,8 @@ class Program:
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
     epilogue need, or raises `Refused`, or what a path raises. A program that `expects` values of tensors may find,
-    while it runs, that they are others.
+    while it runs, that they are others. `floats` are the paths of the floats that it wants to be what they were, by
+    the number of the guard.
     """
 
     stages: tuple[Stage, ...]
@@ -77,16 +78,20 @@ class Program:
     sharp_edges: tuple[Any, ...] = ()
     derivative: Derivative | None = None
     recorded: str = ""
+    floats: Mapping[int, str] = field(default_factory=dict)
     expects: bool = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
+    _switches_autocast: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         lines = self.last("computation").bound_symbols
         object.__setattr__(self, "expects", any(line.symbol.name in EXPECTATIONS for line in lines))
         for attribute, name in RUNS.items():
             object.__setattr__(self, attribute, executable(self.source(name), name))
+        switches = any("autocast" in bsym.symbol.name for bsym in self.last("computation").bound_symbols)
+        object.__setattr__(self, "_switches_autocast", switches)
         if self.derivative is not None:
             object.__setattr__(self, "_computation", self.derivative.bridge(self._computation))
 
@@ -118,19 +123,49 @@ class Program:
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
         """The computation and then the epilogue; the result is what the function returns.
 
-        Where the computation switches autograd or inference mode on or off, an error on the way puts it back; it comes
-        with a note of the user's line. Raises `Unexpected`, with nothing done and no random number drawn, where a value
-        is not the one that the program expects.
+        Where the computation switches autograd, autocast or inference mode on or off, an error on the way puts it
+        back; it comes with a note of the user's line. Raises `Unexpected`, with nothing done and no random number
+        drawn, where a value is not the one that the program expects.
         """
         grad = torch.is_grad_enabled()
         random = torch.get_rng_state() if self.expects else None
+        autocast = Autocast() if self._switches_autocast else None
         try:
             return self._epilogue(*outside, *self._computation(*inputs))
         except BaseException as error:
             leave_inference_modes(error)
             torch.set_grad_enabled(grad)
+            if autocast is not None:
+                autocast.put_back()
             if isinstance(error, Unexpected) and random is not None:
                 torch.set_rng_state(random)
             else:
                 tell_line(error, self.last("computation"))
             raise
+
+
+class Autocast:
+    """The state of autocast as it is now."""
+
+    def __init__(self) -> None:
+        devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+        self.devices = [(one, torch.is_autocast_enabled(one), torch.get_autocast_dtype(one)) for one in devices]
+        self.caches = torch.is_autocast_cache_enabled()
+        self.depth = depth()
+
+    def put_back(self) -> None:
+        """Make it so again."""
+        for device, enabled, dtype in self.devices:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(self.caches)
+        for _ in range(depth() - self.depth):
+            torch.autocast_decrement_nesting()
+        if not self.depth:
+            torch.clear_autocast_cache()
+
+
+def depth() -> int:
+    """How many contexts of autocast are open."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()

@@ -17,8 +17,13 @@ from thunder_core.ir.symbol import BoundSymbol
 def is_compiling(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Libraries ask this to leave out branches on the values of tensors, which is what a trace needs."""
-    return lambda: True
+    """Libraries ask this to leave out branches on the values of tensors, which is what a trace needs.
+
+    Optimizers ask it for what suits Dynamo: for them the answer is eager's, so that what they compute is, too.
+    """
+    frame = acquisition.machine.frame
+    optimizing = frame is not None and str(frame.globals.get("__name__")).startswith("torch.optim.")
+    return lambda: not optimizing
 
 
 AUTOCAST_STATE = (

@@ -22,6 +22,7 @@ NATIVE_MODULES = (
     "thunder_core",
     "torch._C",
     "torch._VF",
+    "torch.autograd.profiler",
     "torch._dynamo",
     "torch._jit_internal",
     "torch._ops",

@@ -1,0 +1,391 @@
+"""backward() inside a compiled program: gradients, hooks and graphs are what they are in eager."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils._pytree import tree_leaves
+
+import thunder_core as thunder
+from thunder_core.errors import DataDependent, OperationFailed
+
+
+def small() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3))
+
+
+def grads(model: nn.Module) -> list[torch.Tensor | None]:
+    return [parameter.grad for parameter in model.parameters()]
+
+
+def assert_same(step: Callable[..., Any], *args: Any, model: nn.Module | None = None, calls: int = 3) -> Any:
+    """Call the step some times, compiled and eager, on two copies of a model; the compiled function."""
+    eager = small() if model is None else model
+    ours = copy.deepcopy(eager)
+    compiled = thunder.jit(step)
+    for _ in range(calls):
+        torch.testing.assert_close(compiled(ours, *args), step(eager, *args))
+        torch.testing.assert_close(grads(ours), grads(eager))
+    for one, other in zip(grads(ours), grads(eager), strict=True):
+        assert one is None or (one.stride() == other.stride() and one.requires_grad == other.requires_grad)
+    return compiled
+
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+def whole(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    loss = functional.cross_entropy(model(x), torch.tensor([0, 2]))
+    loss.backward()
+    return loss
+
+
+def fresh(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    model.zero_grad()
+    return whole(model, x)
+
+
+def zeroed(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    model.zero_grad(set_to_none=False)
+    return whole(model, x)
+
+
+def twice(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    loss = model(x).square().sum()
+    loss.backward(retain_graph=True)
+    (loss * 2).backward()
+    return loss.detach()
+
+
+def some_inputs(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    loss = model(x).square().sum()
+    loss.backward(inputs=[model[0].weight])
+    return loss.detach()
+
+
+def given_gradient(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = model(x)
+    torch.autograd.backward([y, y.sum()], [torch.ones_like(y), None])
+    return y.detach()
+
+
+def returned_gradients(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad(model(x).sum(), list(model.parameters()))
+
+
+def read_gradients(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    whole(model, x)
+    return [parameter.grad.norm() for parameter in model.parameters() if parameter.grad is not None]
+
+
+def penalized(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    loss = model(x).square().sum()
+    (first,) = torch.autograd.grad(loss, model[0].weight, create_graph=True)
+    (loss + first.square().sum()).backward()
+    return loss.detach()
+
+
+def shared_gradient(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """Two leaves get one gradient; each must have its own."""
+    loss = (model[1].weight + model[1].bias).sum()
+    loss.backward()
+    model[1].weight.grad.mul_(2)
+    return loss.detach() + x.sum()
+
+
+def set_by_hand(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    whole(model, x)
+    for parameter in model.parameters():
+        parameter.grad = parameter.grad * 0.5
+    return x + 1
+
+
+def clipped(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    fresh(model, x)
+    return nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+
+
+def checkpointed(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    from torch.utils.checkpoint import checkpoint
+
+    y = checkpoint(model, x, use_reentrant=False)
+    y.square().mean().backward()
+    return y.detach()
+
+
+def accumulated(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    model.zero_grad()
+    total = torch.zeros(())
+    for part in x.split(1):
+        loss = model(part).square().mean() / 2
+        loss.backward()
+        total += loss.detach()
+    return total
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        whole, fresh, zeroed, twice, some_inputs, given_gradient, returned_gradients, read_gradients, penalized,
+        shared_gradient, set_by_hand, clipped, checkpointed, accumulated,
+    ],
+)  # fmt: skip
+def test_gradients_are_eagers(step: Callable[..., Any]) -> None:
+    compiled = assert_same(step, X)
+    assert thunder.cache_misses(compiled) <= 2
+
+
+def test_frozen_parameters_and_buffers_stay_as_they_are() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model[0].weight.requires_grad_(False)
+    assert_same(fresh, X, model=nn.Sequential(model, nn.Linear(2, 3)))
+    assert model[0].weight.grad is None
+
+
+def test_lines_are_tagged_by_the_forward_line_and_recorded_by_no_autograd() -> None:
+    compiled = assert_same(fresh, X)
+    lines = thunder.last_traces(compiled)[-1].bound_symbols
+    assert lines[0].symbol.name == "torch._C._set_grad_enabled"
+    backward = [line for line in lines if line.module.startswith("backward of ")]
+    assert {line.module for line in backward} >= {"backward of args[0][0]", "backward of args[0][1]"}
+    assert all(line.source is not None for line in backward)
+
+
+def test_a_loss_that_was_used_up_says_so() -> None:
+    loss = thunder.jit(whole)(small(), X)
+    assert loss.requires_grad
+    assert loss.grad_fn is not None
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+def test_what_keeps_its_graph_can_be_differentiated_outside() -> None:
+    def step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().sum()
+        loss.backward(retain_graph=True)
+        return loss
+
+    ours, eager = small(), small()
+    thunder.jit(step)(ours, X).backward()
+    step(eager, X).backward()
+    torch.testing.assert_close(grads(ours), grads(eager))
+
+
+def test_hooks_of_leaves_are_called() -> None:
+    ours, eager = small(), small()
+    seen: dict[int, list[torch.Tensor]] = {id(ours): [], id(eager): []}
+
+    def watch(model: nn.Module) -> None:
+        mine = seen[id(model)]
+        model[0].weight.register_hook(lambda grad: grad * 2)
+        model[3].weight.register_post_accumulate_grad_hook(lambda leaf: mine.append(leaf.grad.sum()))
+
+    watch(ours)
+    watch(eager)
+    compiled = thunder.jit(fresh)
+    for _ in range(2):
+        compiled(ours, X)
+        fresh(eager, X)
+    torch.testing.assert_close(grads(ours), grads(eager))
+    torch.testing.assert_close(seen[id(ours)], seen[id(eager)])
+    ours[0].weight._backward_hooks.clear()
+    eager[0].weight._backward_hooks.clear()
+    compiled(ours, X)
+    fresh(eager, X)
+    torch.testing.assert_close(grads(ours), grads(eager))
+
+
+def test_tensors_inside_have_hooks_and_gradients() -> None:
+    def step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        hidden = model[0](x)
+        hidden.retain_grad()
+        hidden.register_hook(lambda grad: grad * 3)
+        model[1:](hidden).sum().backward()
+        return hidden.grad
+
+    assert_same(step, X)
+
+
+def test_an_input_that_was_computed_outside_is_refused() -> None:
+    compiled = thunder.jit(whole)
+    model, before = small(), nn.Linear(4, 4)
+    with pytest.raises(OperationFailed, match="outside of the program") as caught:
+        compiled(model, before(X))
+    assert caught.value.where is not None
+    leaf = X.clone().requires_grad_()
+    compiled(model, leaf)
+    assert leaf.grad is not None
+    with pytest.raises(OperationFailed, match="outside of the program"):
+        compiled(model, before(X))
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda model, x: x.sum().backward(), "does not require grad"),
+        (lambda model, x: model(x).backward(), "implicitly created only for scalar"),
+        (lambda model, x: [(y := model(x).square().sum()).backward(), y.backward()], "second time"),
+    ],
+)
+def test_what_autograd_refuses_is_refused_alike(step: Callable[..., Any], message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        step(small(), X)
+    with pytest.raises(RuntimeError, match=message):
+        thunder.jit(step)(small(), X)
+
+
+def test_tracing_leaves_no_gradient_behind() -> None:
+    def step(model: nn.Module, x: torch.Tensor) -> float:
+        whole(model, x)
+        return model[0].weight.tolist()
+
+    model = small()
+    with pytest.raises(DataDependent):
+        thunder.jit(step)(model, X)
+    assert grads(model) == [None] * 6
+
+
+class Doubled(torch.autograd.Function):
+    """A product whose derivative is the user's own: twice the right one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x, weight = ctx.saved_tensors
+        return 2 * gradient @ weight.t(), 2 * x.t() @ gradient
+
+
+def test_derivatives_of_the_users_own_are_used() -> None:
+    def step(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        y = Doubled.apply(model[0](x), model[3].weight.t())
+        Doubled.apply(y.relu(), model[3].weight).square().sum().backward()
+        return y.detach()
+
+    assert_same(step, X)
+
+
+def stateful() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.GELU(), nn.Linear(8, 3))
+
+
+def leaf_inside(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    weight = torch.zeros(4, requires_grad=True)
+    (x * weight + x).square().sum().backward()
+    return weight
+
+
+def several_steps(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    losses = []
+    for _ in range(3):
+        losses.append(fresh(model, x).detach())
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+    return losses
+
+
+def frozen_inside(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    for parameter in model[0].parameters():
+        parameter.requires_grad_(False)
+    return fresh(model, x)
+
+
+def second_derivative(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    weight = model[4].weight
+    loss = model[4](model[3](model[0](x))).square().sum()
+    (first,) = torch.autograd.grad(loss, weight, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), weight)
+    return first.detach(), second
+
+
+def unused_parameters(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    model.zero_grad()
+    loss = model[4](model[0](x)).sum()
+    loss.backward()
+    return loss.detach()
+
+
+def data_written(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    fresh(model, x)
+    for parameter in model.parameters():
+        parameter.data.add_(parameter.grad.data, alpha=-0.1)
+    return x + 1
+
+
+def gradients_by_name(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    return torch.autograd.grad(model(x).square().sum(), dict(model.named_parameters()))
+
+
+def in_two_stages(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    hidden = model[0](x)
+    cut = hidden.detach().requires_grad_()
+    model[4](cut).sum().backward()
+    hidden.backward(cut.grad)
+    return hidden.detach()
+
+
+def one_graph_left(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = model(x)
+    fresh(model, x)
+    return y.detach(), y
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        fresh, leaf_inside, several_steps, frozen_inside, second_derivative, unused_parameters, data_written,
+        gradients_by_name, in_two_stages, one_graph_left,
+    ],
+)  # fmt: skip
+def test_states_and_random_numbers_are_eagers(step: Callable[..., Any]) -> None:
+    ours, eager, compiled = stateful(), stateful(), thunder.jit(step)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        found = tree_leaves(compiled(ours, X))
+        torch.manual_seed(seed)
+        wanted = tree_leaves(step(eager, X))
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+        for one, other in zip(found, wanted, strict=True):
+            assert one.requires_grad == other.requires_grad
+            assert not one.is_leaf or (one.grad is None) == (other.grad is None)
+        torch.testing.assert_close(ours.state_dict(), eager.state_dict(), rtol=0, atol=0)
+        torch.testing.assert_close(grads(ours), grads(eager), rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) <= 2
+
+
+@pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_forward_hook"])
+def test_hooks_of_modules_are_called(kind: str) -> None:
+    hooks: dict[str, Callable[..., Any]] = {
+        "register_full_backward_hook": lambda module, inputs, outputs: tuple(one * 2 for one in inputs),
+        "register_forward_hook": lambda module, inputs, output: output * 2,
+    }
+    ours, eager = small(), small()
+    for model in (ours, eager):
+        getattr(model[1], kind)(hooks[kind])
+    compiled = thunder.jit(fresh)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(ours, X), fresh(eager, X))
+        torch.testing.assert_close(grads(ours), grads(eager))
+
+
+def test_a_saved_tensor_that_was_written_to_is_noticed() -> None:
+    def step(model: nn.Module, x: torch.Tensor) -> None:
+        hidden = model[0](x).relu()
+        hidden[0] = 0
+        hidden.sum().backward()
+
+    for function in (step, thunder.jit(step)):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            function(small(), X)

@@ -1,0 +1,145 @@
+"""The transform Autocast: what torch.autocast does around a program, as lines of its trace."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils._pytree import tree_leaves
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import thunder_core as thunder
+from thunder_core.errors import OperationFailed
+from thunder_core.transforms.autocast import Autocast
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+def small() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 3))
+
+
+def chained(model: nn.Module, x: torch.Tensor) -> Any:
+    y = model(x)
+    return y, functional.cross_entropy(y, torch.tensor([0, 2])), y.softmax(-1), y.exp().cumsum(0), y @ y.t()
+
+
+def mixed(model: nn.Module, x: torch.Tensor) -> Any:
+    y = model[0](x)
+    return torch.cat([y, x, x], 1), y + x.repeat(1, 2), torch.addmm(x, y[:, :2], x)
+
+
+def attended(model: nn.Module, x: torch.Tensor) -> Any:
+    q = model[0](x).reshape(1, 2, 2, 4)
+    return functional.scaled_dot_product_attention(q, q.float(), q)
+
+
+def overruled(model: nn.Module, x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", enabled=False):
+        exact = model[0](x)
+    with torch.autocast("cpu", dtype=torch.float16, cache_enabled=False):
+        half = model[0](x)
+    return exact, half, model[1:](exact)
+
+
+def in_place(model: nn.Module, x: torch.Tensor) -> Any:
+    y = model[0](x)
+    y.mul_(2)
+    return y.relu_(), y[0]
+
+
+def convolved(model: nn.Module, x: torch.Tensor) -> Any:
+    return functional.conv1d(model[0](x)[None], torch.ones(3, 2, 2)), functional.layer_norm(x, (4,))
+
+
+PROGRAMS = [chained, mixed, attended, overruled, in_place, convolved]
+
+
+@pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_results_and_gradients_are_those_under_autocast(
+    program: Callable[..., Any], dtype: torch.dtype, executors: tuple[str, ...]
+) -> None:
+    eager = small()
+    ours = copy.deepcopy(eager)
+    compiled = thunder.jit(program, transforms=[Autocast(dtype)], executors=executors)
+    exactly = {"rtol": 0, "atol": 0} if executors == ("torch",) else {"rtol": 2e-2, "atol": 2e-2}
+    for _ in range(2):
+        found = tree_leaves(compiled(ours, X))
+        with torch.autocast("cpu", dtype=dtype):
+            wanted = tree_leaves(program(eager, X))
+        torch.testing.assert_close(found, wanted, **exactly)
+        for results in (found, wanted):
+            sum(result.float().sum() for result in results).backward()
+        torch.testing.assert_close(
+            [p.grad for p in ours.parameters()], [p.grad for p in eager.parameters()], rtol=2e-2, atol=2e-2
+        )
+
+
+def test_casts_are_lines_and_calls_stay_calls() -> None:
+    compiled = thunder.jit(lambda model, x: model(x), transforms=[Autocast()])
+    compiled(small(), X)
+    lines = [line.symbol.name for line in thunder.last_traces(compiled)[-1].bound_symbols]
+    assert lines.count("torch.nn.functional.linear") == 2
+    assert lines.count("torch.ops.aten._to_copy.default") >= 5
+    assert not any("autocast" in name for name in lines)
+
+
+def test_a_weight_is_cast_once() -> None:
+    compiled = thunder.jit(lambda model, x: (model(x), model(x + 1)), transforms=[Autocast()])
+    compiled(small(), X)
+    text = str(thunder.last_traces(compiled)[-1])
+    assert text.count("_to_copy.default(model_0_weight") == 1
+
+
+def test_autocast_around_is_switched_off_for_the_program() -> None:
+    model = small()
+    compiled = thunder.jit(lambda model, x: model(x), transforms=[Autocast(torch.float16)])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert compiled(model, X).dtype == torch.float16
+        assert torch.is_autocast_enabled("cpu")
+        assert torch.get_autocast_dtype("cpu") is torch.bfloat16
+
+
+def test_what_autocast_refuses_is_refused() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return functional.binary_cross_entropy(x.sigmoid(), torch.ones(2, 4))
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wanted = program(X)
+    torch.testing.assert_close(thunder.jit(program, transforms=[Autocast()])(X), wanted, rtol=0, atol=0)
+
+
+def test_a_program_that_differentiates_itself_is_refused() -> None:
+    def program(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    with pytest.raises(OperationFailed, match="calls backward") as caught:
+        thunder.jit(program, transforms=[Autocast()])(small(), X)
+    assert caught.value.where is not None
+
+
+def test_a_llama() -> None:
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=32,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model, tokens = LlamaForCausalLM(config), torch.randint(64, (2, 12))
+    compiled = thunder.jit(model, transforms=[Autocast()])
+    found = compiled(input_ids=tokens, labels=tokens, use_cache=False)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wanted = model(input_ids=tokens, labels=tokens, use_cache=False)
+    torch.testing.assert_close((found.loss, found.logits), (wanted.loss, wanted.logits), rtol=0, atol=0)
+    ours = torch.autograd.grad(found.loss, list(model.parameters()))
+    eagers = torch.autograd.grad(wanted.loss, list(model.parameters()))
+    torch.testing.assert_close(ours, eagers, rtol=2e-2, atol=1e-3)

@@ -1,0 +1,107 @@
+"""Gradients of outside tensors: what `.grad` and its hooks were is guarded, what `.grad` became is an effect."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_core.capture.gradients import Hooks, Outside
+from thunder_core.capture.recorder import SET_GRAD
+from thunder_core.capture.symbols import as_line, symbol_of
+from thunder_core.errors import OperationFailed
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.observer import Acquisition
+
+# Lines that ask autograd to do something, which the backward pass of the program has done.
+REQUESTS = frozenset(
+    {
+        "torch.Tensor.retain_grad",
+        "torch.Tensor.register_hook",
+        "torch.Tensor.register_post_accumulate_grad_hook",
+    }
+)
+
+
+class OutsideGradients(Outside):
+    """What an acquisition knows of tensors from outside: the way to them, and to what hangs on them."""
+
+    def __init__(self, acquisition: Acquisition) -> None:
+        self.acquisition = acquisition
+
+    def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The tensor's `.grad`: that it is None, or its metadata, is guarded."""
+        grad: torch.Tensor | None = tensor.grad
+        self._read(tensor, "grad", grad)
+        return grad
+
+    def require_leaf(self, tensor: torch.Tensor) -> None:
+        """Refuse a tensor that was computed outside; a Parameter cannot become one."""
+        with torch._C.DisableTorchFunction():
+            if tensor.grad_fn is not None:
+                raise OperationFailed(
+                    "backward() would have to go on outside of the program, where its input was computed",
+                    fix="compile that part too, or call backward() outside",
+                    where=self.acquisition.place().source,
+                )
+            if not isinstance(tensor, torch.nn.Parameter):
+                self._read(tensor, "grad_fn", None)
+
+    def hooks(self, tensor: torch.Tensor) -> Hooks:
+        """The tensor's hooks, interpreted; which they are is guarded."""
+        with torch._C.DisableTorchFunction():
+            return Hooks(self._hooks(tensor, "_backward_hooks"), self._hooks(tensor, "_post_accumulate_grad_hooks"))
+
+    def _hooks(self, tensor: torch.Tensor, name: str) -> list[Any]:
+        found = getattr(tensor, name)
+        self._read(tensor, name, found)
+        self.acquisition.outside.expand(found)
+        return [functools.partial(self.acquisition.machine.call, hook) for hook in (found or {}).values()]
+
+    def _read(self, tensor: torch.Tensor, name: str, value: Any) -> None:
+        path = self.acquisition.outside.path_of(tensor)
+        if path is not None:
+            self.acquisition.outside.read(path.attribute(name, value), value)
+
+
+def log_gradients(acquisition: Acquisition) -> None:
+    """Log what became of `.grad` as effects."""
+    for tensor, grad in acquisition.recorder.gradients.changed():
+        if acquisition.outside.path_of(tensor) is None:
+            raise OperationFailed(
+                f"the gradient of a tensor of shape {list(tensor.shape)} changes, and no path leads to the tensor",
+                fix="pass the tensor in as an argument, or keep it in a module or a variable that the program reads",
+            )
+        acquisition.outside.set_attribute(tensor, "grad", grad)
+
+
+def spelled_out(lines: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
+    """The lines, with those whose inner results are read elsewhere as the aten operations that they consist of.
+
+    A backward pass reads what the forward operations saved for it, and autocast what it cast before.
+    """
+    lines = tuple(lines)
+    made = {proxy.name for line in lines for proxy in line.outputs}
+    read = {proxy.name for proxy in outputs}
+    found: list[BoundSymbol] = []
+    for line in reversed(lines):
+        inner = {proxy.name for part in line.subsymbols for proxy in part.outputs} - made
+        written = [as_line(part, line) for part in reversed(line.subsymbols)] if inner & read else [line]
+        read |= {proxy.name for one in written for proxy in one.inputs}
+        found += written
+    return tuple(reversed(found))
+
+
+def without_autograd(lines: Iterable[BoundSymbol], ambient: bool) -> tuple[BoundSymbol, ...]:
+    """The same lines, none of them recorded by autograd: for a program that has its gradients already."""
+    kept = (line for line in lines if line.symbol.target is not SET_GRAD and line.symbol.name not in REQUESTS)
+    return (_switch(False), *kept, _switch(True)) if ambient else tuple(kept)
+
+
+def _switch(enabled: bool) -> BoundSymbol:
+    return BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True)

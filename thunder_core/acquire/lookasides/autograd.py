@@ -1,0 +1,23 @@
+"""torch.autograd: a backward pass of the program runs on fakes, and is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.capture.recorder import AUTOGRAD
+
+
+@lookaside(torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+def differentiate(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """Leave it to the recorder, which sees what the engine does."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return AUTOGRAD[function](acquisition.recorder.gradients, *args, **kwargs)
+
+    return run

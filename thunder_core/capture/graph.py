@@ -1,0 +1,75 @@
+"""The graph of autograd behind fakes: its nodes, which of them a pass goes through, and what its leaves need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+from torch._prims_common import is_non_overlapping_and_dense_or_false
+
+Node = Any
+
+
+def memory_of(fake: torch.Tensor) -> int:
+    """What a tensor has in common with its views: the identity of their storage."""
+    if fake.layout is not torch.strided:  # sparse tensors have no storage
+        return id(fake)
+    return int(fake.untyped_storage()._cdata)
+
+
+def graph_of(roots: Sequence[torch.Tensor]) -> list[Node]:
+    """Every node of autograd behind some tensors; those that accumulate for leaves are among them."""
+    found: dict[int, Node] = {}
+    waiting = [root.grad_fn for root in roots]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and id(node) not in found:
+            found[id(node)] = node
+            waiting += [following for following, _ in node.next_functions]
+    return list(found.values())
+
+
+def leaves_of(roots: Sequence[torch.Tensor], graph: Sequence[Node]) -> list[torch.Tensor]:
+    """The leaves that a pass from the roots reaches, each once."""
+    found = [root for root in roots if root.requires_grad and root.grad_fn is None]
+    found += [node.variable for node in graph if hasattr(node, "variable")]
+    return list({id(leaf): leaf for leaf in found}.values())
+
+
+def executed(graph: Sequence[Node], inputs: Sequence[torch.Tensor]) -> list[Node]:
+    """The nodes that a pass to these inputs goes through."""
+    before: dict[int, list[Node]] = {}
+    for node in graph:
+        for following, _ in node.next_functions:
+            before.setdefault(id(following), []).append(node)
+    leaves = {id(tensor) for tensor in inputs}
+    ends = {id(tensor.grad_fn) for tensor in inputs if tensor.grad_fn is not None}
+    waiting = [node for node in graph if id(node) in ends or id(getattr(node, "variable", None)) in leaves]
+    found: dict[int, Node] = {}
+    while waiting:
+        for node in before.get(id(waiting.pop()), ()):
+            if id(node) not in found:
+                found[id(node)] = node
+                waiting.append(node)
+    return list(found.values())
+
+
+def shared_memory(grads: Sequence[torch.Tensor | None], held: Collection[int]) -> set[int]:
+    """The memory of gradients that something else holds: one of `held`, or another gradient."""
+    places = [memory_of(grad) for grad in grads if grad is not None]
+    return {place for place in places if place in held or places.count(place) > 1}
+
+
+def has_layout_of(grad: torch.Tensor, leaf: torch.Tensor) -> bool:
+    """Whether a gradient lies in memory as the engine wants it: like its leaf, or contiguous."""
+    if is_non_overlapping_and_dense_or_false(leaf):
+        return all(size == 1 or a == b for size, a, b in zip(leaf.shape, grad.stride(), leaf.stride(), strict=True))
+    return grad.is_contiguous()
+
+
+def copied(grad: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+    """A copy of a gradient that lies in memory as the engine wants it."""
+    if leaf.is_contiguous() or not is_non_overlapping_and_dense_or_false(leaf):
+        return grad.clone(memory_format=torch.contiguous_format)
+    return grad.new_empty_strided(leaf.shape, leaf.stride()).copy_(grad)

@@ -1,0 +1,46 @@
+"""Places: where in the user's program a line of a trace comes from."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from thunder_core.errors import SourceLine
+from thunder_core.ir.symbol import BACKWARD_OF
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the program is: the user's line and the path of the innermost module."""
+
+    source: SourceLine | None = None
+    module: str = ""
+
+    def backward(self) -> Place:
+        """The same line, as the one whose derivative is computed."""
+        return replace(self, module=BACKWARD_OF + (self.module or (self.source.function if self.source else "")))
+
+
+@dataclass
+class ForwardPlaces:
+    """Which place made which nodes of autograd: PyTorch numbers them in the order in which they are made."""
+
+    ends: list[int] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+
+    def note(self, place: Place) -> None:
+        """Nodes that came into being since the last note belong to this place."""
+        number = torch._C._autograd._get_sequence_nr()
+        if number > (self.ends[-1] if self.ends else 0):
+            self.ends.append(number)
+            self.places.append(place)
+
+    def of_backward(self) -> Place | None:
+        """The place of the forward line whose derivative the engine computes now; None if that is unknown."""
+        node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()
+        if node is None:
+            return None
+        number = bisect_right(self.ends, node._sequence_nr())
+        return self.places[number].backward() if number < len(self.ends) else None

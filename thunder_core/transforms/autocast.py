@@ -1,0 +1,239 @@
+"""Mixed precision: what torch.autocast does to a program, done to its trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+
+from thunder_core.capture.autocast import DEVICES, State, autocast_state, changes
+from thunder_core.capture.memo import Made, fresh_fake, signature
+from thunder_core.capture.place import Place
+from thunder_core.capture.recorder import Recorder
+from thunder_core.capture.symbols import as_line
+from thunder_core.capture.tensors import tensors_in
+from thunder_core.errors import DataDependent, OperationFailed
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BACKWARD_OF, BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.recipe import Transform
+
+CAST = torch.ops.aten._to_copy.default
+STATE = "autocast"  # is in the name of each line that switches it
+
+
+@dataclass(frozen=True)
+class Autocast(Transform):
+    """Compute in `dtype` what torch.autocast computes in it, and in float32 what it computes in that.
+
+    Which operations these are, and how their inputs are cast, is PyTorch's to say: each line runs on tensors without
+    data under torch.autocast, and what came of it replaces the line. The casts become lines of their own, so that one
+    weight is cast once, and compilers see them; a line that does the same without autocast once its inputs are cast
+    stays the call that the user wrote. What the program itself does with torch.autocast is respected: an inner
+    `enabled=False`, or another dtype, wins.
+    """
+
+    dtype: torch.dtype = torch.bfloat16
+
+    before: ClassVar[tuple[str, ...]] = ("cse", "dce")
+
+    def __call__(self, trace: Trace) -> Trace:
+        """The trace with its casts; `OperationFailed` if it differentiates itself, since eager casts before that."""
+        for line in trace.bound_symbols:
+            if line.module.startswith(BACKWARD_OF):
+                raise OperationFailed(
+                    "Autocast cannot be applied to a program that calls backward() itself: its gradients are computed",
+                    fix="put the forward part under torch.autocast in the program, or compile that part alone",
+                    where=line.source,
+                )
+        ambient = autocast_state()
+        off = tuple((False, dtype) for _, dtype in ambient)
+        cast = _Replay(trace).under(self.dtype)
+        lines = (*changes(ambient, off), *cast.bound_symbols, *changes(off, ambient))
+        return cast.having(lines, made_by="autocast")
+
+
+class _Replay:
+    """Runs the lines of a trace once more, on fakes, and writes down what became of them."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.lines: list[BoundSymbol] = []
+        self._place = Place()
+        self._values: dict[str, Any] = dict(trace.constants)
+        self._context = _Context()
+        self._untouched: set[Hashable] = set()
+        names = {id(value): name for name, value in trace.constants.items()}
+        self._recorder = Recorder(lambda tensor: names[id(tensor)], lambda: self._place)
+        self._values |= {proxy.name: self._input(proxy) for proxy in trace.inputs}
+
+    def _input(self, proxy: Proxy) -> Any:
+        if not isinstance(proxy, TensorProxy):
+            return self._recorder.numbers.new(_unknown, proxy.name)
+        fake = fresh_fake(Made(proxy, None, 0), [], self._recorder.tensors.mode)
+        self._recorder.tensors.adopt(fake, proxy)
+        return fake.requires_grad_(True) if proxy.requires_grad else fake
+
+    def under(self, dtype: torch.dtype) -> Trace:
+        """The trace of what the lines do with autocast on, as far as they do not switch it themselves."""
+        with ExitStack() as stack:
+            for kind in DEVICES:
+                stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=False))
+            stack.enter_context(self._recorder.recording())
+            for line in self.trace.bound_symbols:
+                self._place = Place(line.source, line.module)
+                self._run(line)
+        output = self._recorder.tensors.to_proxies(self._valued(self.trace.output))
+        return self.trace.having(self.lines, made_by="autocast", output=output)
+
+    def _run(self, line: BoundSymbol) -> None:
+        target = line.symbol.target
+        if STATE in line.symbol.name:
+            self._context.follow(line)
+        elif target is torch.manual_seed:
+            self.lines.append(line)
+        else:
+            args, kwargs = self._valued((line.args, dict(line.kwargs)))
+            output, found = self._recorded(target, args, kwargs)
+            self._bind(line.output, output)
+            self.lines += self._explicit(target, args, kwargs, found[0]) if is_computation(found) else found
+
+    def _recorded(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
+        """The result of a call, and the lines that it made."""
+        start = len(self._recorder.bound_symbols)
+        output = target(*args, **kwargs)
+        return output, [line for line in self._recorder.bound_symbols[start:] if STATE not in line.symbol.name]
+
+    def _plain(self, target: Callable[..., Any], args: Any, kwargs: Any) -> list[BoundSymbol]:
+        """The lines that a call makes without autocast; none if it then cannot be made, for its dtypes differ."""
+        try:
+            return self._recorded(target, args, kwargs)[1]
+        except RuntimeError:
+            return []
+
+    def _explicit(self, target: Callable[..., Any], args: Any, kwargs: Any, line: BoundSymbol) -> Iterable[BoundSymbol]:
+        """Lines that do without autocast what a line does under it."""
+        key = signature(target, args, kwargs, self._recorder.tensors.describe)
+        if key is not None and (key, autocast_state()) in self._untouched:
+            return [line]
+        before = autocast_state()
+        with _without_autocast():
+            if key_of(self._plain(target, args, kwargs)) == key_of([line]):
+                self._untouched.add((key, before))
+                return [line]
+            return self._with_casts(target, args, kwargs, line)
+
+    def _with_casts(
+        self, target: Callable[..., Any], args: Any, kwargs: Any, line: BoundSymbol
+    ) -> Sequence[BoundSymbol]:
+        """The call on inputs that were cast before, if it then does the same; else what it consists of."""
+        given = {self._recorder.proxy_of(tensor).name: tensor for tensor in tensors_in((args, kwargs))}
+        casts = [p for p in line.subsymbols if p.symbol.target is CAST and p.args[0].name in given]
+        made = {c.args[0].name: self._recorded(CAST, (given[c.args[0].name],), c.kwargs) for c in casts}
+
+        def cast(leaf: Any) -> Any:
+            name = self._recorder.proxy_of(leaf).name if isinstance(leaf, torch.Tensor) else ""
+            return made[name][0] if name in made else leaf
+
+        parts = [as_line(part, line) for part in line.subsymbols]
+        direct = self._plain(target, *replace_leaves((args, kwargs), cast))
+        names = {c.output.name: self._recorder.proxy_of(made[c.args[0].name][0]).name for c in casts}
+        rest = replace(line, subsymbols=tuple(part for part in line.subsymbols if part not in casts))
+        if key_of(direct) != key_of([rest], names):
+            return parts
+        results = {old.name: new for old, new in zip(direct[0].outputs, line.outputs, strict=True)}
+        return [*(one for _, lines in made.values() for one in lines), direct[0].renamed(results)]
+
+    def _valued(self, tree: Any) -> Any:
+        return replace_leaves(tree, lambda leaf: self._values[leaf.name] if isinstance(leaf, Proxy) else leaf)
+
+    def _bind(self, names: Any, values: Any) -> None:
+        if isinstance(names, Proxy):
+            self._values.setdefault(names.name, values)
+        elif isinstance(names, tuple | list):
+            for name, value in zip(names, values, strict=True):
+                self._bind(name, value)
+        elif isinstance(names, dict):
+            for key, name in names.items():
+                self._bind(name, values[key])
+
+
+class _Context:
+    """The contexts of torch.autocast that the program opens and closes, around each of which is the transform's own.
+
+    A context switches autocast, goes one deeper, and comes back; then it switches to what was before, which at the
+    outermost is not what was there when the program was traced, and says whether casts are kept, which they are not.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._is_ending = False
+        self._around: State | None = None
+
+    def follow(self, line: BoundSymbol) -> None:
+        """Do what a line of the program does to autocast's state."""
+        target = line.symbol.target
+        if target in (torch.autocast_increment_nesting, torch.autocast_decrement_nesting):
+            self._depth += 1 if target is torch.autocast_increment_nesting else -1
+            self._is_ending = target is torch.autocast_decrement_nesting and self._depth == 0
+        elif target is torch.set_autocast_cache_enabled:
+            self._is_ending = False
+        elif target is not torch.clear_autocast_cache:
+            if self._around is None:
+                self._around = autocast_state()
+            if self._is_ending:
+                restore(self._around)
+            else:
+                target(*line.args, **line.kwargs)
+
+
+def restore(state: State) -> None:
+    """Switch autocast to a state."""
+    for kind, (enabled, dtype) in zip(DEVICES, state, strict=True):
+        torch.set_autocast_enabled(kind, enabled)
+        torch.set_autocast_dtype(kind, dtype)
+
+
+def is_computation(lines: Sequence[BoundSymbol]) -> bool:
+    """Whether a call became one line that computes something, and writes to nothing."""
+    return len(lines) == 1 and bool(lines[0].subsymbols) and not lines[0].mutates
+
+
+def key_of(lines: Sequence[BoundSymbol], names: Mapping[str, str] | None = None) -> Hashable:
+    """What aten operations do, whatever the names of what they make; `names` are those of inputs under others."""
+    known: dict[str, Hashable] = dict(names or {})
+    found: list[Hashable] = []
+    for line in lines:
+        for part in line.subsymbols:
+            found.append(
+                (part.symbol.name, *(_described(leaf, known) for leaf in leaves((part.args, dict(part.kwargs)))))
+            )
+            for proxy in part.outputs:
+                known.setdefault(proxy.name, len(found))
+                found.append(_described(proxy, known))
+    return tuple(found)
+
+
+def _described(leaf: Any, names: Mapping[str, Hashable]) -> Hashable:
+    if isinstance(leaf, TensorProxy):
+        return (names.get(leaf.name, leaf.name), leaf.shape, leaf.stride, leaf.dtype, leaf.device)
+    return names.get(leaf.name, leaf.name) if isinstance(leaf, Proxy) else repr(leaf)
+
+
+@contextmanager
+def _without_autocast() -> Iterator[None]:
+    with ExitStack() as stack:
+        for kind in DEVICES:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
+
+
+def _unknown() -> float:
+    raise DataDependent(
+        "Autocast cannot be applied where the value of a number decides",
+        fix="put the part under torch.autocast in the program",
+    )
