@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from thunder_core.capture.rules import register_derivative
     from thunder_core.compiler import (
         cache_hits,
         cache_misses,
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
         last_traces,
         recompile_reasons,
     )
+    from thunder_core.derivatives import grad, jvp, value_and_grad, vjp
     from thunder_core.errors import ThunderError
     from thunder_core.lower.executor import Executor, OperatorExecutor, register_executor
     from thunder_core.lower.pattern import pattern
+    from thunder_core.memory import examine_memory
     from thunder_core.pipeline import compile
     from thunder_core.recipe import Lookaside, Plugin, Recipe, Transform
 
@@ -43,9 +46,12 @@ HOMES = {
         "last_traces",
         "recompile_reasons",
     ),
+    "thunder_core.capture.rules": ("register_derivative",),
+    "thunder_core.derivatives": ("grad", "jvp", "value_and_grad", "vjp"),
     "thunder_core.errors": ("ThunderError",),
     "thunder_core.lower.executor": ("Executor", "OperatorExecutor", "register_executor"),
     "thunder_core.lower.pattern": ("pattern",),
+    "thunder_core.memory": ("examine_memory",),
     "thunder_core.pipeline": ("compile",),
     "thunder_core.recipe": ("Lookaside", "Plugin", "Recipe", "Transform"),
     "thunder_core.artifact.loading": ("load",),

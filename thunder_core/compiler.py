@@ -12,9 +12,11 @@ import torch
 from thunder_core import plugins
 from thunder_core.acquire.acquire import acquire
 from thunder_core.acquire.sharp import POLICIES, SharpEdges
+from thunder_core.capture.rules import with_rules
 from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
 from thunder_core.errors import BadOption, WrongInputs
 from thunder_core.ir.check import check_trace
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.claim import claim
 from thunder_core.lower.device_code import DeviceCode, targeting
@@ -50,6 +52,7 @@ class Compiler:
     functional: bool = False
     data_dependent: DataDependence = "error"
     device: torch.device | None = None
+    memory_budget: float = 1.0
 
     def __call__(
         self,
@@ -75,24 +78,24 @@ class Compiler:
         trace = acquired.computation
         for transform in self.transforms:
             trace = watch.note(check_trace(transform(trace)))
-        parts, recorded = self._derived(trace)
+        parts, recorded, lacking = self._derived(trace)
         for step in parts.steps if parts else ():
             watch.note(check_trace(step))
-        forward = claimed_forward(parts) if parts else claim(trace, self.executors)
+        forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
         watch.note(check_trace(free_after_last_use(watch.note(forward))))
         edges, floats = acquired.sharp_edges, acquired.floats
         return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, floats)
 
-    def _derived(self, trace: Trace) -> tuple[Derived | None, str]:
-        """The trace with a backward of its own, or why it has none."""
+    def _derived(self, trace: Trace) -> tuple[Derived | None, str, BoundSymbol | None]:
+        """The trace with a backward of its own, or why it has none, and what it lacks."""
         if self.device is not None:
-            return None, ELSEWHERE
+            return None, ELSEWHERE, None
         if not is_differentiable(trace):
-            return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF
+            return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:
-            return derived(trace, self.executors, ALWAYS), ""
+            return derived(trace, self.executors, ALWAYS, self.memory_budget), "", None
         except Underivable as reason:
-            return None, str(reason)
+            return None, str(reason), reason.lacking
 
 
 class _Watch:
@@ -128,6 +131,7 @@ def jit(
     sharp_edges: SharpEdges = "allow",
     functional: bool = False,
     data_dependent: DataDependence = "error",
+    memory_budget: float = 1.0,
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
 
@@ -141,6 +145,10 @@ def jit(
     input and output, opaque C state): `"allow"` bakes it into the trace, `"warn"` says so, `"error"` refuses it with
     the list. A `functional` program reads nothing but its arguments: see `thunder_core.functional.jit`.
 
+    `memory_budget` bounds what a training step saves for its backward: a part (0.0 to 1.0) of what it would save, or,
+    as an integer above 1, bytes. Below 1.0, layers are computed once more in the backward, the first ones first; at 0.0
+    only what passes from layer to layer is saved. `examine_memory` tells what that comes to.
+
     `data_dependent` says what becomes of a program that asks for the value of a tensor, for a branch or a size:
     `"error"` refuses it, `"guard"` traces it for the value that it gets, and again whenever a call gets another.
 
@@ -153,6 +161,7 @@ def jit(
         raise BadOption(f"cache={cache!r} is not a caching mode", fix=f"use one of: {', '.join(CACHE_MODES)}")
     if sharp_edges not in POLICIES:
         raise BadOption(f"sharp_edges={sharp_edges!r} is not a policy", fix=f"use one of: {', '.join(POLICIES)}")
+    require_budget(memory_budget)
     if data_dependent not in DATA_DEPENDENCE:
         raise BadOption(f"data_dependent={data_dependent!r} is not known", fix='use "error" or "guard"')
     compiler = Compiler(
@@ -161,6 +170,7 @@ def jit(
         sharp_edges=sharp_edges,
         functional=functional,
         data_dependent=data_dependent,
+        memory_budget=memory_budget,
     )
     limit = 0 if cache == "no caching" else 64
 
@@ -178,9 +188,20 @@ def jit(
                 cache=cache,
                 sharp_edges=sharp_edges,
                 data_dependent=data_dependent,
+                memory_budget=memory_budget,
             ),
         )
     return compiled_function(specializations(subject))
+
+
+def require_budget(budget: float) -> None:
+    """Raise `BadOption` for what is neither a part between 0.0 and 1.0 nor a number of bytes."""
+    number = isinstance(budget, int | float) and not isinstance(budget, bool)
+    if not number or not (0 <= budget <= 1 or (isinstance(budget, int) and budget > 1)):
+        raise BadOption(
+            f"memory_budget={budget!r} is neither a part nor a size",
+            fix="use a number from 0.0 to 1.0, a part of what would be saved, or an integer above 1, in bytes",
+        )
 
 
 def specializations_of(compiled: Any) -> Specializations:

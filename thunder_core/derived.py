@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.capture.derivative import Underivable
+from thunder_core.capture.rules import with_rules
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
 from thunder_core.ir.printer import print_trace
@@ -18,6 +19,7 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import written_families
+from thunder_core.lower.beneath import beneath_autocast, is_under_autocast
 from thunder_core.lower.claim import claim, claim_operations
 from thunder_core.lower.executor import Executor
 from thunder_core.lower.free import free_after_last_use
@@ -30,6 +32,7 @@ from thunder_core.transforms.grad import SET_GRAD, Differentiated, differentiate
 from thunder_core.transforms.tail import split_views
 
 SAVED = "saved"
+UNSEEDED = (SET_GRAD, "torch.Tensor.requires_grad_")  # lines that keep their place, and draw no random numbers
 UNPACK = Symbol("python.code", lambda text: text)
 
 
@@ -46,6 +49,7 @@ class Derived:
     parts: Differentiated
     executors: Sequence[Executor]
     transforms: Sequence[Transform]
+    beneath_autocast: bool = False
     _backwards: list[Stage] = field(default_factory=list)
     _compiled: dict[tuple[bool, ...], Backward] = field(default_factory=dict)
 
@@ -53,6 +57,11 @@ class Derived:
     def stages(self) -> tuple[Stage, ...]:
         """The tail, and the stages of all backwards that were compiled, the latest last."""
         return (*(() if self.tail is None else (Stage(self.tail, 0.0),)), *self._backwards)
+
+    @property
+    def saved(self) -> Sequence[Proxy]:
+        """What the forward returns behind the results of the computation."""
+        return self.parts.saved
 
     @cached_property
     def wiring(self) -> Wiring:
@@ -63,14 +72,15 @@ class Derived:
             results=self.parts.results,
             strides=tuple(gradient_of(self.body.output[place]).stride for place in self.parts.results),
             followed=self.parts.followed,
-            random=any(line.ordered and line.symbol.name != SET_GRAD for line in self.body.bound_symbols),
+            random=any(line.ordered and line.symbol.name not in UNSEEDED for line in self.body.bound_symbols),
             writes=bool({proxy.name for proxy in self.body.inputs} & written_families(self.body)),
             viewed=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
+            beneath_autocast=self.beneath_autocast,
         )
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What computes the results of the whole computation; `forward` is its compiled forward."""
-        recorded = executable(print_trace(self.body), self.body.name)
+        recorded = executable(print_trace(with_rules(self.body)), self.body.name)
         tail = executable(print_trace(self.tail), self.tail.name) if self.tail else None
         return connected(Bridge(self.wiring, forward, self.compiled, recorded), tail)
 
@@ -123,28 +133,38 @@ class Derived:
         trace = note(check_trace(self.parts.backward(given)))
         for transform in self.transforms:
             trace = note(check_trace(transform(trace)))
-        with torch.no_grad():
+        with torch.no_grad(), torch._C._DisableAutocast():
             trace = note(claim(trace, self.executors))
         trace = note(check_trace(free_after_last_use(unpacking(trace))))
         self._backwards += stages
         return executable(print_trace(trace), trace.name)
 
 
-def derived(trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform]) -> Derived:
-    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead."""
+def derived(
+    trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform], budget: float = 1.0
+) -> Derived:
+    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
+
+    Under autocast it is the trace of the operations that autocast makes. `budget` bounds what is saved: a part of what
+    would be, or bytes.
+    """
     if not all(isinstance(proxy, TensorProxy) for proxy in trace.inputs):
         raise Underivable("it takes a generator of random numbers")
+    under = is_under_autocast(trace.bound_symbols)
+    before = trace
+    if under:
+        trace = trace.having(beneath_autocast(trace.bound_symbols), made_by="go beneath autocast")
     body, tail = split_views(trace)
     early = claim_operations(body, executors)
     fuses = any(isinstance(executor, FusionExecutor) for executor in executors)
-    parts = differentiate(early, recompute=fuses)
-    steps = [one for one, before in ((body, trace), (early, body)) if one is not before]
-    return Derived(body, tail, (*steps, parts.forward), parts, executors, transforms)
+    parts = differentiate(early, recompute=fuses, budget=budget)
+    steps = [one for one, old in ((trace, before), (body, trace), (early, body)) if one is not old]
+    return Derived(body, tail, (*steps, parts.forward), parts, executors, transforms, under)
 
 
 def claimed_forward(parts: Derived) -> Trace:
     """The forward with an executor named on every line."""
-    with torch.no_grad():
+    with torch.no_grad(), torch._C._DisableAutocast():
         return claim(parts.parts.forward, parts.executors)
 
 

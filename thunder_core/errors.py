@@ -437,7 +437,9 @@ class NotDifferentiable(UnsupportedError):
     """A derivative was asked for that a compiled program cannot give.
 
     The second one, or the one for some results alone, of a program that writes to its inputs: it cannot be run once
-    more on what they were. Or, of an artifact that was loaded with `strict=True`, one for which no backward was saved.
+    more on what they were. Of an artifact that was loaded with `strict=True`, one for which no backward was saved. Or
+    `grad`, `value_and_grad`, `vjp` or `jvp` of a function that returns something else than they take, or does something
+    that PyTorch has no derivative of; the message names the line.
     """
 
     code = "TH0808"

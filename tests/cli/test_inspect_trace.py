@@ -136,6 +136,7 @@ def test_diff_of_two_stages(thunder, artifact):
         (["--grep", "("], "TH0201", "regular expression"),
         (["--diff", "0", "1", "--grep", "x"], "TH0201", "--diff compares whole stages"),
         (["--recipe", "hf-llama"], "TH0201", "--recipe is for models"),
+        (["--train"], "TH0201", "--train is for models"),
         (["--trace", "middle"], "TH0201", "middle"),
     ],
 )
@@ -214,6 +215,19 @@ def test_no_such_model(thunder):
     result = thunder("inspect-trace", "no/such/folder/here")
     assert result.status == 2
     assert "TH0204" in result.err
+
+
+def test_a_model_is_traced_as_in_training_if_that_is_asked_for(thunder, loaded, here):
+    loaded.model.save_pretrained(here / "llama")
+    given = ("inspect-trace", "llama", "--recipe", "hf-llama", "--seq", "8", "--train")
+    backward = thunder(*given, "--trace", "backward", "--plain")
+    assert backward.status == 0, backward.err
+    assert "# ---- backward of model.layers." in backward.out
+    assert re.search(r"# of t\d+ = torch\.nn\.functional\.silu\(t\d+", backward.out)
+    assert "a backward takes what the computation returns" in backward.out
+    assert thunder(*given, "--trace", "prologue", "--output", "prologue.py").status == 0
+    done = run_file(here / "prologue.py")
+    assert "every guard holds" in done.stdout, done.stderr
 
 
 # ---- training -------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ PAGES = (
     "docs/artifacts.md",
     "docs/cache.md",
     "docs/kernels.md",
+    "docs/memory.md",
     "docs/patterns.md",
     "docs/python.md",
     "docs/regions.md",

@@ -107,3 +107,13 @@ def test_memory_is_a_step_for_each_line() -> None:
     assert drawn.upwards[0].text == "0"
     assert drawn.upwards[-1].text == "4.00 MiB"
     assert plots.memory_curve(points[:1]).line == "M62.0,170.0"
+
+
+def test_a_backward_follows_its_forward_and_temporaries_show() -> None:
+    rows = (("computation", 1, 2 << 20, 2 << 20), ("backward", 1, 1 << 20, 4 << 20), ("backward", 2, 0, 0))
+    points = [MemoryPoint(trace=trace, line=line, bytes=held, peak=peak) for trace, line, held, peak in rows]
+    drawn = plots.memory_curve(points)
+    assert drawn.line == "M62.0,98.0H286.0V26.0H510.0V170.0"
+    assert drawn.area == "M62.0,98.0H286.0V134.0H510.0V170.0V170.0H62.0Z"
+    assert drawn.peak[:3] == (286.0, 26.0, "peak 4.00 MiB in line 1 of the backward")
+    assert [(tick.at, tick.text) for tick in drawn.begins] == [(286.0, "backward")]

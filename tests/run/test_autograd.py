@@ -363,6 +363,12 @@ def test_what_is_recorded_says_why():
     assert thunder.last_backward_traces(compiled) == []
 
 
+def test_a_region_says_what_its_results_are_the_gradients_of():
+    compiled = thunder.jit(gated, executors=("inductor", "torch"))
+    CASES["gradients"].use(compiled)
+    assert re.search(r"\[inductor\]  gradients of [xy], [xy]$", str(thunder.last_backward_traces(compiled)[-1]), re.M)
+
+
 def test_what_cannot_be_differentiated_says_why():
     compiled = thunder.jit(gated)
     compiled(leaf(2).detach(), leaf(2).detach())

@@ -51,6 +51,9 @@ def inspect_trace(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, in plain form.")
     ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Call the model as in training, so that there is a backward.")
+    ] = False,
     recipe: options.RecipeName = None,
     dtype: options.Dtype = None,
     device: options.Device = None,
@@ -82,7 +85,7 @@ def inspect_trace(
         "seq": seq,
     }
     with hushed(debug=debug):
-        shown = subject_named(subject, program, settings, set_ or [])
+        shown = subject_named(subject, program, settings, set_ or [], train=train)
     look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
     view = View(shown, look)
     if json:
@@ -93,14 +96,17 @@ def inspect_trace(
         view.print_list() if list_ else view.print()
 
 
-def subject_named(name: str | None, program: int, settings: dict[str, object], assignments: list[str]) -> Subject:
+def subject_named(
+    name: str | None, program: int, settings: dict[str, object], assignments: list[str], *, train: bool
+) -> Subject:
     """The artifact of that name; or else the model, loaded, compiled and called once."""
     from thunder_core.artifact.read import is_artifact, open_artifact
     from thunder_core.errors import BadOption
     from thunder_core.inspect.subject import subject_of
 
     if name is None or not is_artifact(Path(name).expanduser()):
-        return model_named(settings, assignments)
+        return model_named(settings, assignments, train=train)
+    settings = {**settings, "train": train}
     given = [f"--{option.replace('_', '-')}" for option, value in settings.items() if value and option != "model"]
     if given or assignments:
         raise BadOption(
@@ -110,12 +116,12 @@ def subject_named(name: str | None, program: int, settings: dict[str, object], a
     return subject_of(open_artifact(Path(name)), program)
 
 
-def model_named(settings: dict[str, object], assignments: list[str]) -> Subject:
+def model_named(settings: dict[str, object], assignments: list[str], *, train: bool) -> Subject:
     """The traces of a model by a recipe."""
     from thunder_cli.settings import parse_assignments, settings_of
     from thunder_core.inspect.live import traced_model
 
-    return traced_model(settings_of({**settings, "set": parse_assignments(assignments)}).request())
+    return traced_model(settings_of({**settings, "set": parse_assignments(assignments)}).request(), train=train)
 
 
 def write(path: Path, text: str) -> None:

@@ -232,12 +232,22 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
         origins={proxy.name: str(path) for proxy, path in given},
         constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
         aliases=tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping),
+        blocks=blocks_of(run),
     )
     prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given}, writes_inputs(computation))
     wanted = [path for _, path in given]
     prologue_trace = prologue.trace(list(_lasting(run)), (wanted, list(epilogue.wanted)), roots)
     floats = {number: str(path) for number, path in prologue.floats.items()}
     return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges, floats)
+
+
+def blocks_of(run: Run) -> dict[str, int]:
+    """What was made in checkpointed functions, by the number of the call; within calls the outer one counts."""
+    found: dict[str, int] = {}
+    for number, places in enumerate(run.checkpointed):
+        lines = run.recorder.bound_symbols[places.start : places.stop]
+        found |= {proxy.name: number for line in lines for proxy in line.defines}
+    return found
 
 
 def writes_inputs(computation: Trace) -> bool:

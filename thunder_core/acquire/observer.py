@@ -54,6 +54,7 @@ class Acquisition(Observer):
         self.recorder.gradients.outside = OutsideGradients(self)
         self.modules: list[str] = []
         self.module_names = module_names
+        self.checkpointed: list[range] = []
         self.seeds: dict[int, int | None] = {}
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
@@ -188,6 +189,8 @@ class Acquisition(Observer):
     ) -> Callable[..., Any] | None:
         inner: Any = plain.__dict__.get("_thunder")
         if inner is not None:
+            self.outside.attribute(plain, "_thunder", inner)
+            self.outside.attribute(inner, "subject", inner.subject)
             return functools.partial(self.machine.call, inner.subject, *owner_of(function))
         if plain.__code__ is DYNAMO_DISABLED:
             return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import torch
+from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from thunder_core.capture.fake import new_mode
+from thunder_core.capture.fake import empty, new_mode
+from thunder_core.capture.rules import target_of
 from thunder_core.capture.symbols import is_random, symbol_of, written_values
 from thunder_core.capture.tensors import tensors_in
+from thunder_core.capture.versions import without_writes
+from thunder_core.errors import SourceLine
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
@@ -23,9 +28,14 @@ SKIPPED = frozenset({torch.ops.prim.device.default})
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 MODED = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 
+LACKING = ("derivative for", "no autograd formula")  # what PyTorch says of an operation that it cannot differentiate
+
 
 class Underivable(Exception):
-    """A line whose derivative cannot be had as a list of operations; the message says why."""
+    """A line whose derivative cannot be had as a list of operations; the message says why, `where` has the line's."""
+
+    where: SourceLine | None = None
+    lacking: BoundSymbol | None = None  # the line, if it is one that PyTorch has no derivative of
 
 
 @dataclass(frozen=True)
@@ -54,17 +64,18 @@ class Derivation:
     """One line, run once on tensors without data under PyTorch's autograd, and ready to be run backward.
 
     `lines` are the aten operations of the forward, `wanted` the inputs that gradients are for, and `results` the
-    outputs of the line that autograd follows. All names are those of the line that it was derived from.
+    outputs of the line that autograd follows. All names are those of the line that it was derived from; `inputs` and
+    `outputs` are the tensors of `mode` that stand for those that are wanted and for the results.
     """
 
     line: BoundSymbol
     wanted: tuple[TensorProxy, ...]
     results: tuple[TensorProxy, ...]
     lines: tuple[BoundSymbol, ...]
-    _mode: FakeTensorMode = field(repr=False)
-    _tape: _Tape = field(repr=False)
-    _inputs: tuple[torch.Tensor, ...] = field(repr=False)
-    _outputs: tuple[torch.Tensor, ...] = field(repr=False)
+    mode: FakeTensorMode = field(repr=False)
+    tape: Tape = field(repr=False)
+    inputs: tuple[torch.Tensor, ...] = field(repr=False)
+    outputs: tuple[torch.Tensor, ...] = field(repr=False)
     _pulls: dict[Hashable, Pull] = field(default_factory=dict, repr=False)
 
     def pull(self, given: Sequence[TensorProxy | None]) -> Pull:
@@ -75,16 +86,16 @@ class Derivation:
         return self._pulls[key]
 
     def _differentiated(self, given: Sequence[TensorProxy | None]) -> Pull:
-        tape = self._tape.continued()
-        with self._mode:
-            fakes = [None if proxy is None else _empty(proxy) for proxy in given]
+        tape = self.tape.continued()
+        with self.mode:
+            fakes = [None if proxy is None else empty(proxy) for proxy in given]
         names = tuple(None if fake is None else tape.name(fake) for fake in fakes)
-        pairs = [(output, fake) for output, fake in zip(self._outputs, fakes, strict=True) if fake is not None]
+        pairs = [(output, fake) for output, fake in zip(self.outputs, fakes, strict=True) if fake is not None]
         try:
-            with self._mode, tape:
+            with torch._C._DisableAutocast(), self.mode, tape:
                 found = torch.autograd.grad(
                     [output for output, _ in pairs],
-                    self._inputs,
+                    self.inputs,
                     [fake for _, fake in pairs],
                     retain_graph=True,
                     allow_unused=True,
@@ -92,31 +103,52 @@ class Derivation:
         except Underivable:
             raise
         except Exception as error:  # PyTorch's formulas raise what they raise
-            raise Underivable(f"its backward fails: {type(error).__name__}: {_first_line(error)}") from error
+            failed = Underivable(f"its backward fails: {type(error).__name__}: {first_line(error)}")
+            failed.lacking = self.line if any(words in str(error) for words in LACKING) else None
+            raise failed from error
         gradients = tuple(None if one is None else tape.proxy(one) for one in found)
-        return Pull(names, tuple(_needed(tape.lines, gradients)), gradients)
+        return Pull(names, tuple(_needed(tape.unwritten(), gradients)), gradients)
 
 
 def derive(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
     """What autograd makes of a line whose inputs of the names `followed` require gradients; None if it follows nothing.
 
+    An operation without a derivative, such as the backwards of some others, is decomposed where PyTorch knows how.
     Raises `Underivable` for a line that writes to what is followed, or that does not run on tensors without data.
     """
     if any(name in followed for name in line.mutates):
         raise Underivable("it writes to a tensor that needs a gradient")
-    mode, tape = new_mode(), _Tape("%s")
+    found = _derived(line, followed)
+    if found is not None and any(_lacks_formula(output) for output in found.outputs):
+        target = line.symbol.target
+        apart = decomposition_table.get(target) if isinstance(target, torch._ops.OpOverload) else None
+        if apart is not None:
+            return _derived(replace(line, symbol=replace(line.symbol, target=apart)), followed)
+        error = Underivable("PyTorch has no derivative of it")
+        error.lacking = line
+        raise error
+    return found
+
+
+def _lacks_formula(output: torch.Tensor) -> bool:
+    """Whether PyTorch has no derivative of the operation that made a tensor."""
+    return output.grad_fn is not None and output.grad_fn.name().endswith("NotImplemented")
+
+
+def _derived(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
+    mode, tape = new_mode(), Tape("%s")
     fakes: dict[str, torch.Tensor] = {}
     with mode:
         for proxy in line.inputs:
             if isinstance(proxy, TensorProxy):
-                fake = _empty(proxy)
+                fake = empty(proxy)
                 fakes[proxy.name] = fake.requires_grad_(True) if proxy.name in followed else fake
                 tape.bind(fakes[proxy.name], proxy)
-    output = _run(line, fakes, mode, tape)
+    output = run_line(line, fakes, mode, tape)
     if any(fake.requires_grad and name not in followed for name, fake in fakes.items()):
         raise Underivable("it writes what needs a gradient to a tensor that needs none")
     results: list[tuple[TensorProxy, torch.Tensor]] = []
-    for proxy, tensor in _paired(line.output, output):
+    for proxy, tensor in paired(line.output, output):
         tape.settle(tensor, proxy)
         if tensor.requires_grad and all(proxy.name != known.name for known, _ in results):
             results.append((proxy, tensor))
@@ -128,14 +160,16 @@ def derive(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
         wanted=tuple(wanted),
         results=tuple(proxy for proxy, _ in results),
         lines=tuple(tape.lines),
-        _mode=mode,
-        _tape=tape,
-        _inputs=tuple(fakes[proxy.name] for proxy in wanted),
-        _outputs=tuple(tensor for _, tensor in results),
+        mode=mode,
+        tape=tape,
+        inputs=tuple(fakes[proxy.name] for proxy in wanted),
+        outputs=tuple(tensor for _, tensor in results),
     )
 
 
-def _run(line: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: _Tape) -> Any:
+def run_line(line: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
+    """What a line returns for these tensors by the names of its inputs, its aten operations written on the tape."""
+
     def value(leaf: Any) -> Any:
         return fakes[leaf.name] if isinstance(leaf, TensorProxy) else leaf
 
@@ -143,15 +177,15 @@ def _run(line: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorM
     if any(isinstance(leaf, Proxy) for leaf in leaves((args, kwargs))):
         raise Underivable("it takes something that is not a tensor")
     try:
-        with torch.enable_grad(), mode, tape:
-            return line.symbol.target(*args, **kwargs)
+        with torch.enable_grad(), torch._C._DisableAutocast(), mode, tape:
+            return target_of(line)(*args, **kwargs)
     except Underivable:
         raise
     except Exception as error:  # the user's operators raise what they raise
-        raise Underivable(f"it does not run without data: {type(error).__name__}: {_first_line(error)}") from error
+        raise Underivable(f"it does not run without data: {type(error).__name__}: {first_line(error)}") from error
 
 
-class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes down the aten operations beneath autograd, in the names that it gives to their tensors."""
 
     @classmethod
@@ -165,9 +199,9 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._prefix = prefix
         self._known = dict(known or {})
 
-    def continued(self) -> _Tape:
+    def continued(self) -> Tape:
         """A tape for the backward of what is on this one."""
-        return _Tape("%g", self._known)
+        return Tape("%g", self._known)
 
     def bind(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
         """Let the proxy stand for the tensor."""
@@ -201,6 +235,12 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for number, (other, known) in list(self._known.items()):
             if known.name == before.name:
                 self._known[number] = (other, proxy)
+
+    def unwritten(self) -> list[BoundSymbol]:
+        """The lines, without writes to what they make as far as that can be."""
+        if not any(line.mutates for line in self.lines):
+            return self.lines
+        return without_writes(self.lines, (f"{self._prefix}w{number}" for number in itertools.count()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -238,11 +278,7 @@ class _Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _empty(proxy: TensorProxy) -> torch.Tensor:
-    return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
-
-
-def _paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
+def paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:
     """The tensors of a result with their proxies."""
     if isinstance(names, TensorProxy) and isinstance(values, torch.Tensor):
         yield names, values
@@ -250,7 +286,7 @@ def _paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor
         if not isinstance(values, tuple | list) or len(values) != len(names):
             raise Underivable("it returns something else when it is run again")
         for name, value in zip(names, values, strict=True):
-            yield from _paired(name, value)
+            yield from paired(name, value)
 
 
 def _needed(lines: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
@@ -264,7 +300,8 @@ def _needed(lines: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None
     return kept[::-1]
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error's message."""
     return str(error).strip().partition("\n")[0]
 
 
@@ -277,4 +314,4 @@ def added(one: TensorProxy, other: TensorProxy, name: str) -> BoundSymbol:
 @lru_cache(maxsize=1024)
 def _total(one: TensorProxy, other: TensorProxy) -> TensorProxy:
     with new_mode():
-        return tensor_proxy("", torch.ops.aten.add.Tensor(_empty(one), _empty(other)))
+        return tensor_proxy("", torch.ops.aten.add.Tensor(empty(one), empty(other)))

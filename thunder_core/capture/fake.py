@@ -17,6 +17,11 @@ def new_mode() -> FakeTensorMode:
     return FakeTensorMode(allow_non_fake_inputs=False)
 
 
+def empty(proxy: TensorProxy) -> torch.Tensor:
+    """A tensor with the metadata of a proxy, without data where a mode sees to that."""
+    return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
+
+
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether the tensor is dense, and neither its class nor a transform of functorch changes what it does."""
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided

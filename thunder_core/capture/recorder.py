@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture import gradients
@@ -187,6 +187,12 @@ class Recorder:
         self._defined.update(proxy.name for proxy in bsym.outputs)
         self.bound_symbols.append(bsym)
 
+    def exchange(self, start: int, lines: Iterable[BoundSymbol]) -> None:
+        """Put other lines in the place of those from `start` on."""
+        del self.bound_symbols[start:]
+        for line in lines:
+            self._append(line)
+
     # ---- level one: what the user wrote ---------------------------------------------------------------------
 
     def function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -287,11 +293,12 @@ class Recorder:
             valued = needs_value(error)
             eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
             if eager is not None:
-                raise eager from None
+                raise self._located(eager) from None
             if valued and self.evaluates:
                 return self._evaluated(function, args, kwargs, call)
             if valued or isinstance(error, NEEDS_DATA):
                 raise self._fail(function, error) from error
+            self._located(error)
             raise
         finally:
             self._call = None
@@ -327,6 +334,13 @@ class Recorder:
     def _check(self, bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: Any = None) -> None:
         """A line, at the place of another, that checks what that one gave."""
         self._append(BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True))
+
+    def _located(self, error: Exception) -> Exception:
+        """An error of PyTorch's with a note of the line; it stays what it is, since the program may catch it."""
+        source = self._place().source
+        if source is not None and not hasattr(error, "__notes__"):
+            error.add_note(f"  at: {source}")
+        return error
 
     def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
         """The line for a call; None for one that made nothing and changed nothing."""
@@ -464,6 +478,15 @@ class Recorder:
         call.reshapes |= torch.Tag.inplace_view in operator.tags
         for written in written_values(operator, args, kwargs):
             call.written.update(memory_of(tensor) for tensor in tensors_in(written))
+
+
+@contextmanager
+def without_functions() -> Iterator[None]:
+    """While this lasts, torch functions are not seen, but the operations beneath them are."""
+    with ExitStack() as stack:
+        for _ in range(torch._C._len_torch_function_stack()):
+            stack.enter_context(_pop_mode_temporarily())
+        yield
 
 
 class _Function(TorchFunctionMode):

@@ -96,6 +96,11 @@ class Tensors:
         """The memory that is there, by the identity of its storages."""
         return {known[3] for known in self._proxies.values()}
 
+    def named(self, name: str) -> torch.Tensor | None:
+        """The tensor of the program whose proxy has that name; None if none has."""
+        found = next((fake for fake, proxy, *_ in self._proxies.values() if proxy.name == name), None)
+        return None if found is None else self.reals.get(id(found), found)
+
     def is_named(self, fake: torch.Tensor) -> bool:
         """Whether the fake has a proxy yet."""
         return id(fake) in self._proxies

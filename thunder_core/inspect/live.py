@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,8 +26,10 @@ NO_SIZES: Mapping[str, int] = {}
 SMALL = 256  # elements of a tensor that is written out as a literal
 
 
-def traced_model(request: Request) -> Subject:
+def traced_model(request: Request, *, train: bool = False) -> Subject:
     """The traces of a model by a recipe: loaded, compiled and called once on seeded inputs; nothing is written.
+
+    With `train` it is called as in training, so that there is a backward.
 
     Raises what `thunder optimize` raises for the same request until it has traced.
     """
@@ -36,9 +39,11 @@ def traced_model(request: Request) -> Subject:
     prepared.recipe.validate(loaded.model)
     compiled = apply(prepared, loaded.model)
     batch, seed = request.batch, prepared.model.seed
-    with torch.no_grad():
+    loaded.model.train(train)
+    with torch.set_grad_enabled(train):
         compiled(**example_inputs(loaded, batch=batch, seq=sequence, seed=seed))
-    return traced(compiled, source=loaded.source, drawn={"batch": batch, "seq": sequence, "seed": seed})
+    subject = traced(compiled, source=loaded.source, drawn={"batch": batch, "seq": sequence, "seed": seed})
+    return replace(subject, train=train)
 
 
 def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES) -> Subject:

@@ -171,6 +171,7 @@ def model_and_inputs(subject: Subject) -> Iterator[str]:
     sizes = ", ".join(f"{name}={size}" for name, size in subject.drawn.items())
     inputs = f"example_inputs(loaded, {sizes})" if drawn else f"example_of({ARTIFACT})"
     yield f"module, args, kwargs = loaded.model, (), {inputs}"
+    yield from ["module.train()"] if subject.train else []
 
 
 def literal_lines(value: Mapping[str, object], indent: str = INDENT) -> Iterator[str]:

@@ -42,7 +42,8 @@ class Subject:
     `source` tells where the model comes from; `example` are the names of the keyword arguments that were traced, which
     lie in the artifact's `folder` or, where there is none, are drawn anew with the sizes in `drawn`; `tensors` has
     small constant tensors as literals. `weights` is the size in bytes of those that the artifact holds, and
-    `validation` its state. `grad` says whether autograd was on, and `recorded` why there is no backward.
+    `validation` its state. `grad` says whether autograd was on, `train` whether the model was put into training, and
+    `recorded` why there is no backward.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Subject:
     weights: int | None = None
     validation: str = ""
     grad: bool = False
+    train: bool = False
     recorded: str = UNKNOWN
 
     @cached_property

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from thunder_core.ir.listing import Line, Listing, is_claimed
 
 INDENT = "    "
+GRADIENT = "gradient of "
 BACKWARD = "backward"  # the trace whose lines are derivatives of another's
 TYPE_COLUMN = 80  # where the types stand, if the statement leaves room
 NARROWEST = 40
@@ -82,9 +83,17 @@ def beside(statement: str, comment: str, column: int) -> str:
 def told(line: Line) -> str:
     """What is known of what a statement makes, and who runs it."""
     types = ", ".join(value.described for value in line.makes if value.described)
-    origins = ", ".join(value.origin for value in line.makes if value.origin)
+    origins = together([value.origin for value in line.makes if value.origin])
     executor = f"[{line.executor}]" if is_claimed(line.executor) else ""
     return "  ".join(part for part in (f"{types} {executor}".strip(), origins) if part)
+
+
+def together(origins: Sequence[str]) -> str:
+    """What the results of a line are, in one phrase."""
+    names = [origin.removeprefix(GRADIENT) for origin in origins if origin.startswith(GRADIENT)]
+    if 1 < len(names) == len(origins):
+        return f"gradients of {', '.join(names)}"
+    return ", ".join(origins)
 
 
 def place(line: Line) -> str:

@@ -29,7 +29,8 @@ class Trace:
     the gradient of; `constants` are the objects
     that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
     Python need; `aliases` are the groups of inputs and constants that overlap in memory; `refused` is what executors
-    were offered and left to others.
+    were offered and left to others. `blocks` has the names that are made within a checkpointed function, with the
+    number of its call: a backward makes them once more instead of having them saved.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Trace:
     constants: Mapping[str, object] = field(default_factory=dict)
     aliases: tuple[tuple[str, ...], ...] = ()
     refused: tuple[Refused, ...] = ()
+    blocks: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return print_trace(self).text

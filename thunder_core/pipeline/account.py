@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.claim import claims_by_executor, program_lines
+from thunder_core.lower.memory import MemoryUse
 from thunder_core.pipeline.executors import Candidate
-from thunder_core.pipeline.memory import live_bytes
 from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, Refused, TraceSummary
 from thunder_core.run.program import Program, Stage
 
@@ -84,6 +84,9 @@ def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:
     return tuple(OperationCount(name=name, count=count) for name, count in counts.most_common())
 
 
-def memory_points(trace: Trace) -> tuple[MemoryPoint, ...]:
-    """The bytes that live tensors take after each line."""
-    return tuple(MemoryPoint(line=number, bytes=size) for number, size in enumerate(live_bytes(trace), start=1))
+def memory_points(use: MemoryUse) -> tuple[MemoryPoint, ...]:
+    """The bytes that the computation itself holds, after each line and while it runs."""
+    return tuple(
+        MemoryPoint(line=line.number, trace=line.trace, bytes=line.held - use.outside, peak=line.peak - use.outside)
+        for line in use.lines
+    )

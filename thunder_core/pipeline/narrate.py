@@ -10,6 +10,7 @@ from thunder_core.benchmark import BenchmarkReport
 from thunder_core.compiler import cache_misses
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.device_code import DeviceCode
+from thunder_core.memory import program_memory
 from thunder_core.models.load import LoadedModel
 from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, refusals, trace_summaries
 from thunder_core.pipeline.planning import Plan, named
@@ -45,7 +46,7 @@ def report_of(
         refused=refusals(plan.prepared.executors, computation),
         recorded=program.recorded,
         operations=operation_counts(computation),
-        memory=memory_points(computation),
+        memory=memory_points(program_memory(program)),
         weights_bytes=kept_weights(loaded.model).size if plan.request.include_weights else 0,
         validation_state="pending" if plan.request.target else "validated" if validation else "off",
         validation=validation,

@@ -93,10 +93,13 @@ class OperationCount(Facts):
 
 
 class MemoryPoint(Facts):
-    """Bytes that live tensors take after a line of the final computation trace."""
+    """Bytes that tensors take after a line of a final trace, without inputs and parameters; estimated."""
 
     line: int
     bytes: int
+    peak: int = 0
+    """The most while the line runs, with what it makes for itself alone."""
+    trace: str = "computation"
 
 
 class Report(Facts):

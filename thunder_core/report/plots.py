@@ -113,7 +113,10 @@ class Dumbbells:
 
 @dataclass(frozen=True)
 class Curve:
-    """Memory over the lines of a trace."""
+    """Memory over the lines of a trace: what is held as an area, what lines take while they run as a line.
+
+    `begins` are the places where another trace begins, with its name.
+    """
 
     title: str
     height: float
@@ -123,6 +126,7 @@ class Curve:
     peak: tuple[float, float, str, str]
     across: tuple[Tick, ...]
     upwards: tuple[Tick, ...]
+    begins: tuple[Tick, ...] = ()
 
 
 def stage_bars(stages: Sequence[StageTime]) -> Bars:
@@ -248,26 +252,34 @@ def _dumbbell(output: OutputReport, axis: Axis, allowed: float, y: float) -> Dum
 
 
 def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
-    """Bytes that are alive after each line; a step for each line."""
+    """Bytes that are alive after each line, and while it runs; a step for each line, trace after trace."""
     left, top, bottom = 62.0, 26.0, 170.0
-    across = Axis(points[0].line, max(points[-1].line, points[0].line + 1), left, WIDTH - 10)
-    upwards = linear((p.bytes for p in points), bottom, top, from_zero=True)
-    steps = [f"M{across(points[0].line)},{upwards(points[0].bytes)}"]
-    steps += [f"H{across(point.line)}V{upwards(point.bytes)}" for point in points[1:]]
-    line = "".join(steps)
-    peak = max(points, key=lambda point: point.bytes)
-    at = across(peak.line)
-    anchor = "end" if at > WIDTH * 0.6 else "start"
+    across = Axis(1, max(len(points), 2), left, WIDTH - 10)
+    upwards = linear((max(p.bytes, p.peak) for p in points), bottom, top, from_zero=True)
+    place, peak = max(enumerate(points, start=1), key=lambda pair: max(pair[1].bytes, pair[1].peak))
+    highest = max(peak.bytes, peak.peak)
+    told = f"peak {figures.size(highest)} {'in' if peak.peak else 'after'} line {peak.line}"
+    told += f" of the {peak.trace}" if len({point.trace for point in points}) > 1 else ""
     return Curve(
         title="Memory over the lines of the trace",
         height=bottom + 26,
         bottom=bottom,
-        line=line,
-        area=f"{line}V{bottom}H{across(points[0].line)}Z",
-        peak=(at, upwards(peak.bytes), f"peak {figures.size(peak.bytes)} after line {peak.line}", anchor),
+        line=_steps([upwards(max(point.bytes, point.peak)) for point in points], across),
+        area=f"{_steps([upwards(point.bytes) for point in points], across)}V{bottom}H{across(1)}Z",
+        peak=(across(place), upwards(highest), told, "end" if across(place) > WIDTH * 0.6 else "start"),
         across=across.ticks(lambda v: f"{v:g}", whole=True),
         upwards=_byte_ticks(upwards),
+        begins=tuple(
+            Tick(across(number), later.trace)
+            for number, (earlier, later) in enumerate(pairwise(points), start=2)
+            if earlier.trace != later.trace
+        ),
     )
+
+
+def _steps(heights: Sequence[float], across: Axis) -> str:
+    rest = "".join(f"H{across(number)}V{height}" for number, height in enumerate(heights[1:], start=2))
+    return f"M{across(1)},{heights[0]}{rest}"
 
 
 def _byte_ticks(axis: Axis) -> tuple[Tick, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,8 @@ class Wiring:
     It has `count` results, and behind them what is saved. `results` are the places of those that gradients come in
     for, `strides` how these are laid out (in elements), and `followed` the inputs that gradients go out for. `random`
     programs draw random numbers, and those that write to their inputs cannot be run a second time. `viewed` are the
-    inputs that the tail takes before the results, where there is a tail.
+    inputs that the tail takes before the results, where there is a tail. With `beneath_autocast`, forward and backward
+    hold the casts that autocast makes, and run while it is off.
     """
 
     count: int
@@ -40,6 +42,7 @@ class Wiring:
     random: bool = False
     writes: bool = False
     viewed: tuple[int, ...] = ()
+    beneath_autocast: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,12 @@ class Bridge:
         pairs = zip(incoming, self.wiring.strides, strict=True)
         saved += [laid_out(one, stride) for one, stride in pairs if one is not None]
         del incoming, pairs
-        return run(saved)
+        with self.mode():
+            return run(saved)
+
+    def mode(self) -> AbstractContextManager[Any]:
+        """What all parts run under."""
+        return torch._C._DisableAutocast() if self.wiring.beneath_autocast else nullcontext()
 
     def again(self, inputs: Sequence[torch.Tensor], state: torch.Tensor | None, incoming: Gradients) -> Gradients:
         """The gradients as functions of the inputs: the program is run once more, and autograd records it."""
@@ -83,13 +91,15 @@ class Bridge:
         with torch.enable_grad(), torch.random.fork_rng(devices=(), enabled=state is not None):
             if state is not None:
                 torch.set_rng_state(state)
-            found = self.recorded(*given)
+            with self.mode():
+                found = self.recorded(*given)
         pairs = [
             (found[place], one) for place, one in zip(self.wiring.results, incoming, strict=True) if one is not None
         ]
         results, gradients = zip(*pairs, strict=True)
         wanted = [given[place] for place in self.wiring.followed]
-        return torch.autograd.grad(results, wanted, gradients, create_graph=again, allow_unused=True)
+        with self.mode():
+            return torch.autograd.grad(results, wanted, gradients, create_graph=again, allow_unused=True)
 
 
 class Compiled(torch.autograd.Function):
@@ -100,7 +110,8 @@ class Compiled(torch.autograd.Function):
         """Run the forward, of which autograd records nothing."""
         wiring = bridge.wiring
         ctx.state = torch.get_rng_state() if wiring.random else None
-        found = bridge.forward(*inputs)
+        with bridge.mode():
+            found = bridge.forward(*inputs)
         results = found[: wiring.count]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*found[wiring.count :])

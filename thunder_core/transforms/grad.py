@@ -6,13 +6,14 @@ Each line's derivative is PyTorch's own, derived once for a signature; a reverse
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from thunder_core.capture.derivative import Derivation, Pull, Underivable, added, derive
+from thunder_core.capture.rules import is_ruled
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -20,7 +21,9 @@ from thunder_core.ir.tree import leaves
 from thunder_core.lower.aliases import families
 from thunder_core.lower.cuts import is_view
 from thunder_core.lower.region import line_key, operations_of
-from thunder_core.transforms.remat import choose_saved, recomputing
+from thunder_core.transforms.budget import within
+from thunder_core.transforms.remat import Rematerialized, recomputing, rematerialize
+from thunder_core.transforms.units import block_of
 
 MADE_BY = "differentiate"
 SET_GRAD = "torch._C._set_grad_enabled"
@@ -35,12 +38,21 @@ class Differentiated:
     gradient is given for.
     """
 
-    forward: Trace
     followed: tuple[int, ...]
     results: tuple[int, ...]
-    saved: tuple[TensorProxy, ...]
+    done: Rematerialized = field(repr=False)
     whole: Trace = field(repr=False)
     sweep: Sweep = field(repr=False)
+
+    @property
+    def forward(self) -> Trace:
+        """The computation, which also returns what is saved."""
+        return self.done.forward
+
+    @property
+    def saved(self) -> tuple[TensorProxy, ...]:
+        """What the backward takes besides the gradients of the results."""
+        return self.done.saved
 
     def backward(self, given: Sequence[bool]) -> Trace:
         """The trace from what was saved, and the gradients of those results that are `given`, to the gradients of
@@ -55,7 +67,7 @@ class Differentiated:
             inputs=(*self.saved, *swept.inputs),
             origins={**self.forward.origins, **swept.origins},
         )
-        trace = recomputing(taking, self.forward.bound_symbols, self.saved)
+        trace = recomputing(taking, self.done)
         unsaved = _unknown(trace)
         if unsaved:
             raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
@@ -70,10 +82,11 @@ class Differentiated:
         return [proxy is not None and proxy.name in known for proxy in self.whole.output]
 
 
-def differentiate(trace: Trace, *, recompute: bool = False) -> Differentiated:
+def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0) -> Differentiated:
     """The forward and the backward of a trace whose results autograd would follow.
 
-    With `recompute`, the backward computes once more what is cheap to compute, rather than have it saved.
+    With `recompute`, the backward computes once more what is cheap to compute, rather than have it saved. A `budget`
+    below 1.0 bounds what is saved: it is that part of what would be, or, as an integer, bytes.
     Raises `Underivable` where a line has no derivative that can be written down, or where what eager PyTorch would
     notice could not be noticed any more.
     """
@@ -84,16 +97,13 @@ def differentiate(trace: Trace, *, recompute: bool = False) -> Differentiated:
     read = {p.name: p for line in whole.bound_symbols for p in line.inputs if isinstance(p, TensorProxy)}
     made = {p.name for line in whole.bound_symbols for p in line.defines} | {p.name for p in whole.inputs}
     saved = tuple(proxy for name, proxy in read.items() if name not in made)
-    _require_unwritten(sweep.steps, {proxy.name for proxy in saved})
-    forward = sweep.forward(saved)
-    if recompute:
-        saved = choose_saved(forward, saved)
-        forward = forward.having(forward.bound_symbols, made_by=MADE_BY, output=(*trace.output, *saved))
+    require_unwritten(sweep.steps, {proxy.name for proxy in saved})
+    forward, results = sweep.forward(saved), len(trace.output)
+    done = rematerialize(forward, saved, results, cheap=recompute)
     return Differentiated(
-        forward=forward,
         followed=tuple(place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.followed),
         results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.followed),
-        saved=saved,
+        done=done if budget == 1.0 else within(budget, done, forward, saved, results, cheap=recompute),
         whole=whole,
         sweep=sweep,
     )
@@ -143,11 +153,12 @@ class Sweep:
     _names: Iterator[str]
 
     @classmethod
-    def of(cls, trace: Trace) -> Sweep:
-        """Derive each line that autograd would follow; equal lines share a derivation."""
-        taken = {p.name for line in trace.bound_symbols for p in line.outputs} | {p.name for p in trace.inputs}
-        taken |= {p.name for line in trace.at_level("aten") for p in line.outputs}
-        sweep = cls(trace, [], set(), (name for number in itertools.count() if (name := f"v{number}") not in taken))
+    def of(cls, trace: Trace, names: Iterator[str] | None = None) -> Sweep:
+        """Derive each line that autograd would follow; equal lines share a derivation.
+
+        `names` are for what is made on the way, where the trace is a part of something that has names of its own.
+        """
+        sweep = cls(trace, [], set(), names or free_names(trace))
         sweep.followed |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
         if any(getattr(value, "requires_grad", False) for value in trace.constants.values()):
             raise Underivable("a tensor that no path leads to requires a gradient")
@@ -168,7 +179,9 @@ class Sweep:
         return [proxy for proxy in self.trace.output if proxy.name in self.followed]
 
     def _add(self, line: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
-        _require_plain(line, self.followed)
+        if self._follows(line):
+            return
+        require_plain(line, self.followed)
         step = Step(line)
         self.steps.append(step)
         if not any(proxy.name in self.followed for proxy in line.inputs):
@@ -176,15 +189,26 @@ class Sweep:
         if not enabled:
             _require_no_leaf(line, self.followed)
             return
-        key = _signature(line, self.followed)
+        key = same_derivative(line, self.followed)
         if key not in derivations:
             derivations[key] = _derived(line, self.followed)
         step.derivation = derivations[key]
         if step.derivation is not None:
-            step.names = _matched(step.derivation.line, line)
+            step.names = matched(step.derivation.line, line)
             for part in step.derivation.lines:
                 self._name(part, step.names, step.names)
             self.followed |= {proxy.name for proxy in step.results}
+
+    def _follows(self, line: BoundSymbol) -> bool:
+        """Take in a `requires_grad_()` that nobody sees from outside: of what is followed, or made and not returned."""
+        if line.symbol.short_name != "requires_grad_" or not all((*line.args[1:], *line.kwargs.values())):
+            return False
+        outside = {proxy.name for proxy in (*self.trace.inputs, *self.trace.outputs)} | self.trace.constants.keys()
+        names = {proxy.name for proxy in line.inputs}
+        if names & outside - self.followed:
+            return False
+        self.followed |= names
+        return True
 
     def _name(self, line: BoundSymbol, names: dict[str, Proxy], known: Mapping[str, Proxy]) -> None:
         """Give what an operation makes a name in the trace."""
@@ -199,20 +223,28 @@ class Sweep:
         """The reverse sweep, from the gradients of the results that are given; what it reads else is yet to come."""
         chosen = [proxy for proxy, taken in zip(self.results, given, strict=True) if taken]
         inputs = {proxy.name: gradient_of(proxy) for proxy in chosen}
-        gradients: dict[str, TensorProxy] = dict(inputs)
-        lines: list[BoundSymbol] = []
-        for step in reversed(self.steps):
-            if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
-                self._pull(step, gradients, lines)
+        lines, gradients = self.pulled(inputs)
         followed = [proxy for proxy in self.trace.inputs if proxy.name in self.followed]
         wanted = [gradients.get(proxy.name) for proxy in followed]
         origins = _told([*inputs.items(), *((p.name, grad) for p, grad in zip(followed, wanted, strict=True))])
         return Trace("backward", tuple(inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
 
+    def pulled(self, given: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
+        """The lines that lead from the gradients of results, by the names of these, to those of what is followed."""
+        gradients = dict(given)
+        lines: list[BoundSymbol] = []
+        for step in reversed(self.steps):
+            if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
+                self._pull(step, gradients, lines)
+        return lines, gradients
+
     def _pull(self, step: Step, gradients: dict[str, TensorProxy], lines: list[BoundSymbol]) -> None:
         assert step.derivation is not None
         incoming = [gradients.pop(proxy.name, None) for proxy in step.results]
-        pull = step.derivation.pull(incoming)
+        try:
+            pull = step.derivation.pull(incoming)
+        except Underivable as error:
+            raise underivable(step.line, str(error), error.lacking and step.line) from error
         names = dict(step.names)
         for old, new in zip(pull.given, incoming, strict=True):
             if old is not None and new is not None:
@@ -243,17 +275,38 @@ class Sweep:
     # ---- forward --------------------------------------------------------------------------------------------
 
     def forward(self, saved: Sequence[TensorProxy]) -> Trace:
-        """The lines of the trace, without the modes of autograd, returning what is saved behind the outputs.
-
-        A line of which something is saved that it does not return becomes its aten operations.
-        """
-        wanted = {proxy.name for proxy in saved}
-        lines: list[BoundSymbol] = []
+        """The lines of the trace, without the modes of autograd, returning what is saved behind the outputs."""
+        kept = {id(step.line) for step in self.steps}
+        dropped = {id(line) for line in self.trace.bound_symbols} - kept
+        lines = [line for line in self.exposing({proxy.name for proxy in saved}) if id(line) not in dropped]
+        blocks = dict(self.trace.blocks)
         for step in self.steps:
-            inner = set() if step.derivation is None else {p.name for line in step.lines for p in line.defines}
-            exposed = wanted & inner - {proxy.name for proxy in step.line.outputs}
-            lines += step.lines if exposed else [step.line]
-        return self.trace.having(lines, made_by=MADE_BY, output=(*self.trace.output, *saved))
+            block = block_of(step.line, blocks)
+            if block >= 0 and step.derivation is not None:
+                blocks |= dict.fromkeys((p.name for line in step.lines for p in line.defines), block)
+        return self.trace.having(lines, made_by=MADE_BY, output=(*self.trace.output, *saved), blocks=blocks)
+
+    def exposing(self, wanted: Set[str]) -> Iterator[BoundSymbol]:
+        """The lines of the trace; one that makes something wanted which it does not return, as its aten operations."""
+        steps = {id(step.line): step for step in self.steps if step.derivation is not None}
+        for line in self.trace.bound_symbols:
+            parts = steps[id(line)].lines if id(line) in steps else ()
+            inner = {proxy.name for part in parts for proxy in part.defines} - {proxy.name for proxy in line.outputs}
+            if not wanted & inner:
+                yield line
+            elif is_ruled(line):  # its derivative is not that of its operations: they stand beside it
+                yield line
+                again = {proxy.name: replace(proxy, name=next(self._names)) for proxy in line.defines}
+                yield from (part.renamed(again) for part in parts)
+            else:
+                yield from parts
+
+
+def free_names(trace: Trace) -> Iterator[str]:
+    """Names that nothing in a trace has."""
+    taken = {p.name for line in trace.bound_symbols for p in line.outputs} | {p.name for p in trace.inputs}
+    taken |= {p.name for line in trace.at_level("aten") for p in line.outputs}
+    return (name for number in itertools.count() if (name := f"v{number}") not in taken)
 
 
 def gradient_of(proxy: TensorProxy) -> TensorProxy:
@@ -279,20 +332,23 @@ def _derived(line: BoundSymbol, followed: set[str]) -> Derivation | None:
     try:
         return derive(line, frozenset(followed))
     except Underivable as error:
-        raise _at(line, str(error)) from error
+        raise underivable(line, str(error), error.lacking and line) from error
 
 
-def _at(line: BoundSymbol, why: str) -> Underivable:
+def underivable(line: BoundSymbol, why: str, lacking: BoundSymbol | None = None) -> Underivable:
+    """The reason why a line has no derivative, with its place; it is `lacking` if PyTorch has none of it."""
     where = f" at {line.source.filename}:{line.source.lineno}" if line.source else ""
-    return Underivable(f"`{line.symbol.name}`{where}: {why}")
+    error = Underivable(f"`{line.symbol.name}`{where}: {why}")
+    error.where, error.lacking = line.source, lacking
+    return error
 
 
-def _require_plain(line: BoundSymbol, followed: set[str]) -> None:
+def require_plain(line: BoundSymbol, followed: set[str]) -> None:
     """Raise `Underivable` for a line whose effect belongs to autograd, or writes to what autograd follows."""
-    if line.symbol.name.startswith("torch.set_autocast") or line.symbol.short_name in AUTOGRAD:
-        raise _at(line, "it changes what autograd or autocast does")
+    if "autocast" in line.symbol.short_name or line.symbol.short_name in AUTOGRAD:
+        raise underivable(line, "it changes what autograd or autocast does")
     if any(name in followed for name in line.mutates):
-        raise _at(line, "it writes to a tensor that needs a gradient")
+        raise underivable(line, "it writes to a tensor that needs a gradient")
 
 
 def _require_no_leaf(line: BoundSymbol, followed: set[str]) -> None:
@@ -305,7 +361,7 @@ def _require_no_leaf(line: BoundSymbol, followed: set[str]) -> None:
             and any(p.name in followed for p in operation.inputs)
             and any(p.name in returned for p in operation.defines)
         ):
-            raise _at(line, "it makes a view of what needs a gradient where autograd is off")
+            raise underivable(line, "it makes a view of what needs a gradient where autograd is off")
 
 
 AUTOGRAD = frozenset(
@@ -322,7 +378,7 @@ AUTOGRAD = frozenset(
 )
 
 
-def _signature(line: BoundSymbol, followed: set[str]) -> Hashable:
+def same_derivative(line: BoundSymbol, followed: set[str]) -> Hashable:
     """Equal for lines that share a derivation."""
     numbers: dict[str, int] = {}
     given = [leaf.name for leaf in leaves((line.args, dict(line.kwargs))) if isinstance(leaf, Proxy)]
@@ -331,7 +387,7 @@ def _signature(line: BoundSymbol, followed: set[str]) -> Hashable:
     return (line_key(line), same, returned, tuple(name in followed for name in numbers))
 
 
-def _matched(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:
+def matched(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:
     """For each name of a line the proxy at the same place of an equal one."""
     pairs = zip(
         leaves((old.args, dict(old.kwargs), old.output)), leaves((new.args, dict(new.kwargs), new.output)), strict=True
@@ -362,7 +418,7 @@ def _recomputed(derivation: Derivation, pull: Pull) -> list[BoundSymbol]:
     return list(found.values())
 
 
-def _require_unwritten(steps: Sequence[Step], saved: set[str]) -> None:
+def require_unwritten(steps: Sequence[Step], saved: Set[str]) -> None:
     """Raise `Underivable` if what a line saves is written to after it: eager PyTorch complains in the backward."""
     if not any(step.line.mutates for step in steps):
         return
@@ -370,7 +426,7 @@ def _require_unwritten(steps: Sequence[Step], saved: set[str]) -> None:
     kept: set[str] = set()
     for step in steps:
         if any(known.head(name) in kept for name in step.line.mutates):
-            raise _at(step.line, "it writes to a tensor that the backward reads")
+            raise underivable(step.line, "it writes to a tensor that the backward reads")
         kept |= {known.head(name) for name in step.reads & saved}
 
 

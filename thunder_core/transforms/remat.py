@@ -2,12 +2,14 @@
 
 The choice is a minimum cut (Ford and Fulkerson, 1956) of the forward between what is there and what the backward
 reads: the tensors on the cut are saved, what lies behind it is recomputed. Capacities are bytes. Only operations that
-are cheap beside the memory that they would fill are recomputed.
+are cheap beside the memory that they would fill are recomputed; of a block (a checkpointed function) everything is, but
+for what other lines read of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,9 +19,10 @@ from thunder_core import plugins
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.aliases import written_families
+from thunder_core.ir.tree import leaves
 from thunder_core.lower.cuts import is_view
 from thunder_core.lower.region import operations_of
+from thunder_core.transforms.units import Unit, Units, get_state, set_state, units_of
 
 UNBOUNDED = 1 << 30
 BEHIND_CUT = "thunder_core.transforms.flow:behind_cut"  # imported when it is needed: SciPy takes a while
@@ -31,29 +34,103 @@ CHEAP = frozenset(
         "slice_scatter", "_unsafe_view", "roll", "flip", "tril", "triu", "repeat", "copy",
     )
 )  # fmt: skip
-SHRINKS = 4  # an operation that reads so many times as many elements as it makes is a reduction: its result is saved
 
 
-def choose_saved(forward: Trace, needed: Sequence[TensorProxy]) -> tuple[TensorProxy, ...]:
+@dataclass(frozen=True, eq=False)
+class Rematerialized:
+    """A forward that returns `saved` behind its results, and what a backward needs to make the rest once more.
+
+    `states` has, for the place of each unit that draws random numbers again, the state that it starts from.
+    """
+
+    forward: Trace
+    saved: tuple[TensorProxy, ...]
+    units: Units
+    states: Mapping[int, TensorProxy] = field(default_factory=dict)
+
+
+def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool) -> Rematerialized:
+    """The forward with the fewest bytes saved that all that is needed can be computed from.
+
+    The first `results` outputs of the forward are its own. What lies in a block is recomputed whatever it costs, and
+    with `cheap` what costs little elsewhere.
+    """
+    units = units_of(forward)
+    chosen = _chosen(forward, units, needed, results, cheap=cheap)
+    again = [unit for unit in _again(units, needed, {proxy.name for proxy in chosen}) if unit.random]
+    taken = {p.name for line in forward.bound_symbols for p in line.outputs} | {p.name for p in forward.inputs}
+    names = (name for number in itertools.count() if (name := f"random_state_{number}") not in taken)
+    lines = list(forward.bound_symbols)
+    states: dict[int, TensorProxy] = {}
+    for unit in sorted(again, key=lambda unit: -unit.place):
+        line = get_state(next(names), unit.device)
+        states[unit.place] = line.output
+        lines.insert(unit.place, replace(line, source=unit.lines[0].source, module=unit.lines[0].module))
+    saved = (*chosen, *states.values())
+    output = (*forward.output[:results], *saved)
+    return Rematerialized(forward.having(lines, made_by=forward.made_by, output=output), saved, units, states)
+
+
+def _chosen(
+    forward: Trace, units: Units, needed: Sequence[TensorProxy], results: int, *, cheap: bool
+) -> tuple[TensorProxy, ...]:
     """What has to be saved of a forward so that all that is needed can be computed: the fewest bytes."""
     graph = _Graph()
-    inputs = {proxy.name for proxy in forward.inputs}
-    written = written_families(forward)
     for proxy in forward.inputs:
-        graph.add(proxy, free=True, always=True)
-    for line in forward.bound_symbols:
-        for proxy in line.inputs:
-            graph.add(proxy, free=proxy.name in inputs or proxy.name in forward.constants, always=True)
-        again = is_recomputable(line) and not any(proxy.name in written for proxy in line.inputs)
-        for proxy in line.defines:
-            graph.add(proxy, free=False, always=not again)
-            if again:
-                graph.connect((one.name for one in line.inputs), proxy.name)
+        graph.add(proxy, free=True)
+    leaving = _leaving(forward, units, results)
+    for unit in units:
+        for proxy in unit.inputs.values():
+            graph.add(proxy, free=True)  # a constant: what lines make was added with them
+        again = _can_be_again(unit, cheap=cheap)
+        for name, proxy in unit.defines.items():
+            inner = again and unit.block >= 0 and name not in leaving
+            made = again and (unit.block < 0 or inner)
+            graph.add(proxy, free=False, always=not made, saved=not inner)
+            if made:
+                graph.connect(unit.inputs, name)
     for proxy in needed:
-        graph.add(proxy, free=True, always=True)
+        graph.add(proxy, free=True)
         graph.want(proxy.name)
     chosen = graph.cut()
     return tuple(proxy for name, proxy in graph.values.items() if name in chosen and isinstance(proxy, TensorProxy))
+
+
+def _can_be_again(unit: Unit, *, cheap: bool) -> bool:
+    if unit.fixed:
+        return False
+    return unit.block >= 0 or (cheap and all(is_recomputable(line) for line in unit.lines))
+
+
+def _leaving(forward: Trace, units: Units, results: int) -> set[str]:
+    """The names that are made in a block and read outside it, or returned."""
+    found = {leaf.name for leaf in leaves(forward.output[:results]) if isinstance(leaf, Proxy)}
+    for unit in units:
+        for name in unit.inputs:
+            maker = units.makers.get(name)
+            if maker is not None and maker.block != unit.block:
+                found.add(name)
+    return found
+
+
+def _again(units: Units, needed: Iterable[Proxy], saved: set[str]) -> list[Unit]:
+    """The units that are run once more to make what is needed from what is saved, in their order."""
+    return _missing(units, [proxy.name for proxy in needed], set(saved))
+
+
+def _missing(units: Units, names: Iterable[str], known: set[str]) -> list[Unit]:
+    """The units that lead from what is known to these names; what they make is known from then on."""
+    found: dict[int, Unit] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        unit = units.makers.get(name)
+        if name in known or unit is None:
+            continue
+        known.update(unit.defines)
+        found[unit.place] = unit
+        waiting += unit.inputs
+    return [found[place] for place in sorted(found)]
 
 
 def is_recomputable(line: BoundSymbol) -> bool:
@@ -82,8 +159,11 @@ class _Graph:
 
     SOURCE, SINK = 0, 1
 
-    def add(self, proxy: Proxy, *, free: bool, always: bool) -> None:
-        """A value: what is `always` there can be saved whatever else is; saving what is `free` costs nothing much."""
+    def add(self, proxy: Proxy, *, free: bool, always: bool = True, saved: bool = True) -> None:
+        """A value: what is `always` there can be saved whatever else is; saving what is `free` costs nothing much.
+
+        One that is not to be `saved` has no price.
+        """
         if proxy.name in self._numbers:
             return
         self.values[proxy.name] = proxy
@@ -91,7 +171,7 @@ class _Graph:
         if always:
             self._edges.append((self.SOURCE, number, -1))
         size = proxy.bytes if isinstance(proxy, TensorProxy) and not free else 0
-        self._edges.append((number, number + 1, 1 + size))
+        self._edges.append((number, number + 1, 1 + size if saved else -1))
 
     def connect(self, sources: Iterable[str], name: str) -> None:
         """A value can be computed from others."""
@@ -112,26 +192,27 @@ class _Graph:
         return {name for name, at in self._numbers.items() if at not in behind and at + 1 in behind}
 
 
-def recomputing(backward: Trace, forward: Sequence[BoundSymbol], saved: Sequence[TensorProxy]) -> Trace:
-    """A backward that reads what was not saved, with the lines of the forward that make it, each before it is read."""
-    makers = {proxy.name: line for line in forward for proxy in line.defines}
+def recomputing(backward: Trace, done: Rematerialized) -> Trace:
+    """A backward that reads what was not saved, with the lines of the forward that make it, before it is read first."""
     known = {proxy.name for proxy in backward.inputs}
-    kept = {proxy.name for proxy in saved}
+    kept = {proxy.name: replace(proxy, name=f"{proxy.name}_again") for proxy in done.saved}
     lines: list[BoundSymbol] = []
-
-    def make(name: str) -> Iterator[BoundSymbol]:
-        line = makers.get(name)
-        if name in known or line is None:
-            return
-        known.update(proxy.name for proxy in line.defines)
-        for proxy in line.inputs:
-            yield from make(proxy.name)
-        twice = {p.name: replace(p, name=f"{p.name}_again") for p in line.defines if p.name in kept}
-        yield line.renamed(twice) if twice else line
-
     for line in backward.bound_symbols:
-        for proxy in line.inputs:
-            lines += make(proxy.name)
+        missing = [proxy.name for proxy in line.inputs if proxy.name not in known]
+        for unit in _missing(done.units, missing, known) if missing else ():
+            lines += _again_lines(unit, kept, done.states.get(unit.place))
         known.update(proxy.name for proxy in line.defines)
         lines.append(line)
     return backward.having(lines, made_by=backward.made_by)
+
+
+def _again_lines(unit: Unit, kept: Mapping[str, Proxy], state: TensorProxy | None) -> Iterator[BoundSymbol]:
+    """The lines of a unit, what was saved of it under another name; the same random numbers, and then on as before."""
+    twice = {name: kept[name] for name in unit.defines if name in kept}
+    lines = [line.renamed(twice) if twice else line for line in unit.lines]
+    if state is None:
+        yield from lines
+        return
+    now = get_state(f"{state.name}_now", unit.device)
+    for line in (now, set_state(state, unit.device), *lines, set_state(now.output, unit.device)):
+        yield replace(line, source=unit.lines[0].source, module=unit.lines[0].module)

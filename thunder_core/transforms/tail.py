@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from thunder_core.capture.derivative import Underivable
+from thunder_core.capture.rules import is_ruled
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -69,7 +70,7 @@ class _Views:
         if not bases:
             return
         owner = self._owner[id(line)]
-        if owner.has_effect or line.symbol.level != "aten":
+        if owner.has_effect or line.symbol.level != "aten" or is_ruled(owner):
             raise Underivable(f"`{line.symbol.name}` may return a view, and nothing says of what")
         if id(line) in self._off and any(proxy.name in self._followed for proxy in bases):
             raise Underivable(f"`{line.symbol.name}` makes a view that is returned where autograd is off")

@@ -6,13 +6,25 @@ callable to run natively instead, or with None to let the call go its way. Each 
 
 from __future__ import annotations
 
-from thunder_core.acquire.lookasides import autograd, generators, identity, imports, modules, output, state
+from thunder_core.acquire.lookasides import (
+    autograd,
+    checkpoint,
+    function,
+    generators,
+    identity,
+    imports,
+    modules,
+    output,
+    state,
+)
 from thunder_core.acquire.lookasides.table import LOOKASIDES, Lookaside, lookaside, runs_alone, runs_natively
 
 __all__ = [
     "LOOKASIDES",
     "Lookaside",
     "autograd",
+    "checkpoint",
+    "function",
     "generators",
     "identity",
     "imports",

@@ -1,15 +1,13 @@
-"""Memory told from a trace: what is made, shared and freed."""
+"""The account of a run: what traces say of memory, operations and stages."""
 
 from __future__ import annotations
 
 import torch
 
 import thunder_core
+from thunder_core.lower.memory import memory_use
 from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, trace_summaries
-from thunder_core.pipeline.memory import live_bytes
 from thunder_core.pipeline.narrate import running_behind
-
-KIB = 1024
 
 
 def last_trace(function, *inputs):
@@ -19,33 +17,14 @@ def last_trace(function, *inputs):
     return thunder_core.last_traces(compiled)[-1]
 
 
-def test_what_is_made_is_held_until_it_is_deleted():
-    x = torch.zeros(256)  # 1 KiB
-
-    def chain(x):
-        return torch.tanh(torch.exp(torch.sin(x)))
-
-    assert list(live_bytes(last_trace(chain, x))) == [KIB, 2 * KIB, KIB, 2 * KIB, KIB]
-
-
-def test_views_hold_what_they_show():
-    x = torch.zeros(256)
-
-    def views(x):
-        y = torch.sin(x)
-        return y.view(16, 16).t()
-
-    assert max(live_bytes(last_trace(views, x))) == KIB
-    assert list(live_bytes(last_trace(views, x)))[-1] == KIB
-
-
-def test_views_of_inputs_hold_nothing():
-    assert max(live_bytes(last_trace(lambda x: x.view(16, 16).t(), torch.zeros(256)))) == 0
-
-
 def test_points_are_numbered_by_line():
     trace = last_trace(lambda x: torch.sin(x) + 1, torch.zeros(256))
-    assert [point.line for point in memory_points(trace)] == list(range(1, len(trace) + 1))
+    points = memory_points(memory_use(trace))
+    assert [(point.line, point.bytes, point.peak) for point in points] == [
+        (1, 1024, 1024),
+        (2, 2048, 2048),
+        (3, 1024, 2048),
+    ]
 
 
 def test_operations_are_counted_without_deletions():

@@ -1,0 +1,165 @@
+"""torch.utils.checkpoint in a program: little is saved, the same numbers are drawn again, gradients are eager's."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
+
+import thunder_core as thunder
+from tests.families import sample
+from thunder_core.benchmark.allocations import peak_allocated
+from thunder_core.compiler import last_program
+
+EXECUTORS = (("torch",), ("inductor", "torch"))
+CLOSE = {"rtol": 1e-3, "atol": 1e-3}
+
+
+def block(x, weight):
+    hidden = functional.dropout(torch.tanh(functional.silu(x @ weight) @ weight.t()), 0.3)
+    return functional.dropout(hidden, 0.1) + x
+
+
+def layers(x, weights, reentrant=None):
+    for weight in weights:
+        x = block(x, weight) if reentrant is None else checkpoint(block, x, weight, use_reentrant=reentrant)
+    return x.square().sum()
+
+
+def given(seed=0, count=6):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(256, 64, generator=generator).requires_grad_()
+    return x, [torch.randn(64, 64, generator=generator).mul_(0.1).requires_grad_() for _ in range(count)]
+
+
+def step(program, *arguments):
+    x, weights = given()
+    torch.manual_seed(1)
+    out = program(x, weights, *arguments)
+    out.backward()
+    return [out, torch.rand(2), *(tensor.grad for tensor in (x, *weights))]
+
+
+@pytest.mark.parametrize("executors", EXECUTORS, ids="+".join)
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradients_and_random_numbers_are_those_of_eager_and_memory_is_not_more(reentrant, executors):
+    compiled, plain = (thunder.jit(layers, executors=executors) for _ in range(2))
+    for found, expected in zip(step(compiled, reentrant), step(layers, reentrant), strict=True):
+        torch.testing.assert_close(found, expected, **({} if executors == ("torch",) else CLOSE))
+    assert last_program(compiled).recorded == ""
+    step(plain)
+    measured, eager = (peak_allocated(lambda one=one: step(one, reentrant)) for one in (compiled, layers))
+    without = peak_allocated(lambda: step(plain))
+    assert measured < 0.65 * without
+    assert measured < 1.15 * eager
+    assert thunder.examine_memory(compiled).saved < 0.5 * thunder.examine_memory(plain).saved
+
+
+def test_what_a_block_makes_is_made_again_and_not_saved():
+    compiled = thunder.jit(functools.partial(layers, reentrant=False))
+    x, weights = given(count=1)
+    compiled(x, weights).backward()
+    backward = str(thunder.last_backward_traces(compiled)[-1])
+    assert backward.count("torch.set_rng_state(") == 4  # of two dropouts, there and back
+    assert "silu(" in backward
+    names = [proxy.name for proxy in last_program(compiled).derivative.saved]
+    kept = [name for name in names if not name.startswith(("random_state", "x", "weights", "args"))]
+    assert len(kept) == 1  # what is squared at the end
+
+
+def test_without_a_tensor_that_requires_grad_the_reentrant_variant_cuts_the_graph():
+    def program(x, weight):
+        return checkpoint(functional.linear, x, weight.detach()[None], weight[:1], use_reentrant=True)
+
+    def closed(x, weight):
+        return checkpoint(lambda x: functional.linear(x, weight), x, use_reentrant=True)
+
+    x, weight = torch.ones(4, 64), torch.ones(64, requires_grad=True)
+    for one in (program, closed):
+        with warnings.catch_warnings(action="ignore"):
+            expected = one(x, weight).requires_grad
+        assert thunder.jit(one)(x, weight).requires_grad is expected
+
+
+def test_blocks_within_blocks():
+    def inner(x):
+        return checkpoint(torch.sin, x.exp(), use_reentrant=False).cos()
+
+    def program(x):
+        return checkpoint(inner, x, use_reentrant=False).sum()
+
+    compiled = thunder.jit(program)
+    found, expected = (x := torch.linspace(0, 1, 64, requires_grad=True)), torch.linspace(0, 1, 64, requires_grad=True)
+    compiled(found).backward()
+    program(expected).backward()
+    torch.testing.assert_close(found.grad, expected.grad)
+    assert [proxy.name for proxy in last_program(compiled).derivative.saved] == ["x"], x
+
+
+def test_batch_norm_in_a_block_counts_once():
+    """Eager PyTorch updates running statistics a second time in the backward; here a line with an effect runs once."""
+    norm = torch.nn.BatchNorm1d(8)
+    compiled = thunder.jit(lambda x: checkpoint(norm, x, use_reentrant=False).square().sum())
+    x = torch.randn(16, 8, requires_grad=True)
+    compiled(x).backward()
+    torch.testing.assert_close(norm.running_mean, 0.1 * x.detach().mean(0))
+    assert int(norm.num_batches_tracked) == 1
+
+
+def test_in_sequence():
+    model = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(4)))
+    compiled = thunder.jit(lambda x: checkpoint_sequential(model, 2, x, use_reentrant=False).sum())
+    x = torch.randn(4, 8, requires_grad=True)
+    compiled(x).backward()
+    found, x.grad = x.grad, None
+    model(x).sum().backward()
+    torch.testing.assert_close(found, x.grad)
+
+
+def test_contexts_of_the_users_are_left_to_pytorch():
+    def program(x):
+        contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.sin.default])
+        return checkpoint(lambda x: x.sin().cos().sum(), x, use_reentrant=False, context_fn=contexts)
+
+    x = torch.linspace(0, 1, 8, requires_grad=True)
+    with contextlib.suppress(thunder.ThunderError):
+        thunder.jit(program)(x).backward()
+        torch.testing.assert_close(x.grad, -x.sin().sin() * x.cos())
+
+
+def test_saying_nothing_about_the_variant_warns_as_in_eager():
+    x = torch.ones(4, requires_grad=True)
+    for program in (thunder.jit(lambda x: checkpoint(torch.sin, x)), lambda x: checkpoint(torch.sin, x)):
+        with pytest.warns(UserWarning, match="use_reentrant"):
+            program(x)
+
+
+@pytest.mark.parametrize("executors", EXECUTORS, ids="+".join)
+def test_gradient_checkpointing_of_transformers(executors):
+    model = sample("llama").model.train()
+    ids = torch.randint(0, 512, (2, 128), generator=torch.Generator().manual_seed(0))
+
+    def gradients(run):
+        results = run(input_ids=ids, labels=ids, use_cache=False)
+        results.loss.backward()
+        found = [parameter.grad for parameter in model.parameters()]
+        model.zero_grad()
+        return found
+
+    plain = thunder.jit(model, executors=executors)
+    gradients(plain)
+    without = peak_allocated(lambda: gradients(plain))
+    with warnings.catch_warnings(action="ignore"):
+        model.gradient_checkpointing_enable()
+    compiled = thunder.jit(model, executors=executors)
+    torch.testing.assert_close(gradients(compiled), gradients(model), rtol=1e-3, atol=1e-5)
+    assert last_program(compiled).recorded == ""
+    measured = peak_allocated(lambda: gradients(compiled))
+    assert measured < 0.8 * without
+    assert measured < 1.02 * peak_allocated(lambda: gradients(model))
+    assert thunder.examine_memory(compiled).own == pytest.approx(measured, rel=0.1)

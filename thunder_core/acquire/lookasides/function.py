@@ -1,0 +1,32 @@
+"""torch.autograd.Function: a user's operation with its own backward is one line, whatever its forward consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import CheckpointFunction
+
+from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.capture.recorder import without_functions
+from thunder_core.capture.rules import applied
+from thunder_core.capture.tensors import tensors_in
+
+FOREIGN = (CheckpointFunction,)  # it runs a function of the user's, which is a part of the program
+
+
+@lookaside(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
+def apply(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Record it as one operation: its forward runs natively, on tensors without data."""
+    kind = args[0]
+    if issubclass(kind, FOREIGN) or not tensors_in(args[1:]):
+        return None
+
+    def run(kind: type[torch.autograd.Function], *args: Any, **kwargs: Any) -> Any:
+        with without_functions():
+            return acquisition.recorder.function(applied(kind), args, kwargs)
+
+    return run

@@ -1,0 +1,140 @@
+"""Rules: derivatives that a user or an executor gives, which come before PyTorch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.errors import NotDifferentiable
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import leaves, replace_leaves
+
+Operation = Callable[..., Any]
+SetupContext = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
+
+_rules: dict[Operation, Operation] = {}
+_functions: set[Operation] = set()
+
+
+def register_derivative(
+    operation: Operation, *, setup_context: SetupContext | None = None
+) -> Callable[[Operation], Operation]:
+    """Make the decorated function the backward of an operation, in every program that is compiled from then on.
+
+    The operation is what a program calls (`torch.nn.functional.silu`), or what an executor calls in its place.
+    `setup_context(ctx, args, kwargs, output)` saves what the backward needs, as in `torch.autograd.Function`; the
+    backward takes `ctx` and the gradients of the results, and returns one gradient, or None, for each tensor that the
+    operation is given, in their order. To be differentiated in turn, it has to be written with operations of PyTorch.
+    The rule holds inside compiled programs alone.
+    """
+
+    def register(backward: Operation) -> Operation:
+        _rules[operation] = _ruled(operation, setup_context, backward)
+        return backward
+
+    return register
+
+
+def _ruled(operation: Operation, setup_context: SetupContext | None, backward: Operation) -> Operation:
+    class Rule(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, args: Any, kwargs: Any, *tensors: torch.Tensor) -> Any:
+            args, kwargs = _filled((args, kwargs), tensors)
+            output = operation(*args, **kwargs)
+            if setup_context is not None:
+                setup_context(ctx, args, kwargs, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            found = backward(ctx, *gradients)
+            return (None, None, *(found if isinstance(found, tuple) else (found,)))
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        numbers = iter(range(len(tensors)))
+        blank = replace_leaves(
+            (args, kwargs), lambda leaf: _Place(next(numbers)) if isinstance(leaf, torch.Tensor) else leaf
+        )
+        return Rule.apply(*blank, *tensors)  # type: ignore[no-untyped-call]
+
+    return _called_like(symbol_of(operation).name, apply)
+
+
+class _Place:
+    """Where the tensor of a number stands."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def _filled(tree: Any, tensors: tuple[torch.Tensor, ...]) -> Any:
+    return replace_leaves(tree, lambda leaf: tensors[leaf.number] if isinstance(leaf, _Place) else leaf)
+
+
+def _called_like(name: str, function: Operation) -> Operation:
+    function.__module__, _, function.__name__ = name.rpartition(".")
+    function.__qualname__ = function.__name__
+    return function
+
+
+@cache
+def applied(kind: type[torch.autograd.Function]) -> Operation:
+    """A user's `torch.autograd.Function` as one operation; what it returns is never what it was given."""
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        versions = {id(leaf): leaf._version for leaf in args if isinstance(leaf, torch.Tensor)}
+
+        def apart(leaf: Any) -> Any:
+            given = isinstance(leaf, torch.Tensor) and versions.get(id(leaf)) == leaf._version
+            return leaf.view_as(leaf) if given else leaf
+
+        return replace_leaves(kind.apply(*args, **kwargs), apart)  # type: ignore[no-untyped-call]
+
+    function = _called_like(f"{kind.__module__}.{kind.__qualname__.replace('<locals>.', '')}", apply)
+    _functions.add(function)
+    return function
+
+
+def is_ruled(line: BoundSymbol) -> bool:
+    """Whether a line has a derivative of its own, so that its operations do not tell it."""
+    return line.symbol.target in _rules or line.symbol.target in _functions
+
+
+def target_of(line: BoundSymbol) -> Operation:
+    """What a line calls, with its rule if it has one."""
+    return _rules.get(line.symbol.target, line.symbol.target)
+
+
+def with_rules(trace: Trace, lacking: BoundSymbol | None = None) -> Trace:
+    """The trace for PyTorch's autograd to record: what has a rule calls it; a line that PyTorch has no derivative of
+    says so, with its place, when it is differentiated.
+    """
+    rules = dict(_rules)
+    if lacking is not None:
+        rules[lacking.symbol.target] = _refusing(lacking)
+    if not any(line.symbol.target in rules for line in trace.bound_symbols):
+        return trace
+    return trace.having((_with_rule(line, rules) for line in trace.bound_symbols), made_by="give rules")
+
+
+def _with_rule(line: BoundSymbol, rules: dict[Operation, Operation]) -> BoundSymbol:
+    rule = rules.get(line.symbol.target)
+    return line if rule is None else replace(line, symbol=Symbol(f"derivative.{rule.__name__}", rule))
+
+
+def _refusing(line: BoundSymbol) -> Operation:
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise NotDifferentiable(
+            f"PyTorch has no derivative of `{line.symbol.name}`",
+            fix="give it one: register_derivative",
+            where=line.source,
+        )
+
+    return _ruled(line.symbol.target, None, backward)

@@ -1,0 +1,81 @@
+"""A segment: the lines that a recorder wrote since some moment, taken out to be exchanged for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.capture.derivative import Underivable
+from thunder_core.capture.recorder import Recorder, without_functions
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+
+
+@dataclass
+class Segment:
+    """What a recorder wrote since the segment was begun, until it is closed."""
+
+    recorder: Recorder
+    start: int = field(init=False)
+    lines: list[BoundSymbol] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.start = len(self.recorder.bound_symbols)
+
+    def close(self) -> None:
+        """The lines up to now are the segment's."""
+        self.lines = self.recorder.bound_symbols[self.start :]
+
+    @property
+    def writes(self) -> bool:
+        """Whether some line writes to a tensor."""
+        return any(line.mutates for line in self.lines)
+
+    @property
+    def after(self) -> list[BoundSymbol]:
+        """The lines behind the segment."""
+        return self.recorder.bound_symbols[self.start + len(self.lines) :]
+
+    def trace(self, inputs: Sequence[TensorProxy], outputs: Sequence[TensorProxy]) -> Trace:
+        """The lines as a function of some tensors, which autograd follows; they may read others."""
+        return Trace("segment", tuple(inputs), tuple(self.lines), tuple(outputs))
+
+    def exchange(self, lines: Sequence[BoundSymbol]) -> None:
+        """Put others in the place of the lines; they make what those made, and perhaps more.
+
+        Raises `Underivable` where something has exchanged them already.
+        """
+        there = self.recorder.bound_symbols[self.start : self.start + len(self.lines)]
+        if len(there) != len(self.lines) or any(one is not other for one, other in zip(there, self.lines, strict=True)):
+            raise Underivable("it is differentiated outside of the derivative that it is a part of")
+        self.recorder.exchange(self.start, [*lines, *self.after])
+        self.lines = list(lines)
+
+    def append(self, lines: Sequence[BoundSymbol]) -> None:
+        """Write lines down behind all others."""
+        self.recorder.exchange(len(self.recorder.bound_symbols), lines)
+
+    def names(self) -> Iterator[str]:
+        """Names that nothing in the recording has."""
+        while True:
+            yield self.recorder.tensors.next_name()
+
+    def tensor(self, proxy: TensorProxy) -> torch.Tensor:
+        """The tensor of the program that a proxy stands for, which may be one that a line has just made."""
+        known = self.recorder.tensors.named(proxy.name)
+        if known is not None:
+            return known
+        with aside():
+            return self.recorder.tensors.made_tensor(proxy)
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """While this lasts, torch functions run as if nothing were being recorded."""
+    with without_functions(), _disable_current_modes():
+        yield

@@ -1,0 +1,81 @@
+"""A budget for what a forward saves: blocks of it are recomputed, the first ones first, until the rest fits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.lower.cuts import divided
+from thunder_core.lower.storage import Storages, size_of
+from thunder_core.transforms.remat import Rematerialized, rematerialize
+from thunder_core.transforms.units import block_of
+
+
+def within(
+    budget: float, usual: Rematerialized, forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool
+) -> Rematerialized:
+    """What is saved within a part of what `usual` saves, or a number of bytes; the least there is where none fits.
+
+    The blocks are the periods of what repeats in the computation, which for a transformer are its layers: what is
+    saved of one is what the next ones read. Outside them, what is cheap is recomputed as in `usual`.
+    """
+    most = saved_bytes(usual)
+    limit = budget if budget > 1 else budget * most
+    pieces = [piece for piece in _pieces(forward) if not _is_marked(forward, piece)]
+    found, taken = usual, 0
+    while saved_bytes(found) > limit and taken < len(pieces):
+        over = (saved_bytes(found) - limit) / most
+        taken = min(len(pieces), taken + max(1, math.floor(over * len(pieces))))
+        found = rematerialize(_marked(forward, pieces[:taken]), needed, results, cheap=cheap)
+    return found
+
+
+def saved_bytes(done: Rematerialized) -> int:
+    """The bytes of what is saved, apart from the inputs of the forward and what shares their memory."""
+    storages = Storages()
+    for proxy in done.forward.inputs:
+        if isinstance(proxy, TensorProxy):
+            storages.make(proxy.name, size_of(proxy))
+            storages.pin(proxy.name)
+    for line in done.forward.bound_symbols:
+        storages.enter(line)
+    return storages.size(proxy.name for proxy in done.saved)
+
+
+def _pieces(forward: Trace) -> list[range]:
+    """The lines in pieces: those between the cuts at which equal stretches come out, or about as many as is even.
+
+    Of n lines in k pieces the pieces' ends are saved and one piece at a time is alive; the sum is least where k is
+    the root of n (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
+    """
+    count = len(forward.bound_symbols)
+    even = max(1, math.isqrt(count))
+    found = [range(0)]
+    for piece in divided(forward.bound_symbols):
+        joined = len(found[-1]) < even // 2
+        if joined:
+            found[-1] = range(found[-1].start, piece.stop)
+        else:
+            found.append(piece)
+    if len(found) > 2:
+        return found
+    return [range(start, min(start + even, count)) for start in range(0, count, even)]
+
+
+def _is_marked(forward: Trace, piece: range) -> bool:
+    """Whether the program has made a block of some line already."""
+    lines = forward.bound_symbols[piece.start : piece.stop]
+    return bool(forward.blocks) and any(block_of(line, forward.blocks) >= 0 for line in lines)
+
+
+def _marked(forward: Trace, pieces: Sequence[range]) -> Trace:
+    first = 1 + max(forward.blocks.values(), default=-1)
+    blocks = {
+        proxy.name: number
+        for number, piece in enumerate(pieces, start=first)
+        for line in forward.bound_symbols[piece.start : piece.stop]
+        for proxy in line.defines
+    }
+    return forward.having(forward.bound_symbols, made_by=forward.made_by, blocks={**blocks, **forward.blocks})
