@@ -30,6 +30,8 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept, as JSON")
     parser.add_argument("names", nargs="*", help="only these operators and modules")
     options = parser.parse_args()
+    if unknown := set(options.names) - set(everything()):
+        parser.error(f"the databases have no {', '.join(sorted(unknown))}")
     kept: dict[str, Any] = {}
     if options.again and options.results.exists():
         kept = json.loads(options.results.read_text(encoding="utf-8"))

@@ -43,12 +43,15 @@ def _shares(groups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[s
     yield f"| pass | {' | '.join(DIRECTIONS)} |"
     yield "|---|" + "---|" * len(DIRECTIONS)
     for title, found in groups.items():
-        yield f"| {title} | {' | '.join(_share(found, direction) for direction in DIRECTIONS)} |"
+        yield f"| {title} | {' | '.join(_share(found, direction, ('failed',)) for direction in DIRECTIONS)} |"
+        shares = (_share(found, direction, ("failed", "guarded")) for direction in DIRECTIONS)
+        yield f"| {title}, without `data_dependent` | {' | '.join(shares)} |"
 
 
-def _share(found: Mapping[str, Mapping[str, Any]], direction: str) -> str:
-    """How many entries pass, of those that have samples of the direction."""
-    failures = [verdicts[direction]["failed"] for verdicts in found.values() if direction in verdicts]
+def _share(found: Mapping[str, Mapping[str, Any]], direction: str, against: tuple[str, ...]) -> str:
+    """How many entries pass, of those that have samples of the direction; `against` are the counts that must be 0."""
+    present = [verdicts[direction] for verdicts in found.values() if direction in verdicts]
+    failures = [sum(one[count] for count in against) for one in present]
     if not failures:
         return ""
     passed = failures.count(0)

@@ -20,19 +20,40 @@ ROOT = Path(__file__).parents[2]
 # Each for a kind of its own: elementwise, reductions, views, indexing, random numbers, several results, shapes that
 # depend on values, arguments that are lists, factories, losses, attention, convolutions, complex numbers, layouts.
 SUBSET = (
-    *("add", "atan2", "sigmoid", "where", "clamp", "__rdiv__", "pow", "ldexp"),
-    *("sum", "amax", "std_mean", "cumsum", "logsumexp", "topk", "sort", "max.reduction_with_dim"),
-    *("transpose", "view", "expand", "split", "unbind", "as_strided", "tensor_split", "narrow"),
-    *("__getitem__", "gather", "index_put", "scatter_add", "nonzero", "unique", "masked_select"),
-    *("bernoulli", "normal.in_place", "nn.functional.dropout", "rand_like", "empty_like", "full", "linspace"),
-    *("matmul", "addmm", "einsum", "linalg.svd", "linalg.solve", "cat", "stack", "meshgrid.list_of_tensors"),
-    *("view_as_complex", "conj", "fft.rfft", "to_sparse", "sparse.sampled_addmm", "item", "equal"),
-    *("nn.functional.linear", "nn.functional.conv2d", "nn.functional.batch_norm", "nn.functional.layer_norm"),
-    *("nn.functional.cross_entropy", "nn.functional.embedding", "nn.functional.scaled_dot_product_attention"),
-    *("nn.Linear", "nn.BatchNorm1d", "nn.LSTM", "nn.MultiheadAttention", "nn.TransformerEncoderLayer", "nn.LazyConv1d"),
+    *(
+        "add",
+        "atan2",
+        "where",
+        "clamp",
+        "__rdiv__",
+        "pow",
+        "sum",
+        "amax",
+        "cumsum",
+        "topk",
+        "transpose",
+        "split",
+        "narrow",
+    ),
+    *("as_strided_copy", "tensor_split", "__getitem__", "gather", "index_put", "nonzero", "unique", "item", "equal"),
+    *(
+        "bernoulli",
+        "normal.in_place",
+        "nn.functional.dropout",
+        "empty_like",
+        "linspace",
+        "matmul",
+        "einsum",
+        "linalg.svd",
+    ),
+    *("cat", "view_as_complex", "conj", "to_sparse", "sparse.sampled_addmm", "nn.functional.conv2d", "addbmm"),
+    *("nn.functional.layer_norm", "nn.functional.cross_entropy", "nn.functional.embedding", "qr"),
+    *("nn.functional.scaled_dot_product_attention", "nn.Linear", "nn.BatchNorm1d", "nn.LSTM", "nn.MultiheadAttention"),
+    *("nn.TransformerEncoderLayer", "nn.LazyConv1d"),
 )
 
 
+@pytest.mark.slow
 def test_a_part_of_the_databases_does_what_the_list_says(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     command = [sys.executable, "-W", "ignore", "-m", "tests.coverage", "--results", str(results), *SUBSET]
@@ -63,7 +84,7 @@ def test_the_list_is_wrong_where_something_else_fails_or_a_listed_one_passes(mon
 
 X = torch.tensor([1.0, 2.0])
 DIFFERENT = {
-    "values": (X, X + 1e-6),
+    "values": (X, X + 1e-5),
     "a nan": (X / 0, X / 0 - X / 0),
     "a data type": (X, X.double()),
     "strides": (torch.ones(2, 2), torch.ones(2, 2).t()),

@@ -318,6 +318,13 @@ def a_backward_that_writes_to_a_view(program):
     return [x.grad]
 
 
+@case(torch.nn.LSTM(3, 4))
+def an_operation_that_saves_only_while_autograd_is_on(program):
+    x = leaf(2, 1, 3)
+    program(x)[0].square().sum().backward()
+    return [x.grad]
+
+
 def compare(name: str, executors: tuple[str, ...]) -> None:
     one = CASES[name]
     compiled = thunder.jit(one.program, executors=executors)

@@ -22,6 +22,14 @@ def after_a_write(x: Tensor) -> Tensor:
     return y if y.sum() > 8 else x
 
 
+def after_a_seed(x: Tensor) -> Tensor:
+    before = torch.get_rng_state()
+    torch.manual_seed(7)
+    drawn = torch.rand(8)
+    torch.set_rng_state(before)
+    return drawn[drawn > torch.rand(())].sum() * x
+
+
 def counted(x: Tensor) -> Tensor:
     total = x
     while total.sum() < 10:
@@ -42,6 +50,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "a start": lambda x: x.narrow(0, (x[0] > 0).long(), 2),
     "sections": lambda x: torch.tensor_split(x, (x > 0).long().sum()),
     "after a write": after_a_write,
+    "after a seed": after_a_seed,
     "a value of its own": lambda x: torch.combinations(x, 2),
     "a class of results": lambda x: torch.linalg.lstsq(torch.eye(3) + x, x[:, None]),
 }

@@ -26,6 +26,7 @@ from thunder_core.ir.tree import leaves, replace_leaves
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 SKIPPED = frozenset({torch.ops.prim.device.default})
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
+MODED = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 
 LACKING = ("derivative for", "no autograd formula")  # what PyTorch says of an operation that it cannot differentiate
 
@@ -255,6 +256,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _note(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, output: Any) -> None:
+        if func in MODED:
+            raise Underivable(f"`{func}` returns what its backward reads only while autograd is on")
         read = replace_leaves((tuple(args), dict(kwargs)), self._named)
         for tensor in tensors_in(output):
             if id(tensor) not in self._known:

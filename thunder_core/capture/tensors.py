@@ -83,7 +83,8 @@ class Tensors:
 
     def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
         """Let the proxy stand for the fake."""
-        self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), fake.storage_offset()), memory_of(fake))
+        offset = fake.storage_offset() if fake.layout is torch.strided else 0
+        self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), offset), memory_of(fake))
         return proxy
 
     def proxy(self, fake: torch.Tensor) -> TensorProxy:

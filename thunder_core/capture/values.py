@@ -16,7 +16,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
 IRRELEVANT = frozenset({"torch._C._set_grad_enabled"})
-REPEATABLE = frozenset({"torch.manual_seed", "torch.random.manual_seed"})
+SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # what `apart` puts back
 NUMBERS = (bool, int, float, complex)
 
 
@@ -31,6 +31,8 @@ def evaluated(
 
     Raises what the function raises, and `Unknowable`.
     """
+    if any(isinstance(leaf, torch.Generator) for leaf in leaves((args, kwargs))):
+        raise Unknowable("it draws from a generator")
     fakes = tensors_in((args, kwargs))
     proxies = [tensors.proxy(fake) for fake in fakes]
     grad = torch.is_grad_enabled()
@@ -66,8 +68,12 @@ def values(tensors: Tensors, lines: Sequence[BoundSymbol], wanted: Iterable[Tens
     known: dict[str, Any] = {proxy.name: real for real, proxy in tensors.inputs.values()}
     if any(line.mutates for line in needed):
         known = copies(known)
+    known |= {proxy.name: unspoilt(one) for one, proxy in tensors.objects.values()}
     with torch.no_grad():
         for line in filter(is_replayed, needed):
+            unknown = [proxy.name for proxy in line.inputs if proxy.name not in known]
+            if unknown:
+                raise Unknowable(f"`{unknown[0]}`, which it hangs on, is not known before the call")
             given = replace_leaves(
                 (line.args, dict(line.kwargs)), lambda leaf: known[leaf.name] if isinstance(leaf, Proxy) else leaf
             )
@@ -85,7 +91,7 @@ def matters(line: BoundSymbol) -> bool:
 
 def is_replayed(line: BoundSymbol) -> bool:
     """Whether the line is run to know values; `Unknowable` for changes of a state that cannot be taken back."""
-    if line.mutates or line.outputs or line.symbol.name in REPEATABLE:
+    if line.mutates or line.outputs or line.symbol.name.startswith(SEEDS):
         return True
     if matters(line):
         raise Unknowable(f"`{line.symbol.name}` stands before it")
@@ -99,6 +105,11 @@ def behind(lines: Sequence[BoundSymbol], wanted: Iterable[TensorProxy]) -> Itera
         if not names.isdisjoint(proxy.name for proxy in line.defines):
             names.update(proxy.name for proxy in line.inputs)
             yield line
+
+
+def unspoilt(generator: torch.Generator) -> torch.Generator:
+    """A generator to draw from in an outside one's place; the default one is put back by `apart`."""
+    return generator if generator is torch.default_generator else generator.clone_state()
 
 
 def copies(known: dict[str, torch.Tensor]) -> dict[str, Any]:
