@@ -88,7 +88,7 @@ class _FromOutside(torch.autograd.Function):
         raise NotImplementedError("tracing computes no gradients")
 
 
-FROM_OUTSIDE: type = _FromOutside._backward_cls  # type: ignore[attr-defined]
+FROM_OUTSIDE: type = _FromOutside._backward_cls
 
 
 def fake_like(proxy: TensorProxy, mode: FakeTensorMode) -> torch.Tensor:
