@@ -134,7 +134,7 @@ def test_a_lack_degrades_and_strict_makes_it_an_error(thunder, here, monkeypatch
     monkeypatch.setitem(samples.SAMPLES, "llama3", samples.SAMPLES["llama"])
     done = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "result", *QUICK)
     assert done.status == 0, done.err
-    assert (done.err + done.out).count("no CUDA GPU") == 1
+    assert (done.err + done.out).count("no CUDA GPU") == 2  # once for all, and beside what else nvFuser lacks
     assert "degraded" in done.out
     assert json.loads((here / "result" / "report.json").read_text())["degraded"]
     strict = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "other", "--strict")

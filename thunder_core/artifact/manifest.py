@@ -98,6 +98,7 @@ class DerivativeFacts(Facts):
     random: bool = False
     writes: bool = False
     viewed: tuple[int, ...] = ()
+    beneath_autocast: bool = False
     body: int
 
 
