@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder_core.capture.gradients import Hooks, Outside
-from thunder_core.capture.recorder import SET_GRAD
 from thunder_core.capture.rules import is_ruled
-from thunder_core.capture.symbols import as_line, symbol_of
+from thunder_core.capture.symbols import SET_GRAD, as_line, symbol_of
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol

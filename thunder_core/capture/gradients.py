@@ -223,3 +223,13 @@ def _sequence(tensors: Any) -> tuple[Any, ...]:
     if isinstance(tensors, torch.Tensor):
         return (tensors,)
     return tuple(tensors.values() if isinstance(tensors, dict) else tensors)
+
+
+AUTOGRAD: dict[Callable[..., Any], Callable[..., Any]] = {
+    GET: Gradients.get,
+    SET: Gradients.set,
+    DELETE: Gradients.delete,
+    torch.Tensor.backward: Gradients.backward,
+    torch.autograd.backward: Gradients.backward,
+    torch.autograd.grad: Gradients.grad,
+}

@@ -98,6 +98,11 @@ class Numbers:
         return self._computed[key]
 
 
+def is_unknown_float(fake: torch.Tensor) -> bool:
+    """Whether a fake is one float, and nothing says which."""
+    return fake.numel() == 1 and fake.is_floating_point() and getattr(fake, "constant", None) is None
+
+
 def numbers_in(tree: Any) -> list[Number]:
     """Each number of a tree, once, in order."""
     return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, Number)}.values())

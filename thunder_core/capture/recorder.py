@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    UnsupportedFakeTensorException,
-    UnsupportedOperatorException,
-)
-from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.capture import gradients
+from thunder_core.capture.absent import NOWHERE, is_unguarded
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.call import Call
-from thunder_core.capture.gradients import Gradients
+from thunder_core.capture.expectations import expected
+from thunder_core.capture.failures import located, needs_data, needs_value, unrunnable
+from thunder_core.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.capture.graph import memory_of
-from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
-from thunder_core.capture.numbers import Number, Numbers, numbers_in, run_on_numbers, settled
+from thunder_core.capture.memo import Memory
+from thunder_core.capture.memories import Memories
+from thunder_core.capture.modes import FunctionMode, OperatorMode
+from thunder_core.capture.numbers import Number, Numbers, is_unknown_float, numbers_in, run_on_numbers, settled
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.symbols import (
     FACTS,
-    HISTORY,
     LASTING,
-    QUESTIONS,
     REPLACES_MEMORY,
+    SET_GRAD,
     VALUE_READERS,
+    is_idle,
     is_ordered,
     is_random,
     symbol_of,
@@ -42,8 +38,7 @@ from thunder_core.capture.symbols import (
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import eager_error
 from thunder_core.capture.values import NUMBERS, Unknowable, evaluated
-from thunder_core.errors import DataDependent, OperationFailed, ThunderError
-from thunder_core.ir.objects import expect_items, expect_layout, expect_value
+from thunder_core.errors import OperationFailed, ThunderError
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
@@ -52,44 +47,7 @@ QUERIES = frozenset({torch.ops.prim.device.default})
 ALIAS = torch.ops.aten.alias.default
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 LISTING = torch.Tensor.tolist  # gives values, and refuses fakes by itself
-NOWHERE = torch.device("meta")
 SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
-SET_GRAD = torch._C._set_grad_enabled
-GUARDED = frozenset({torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous})
-IDLE: dict[Callable[..., Any], Callable[..., bool]] = {
-    SET_GRAD: lambda enabled: bool(enabled == torch.is_grad_enabled()),
-    torch.Tensor.requires_grad_: lambda tensor, required=True: bool(tensor.requires_grad == required),
-}
-AUTOGRAD: dict[Callable[..., Any], Callable[..., Any]] = {
-    gradients.GET: Gradients.get,
-    gradients.SET: Gradients.set,
-    gradients.DELETE: Gradients.delete,
-    torch.Tensor.backward: Gradients.backward,
-    torch.autograd.backward: Gradients.backward,
-    torch.autograd.grad: Gradients.grad,
-}
-NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
-NO_MEMORY = ("its data is not allocated yet", "Cannot access data pointer")  # C++ that reads values by itself says this
-NEEDS_DATA = (UnsupportedFakeTensorException, UnsupportedOperatorException)
-
-
-def is_unknown_float(fake: torch.Tensor) -> bool:
-    """Whether a fake is one float, and nothing says which."""
-    return fake.numel() == 1 and fake.is_floating_point() and getattr(fake, "constant", None) is None
-
-
-def is_unguarded(args: Sequence[Any]) -> bool:
-    """Whether a tensor is on a GPU and this build of PyTorch knows none.
-
-    The C++ of the functions in `GUARDED` then fails as it makes the GPU current, unless it is told that the tensor is
-    on no device, which is all that it asks for.
-    """
-    return not torch.cuda._is_compiled() and any(tensor.device.type == "cuda" for tensor in tensors_in(args))
-
-
-def needs_value(error: Exception) -> bool:
-    """Whether an operation failed because fakes have no values."""
-    return isinstance(error, NEEDS_VALUE) or any(text in str(error) for text in NO_MEMORY)
 
 
 class Recorder:
@@ -126,7 +84,7 @@ class Recorder:
         self._nowhere = False
         self._view: torch.Tensor | None = None
         self._defined: set[str] = set()
-        self._memories: dict[Hashable, Memory] | None = {}
+        self._memories = Memories(self.tensors, self._follow)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -134,7 +92,7 @@ class Recorder:
         complaints = logging.getLogger("torch._subclasses.fake_tensor")
         before, complaints.disabled = complaints.disabled, True
         try:
-            with self.tensors.mode, _Dispatch(self), _Function(self):
+            with self.tensors.mode, OperatorMode(self.dispatch), FunctionMode(self.function):
                 yield
         finally:
             complaints.disabled = before
@@ -154,8 +112,7 @@ class Recorder:
 
     def emit(self, bsym: BoundSymbol) -> None:
         """Write a line down that changes a state, at the program's present place: calls may mean something else now."""
-        if self._memories:
-            self._memories.clear()
+        self._memories.forget()
         self._autocast = autocast_state()
         self._compute(bsym)
 
@@ -215,29 +172,25 @@ class Recorder:
         if unknown and is_unknown_float(self.tensors.fake(args[0])):
             return self._item(args[0])
         args, kwargs = self._faked(args, kwargs)
-        key = self._key(function, args, kwargs)
-        memory = self._memories.get(key) if self._memories and key is not None else None
+        key = self._memories.key(function, args, kwargs)
+        memory = self._memories.find(key)
         if memory is not None:
             return self._recall(memory, args, kwargs)
-        call = Call(idle=function in IDLE and IDLE[function](*args, **kwargs))
+        call = Call(idle=is_idle(function, args, kwargs))
         output = self._run(function, args, kwargs, call)
         if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
             self._note_effects(call, function, args, kwargs)
         bsym = self._bound(function, args, kwargs, output, call)
         if key is not None and call.repeatable:
-            self._remember(key, bsym, tensors_in((args, kwargs)), output)
+            self._memories.add(key, bsym, tensors_in((args, kwargs)), output)
         if bsym is not None and call.valued:
-            self._expect(bsym, output)
+            self.expectations.append(bsym)
+            for line in expected(bsym, output, self.tensors.next_name):
+                self._append(line)
         elif bsym is not None:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
         self._written |= call.written
         return self.tensors.to_real(output)
-
-    def _key(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Hashable | None:
-        """What the call is remembered by; None for one that cannot be."""
-        if self._memories is None or function in QUESTIONS or function in HISTORY:
-            return None
-        return signature(function, args, kwargs, self.tensors.describe)
 
     def _item(self, tensor: torch.Tensor) -> Number:
         """The value of a tensor, which is known when the trace runs."""
@@ -286,7 +239,7 @@ class Recorder:
 
     def _run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
         self._call = call
-        self._nowhere = function in GUARDED and is_unguarded(args)
+        self._nowhere = is_unguarded(function, args)
         try:
             return self._evaluated(function, args, kwargs, call) if function is LISTING else function(*args, **kwargs)
         except Exception as error:
@@ -295,18 +248,18 @@ class Recorder:
             valued = needs_value(error)
             eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
             if eager is not None:
-                raise self._located(eager) from None
+                raise located(eager, self._place().source) from None
             if valued and self.evaluates:
                 return self._evaluated(function, args, kwargs, call)
-            if valued or isinstance(error, NEEDS_DATA):
+            if valued or needs_data(error):
                 raise self._fail(function, error) from error
-            self._located(error)
+            located(error, self._place().source)
             raise
         finally:
             self._call = None
             self._nowhere = False
             if call.reshapes or function == SET_DATA:
-                self._memories = None
+                self._memories.end()
 
     def _evaluated(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
         """What the function gives on the values of this call's inputs, which nothing may have changed yet."""
@@ -317,32 +270,6 @@ class Recorder:
             return evaluated(function, args, kwargs, self.tensors, self.bound_symbols)
         except Unknowable as reason:
             raise self._fail(function, reason) from reason
-
-    def _expect(self, bsym: BoundSymbol, output: Any) -> None:
-        """The line, and lines that end a call for which it gives something else."""
-        self.expectations.append(bsym)
-        if type(output) in (tuple, list):
-            whole = Proxy(self.tensors.next_name())
-            self._append(replace(bsym, output=whole))
-            self._check(bsym, expect_items, whole, len(output), output=bsym.output)
-        else:
-            self._append(bsym)
-        for proxy, value in zip(leaves(bsym.output), leaves(output), strict=True):
-            if isinstance(proxy, TensorProxy):
-                self._check(bsym, expect_layout, proxy, proxy.shape, proxy.stride)
-            elif isinstance(proxy, Proxy):
-                self._check(bsym, expect_value, proxy, value)
-
-    def _check(self, bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: Any = None) -> None:
-        """A line, at the place of another, that checks what that one gave."""
-        self._append(BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True))
-
-    def _located(self, error: Exception) -> Exception:
-        """An error of PyTorch's with a note of the line; it stays what it is, since the program may catch it."""
-        source = self._place().source
-        if source is not None and not hasattr(error, "__notes__"):
-            error.add_note(f"  at: {source}")
-        return error
 
     def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
         """The line for a call; None for one that made nothing and changed nothing."""
@@ -374,30 +301,12 @@ class Recorder:
         """A name for a number that a line gives."""
         return Proxy(self.tensors.next_name()) if isinstance(leaf, NUMBERS) else leaf
 
-    def _remember(self, key: Hashable, bsym: BoundSymbol | None, read: list[torch.Tensor], output: Any) -> None:
-        memory = remember(bsym, [(tensor, self.tensors.proxy(tensor)) for tensor in read], output, self.tensors.proxy)
-        if memory is not None and self._memories is not None:
-            self._memories[key] = memory
-
     def _recall(self, memory: Memory, args: Any, kwargs: Any) -> Any:
         """Do what was done before, in the names of these tensors."""
-        read = tensors_in((args, kwargs))
-        names: dict[str, Proxy] = {}
-        fakes: dict[int, torch.Tensor] = {}
-        for (old, proxy), tensor in zip(memory.read, read, strict=True):
-            names[proxy.name] = self.tensors.proxy(tensor)
-            fakes[id(old)] = tensor
-        for inner in memory.inner:
-            names[inner.name] = inner.named(self.tensors.next_name())
-        for made, old in zip(memory.made, memory.fresh, strict=True):
-            fake = fakes[id(old)] = fresh_fake(made, read, self.tensors.mode)
-            if made.follows and made.view_of is not None:
-                self._follow(fake, read[made.view_of])
-            names[made.proxy.name] = self.tensors.adopt(fake, made.proxy.named(self.tensors.next_name()))
-        if memory.bsym is not None:
-            place = self._place()
-            self._append(memory.bsym.renamed(names, at=(place.source, place.module)))
-        return self.tensors.to_real(rebuilt(memory.result, fakes))
+        bsym, output = self._memories.again(memory, tensors_in((args, kwargs)), self._place)
+        if bsym is not None:
+            self._append(bsym)
+        return self.tensors.to_real(output)
 
     def _follow(self, fake: torch.Tensor, base: torch.Tensor) -> None:
         """Have autograd take a fake for a view of another one: for what it is told that `alias` returned."""
@@ -414,20 +323,7 @@ class Recorder:
 
     def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
         """The error for an operation that cannot run without data; kept, in case the program swallows it."""
-        name, source = symbol_of(function).name, self._place().source
-        if error is None or isinstance(error, Unknowable) or needs_value(error):
-            why = f", and {error}" if isinstance(error, Unknowable) else ""
-            self.failure = DataDependent(
-                f"`{name}` asks for the value of a tensor, which a trace does not have{why}",
-                fix='use torch.where, pass the decision in as a Python value, or compile with data_dependent="guard"',
-                where=source,
-            )
-        else:
-            self.failure = OperationFailed(
-                f"`{name}` cannot run on tensors without data: {error}",
-                fix="keep the operation out of the compiled part",
-                where=source,
-            )
+        self.failure = unrunnable(function, self._place().source, error)
         return self.failure
 
     # ---- level two: what it means ---------------------------------------------------------------------------
@@ -480,39 +376,3 @@ class Recorder:
         call.reshapes |= torch.Tag.inplace_view in operator.tags
         for written in written_values(operator, args, kwargs):
             call.written.update(memory_of(tensor) for tensor in tensors_in(written))
-
-
-@contextmanager
-def without_functions() -> Iterator[None]:
-    """While this lasts, torch functions are not seen, but the operations beneath them are."""
-    with ExitStack() as stack:
-        for _ in range(torch._C._len_torch_function_stack()):
-            stack.enter_context(_pop_mode_temporarily())
-        yield
-
-
-class _Function(TorchFunctionMode):
-    """Hands each torch function of the program to the recorder."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.recorder.function(func, args, kwargs or {})
-
-
-class _Dispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Hands each aten operation beneath to the recorder."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Dynamo takes no part here; its guard around each dispatch would cost an import and 20 us a call."""
-        return False
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.recorder = recorder
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.recorder.dispatch(func, args, kwargs or {})

@@ -97,6 +97,19 @@ def is_ordered(symbol: Symbol) -> bool:
     return symbol.name in ORDERED_NAMES or symbol.short_name in ("__set__", "__delete__")
 
 
+SET_GRAD = torch._C._set_grad_enabled
+# What sets a state, and whether that is what the state already is.
+IDLE: dict[Callable[..., Any], Callable[..., bool]] = {
+    SET_GRAD: lambda enabled: bool(enabled == torch.is_grad_enabled()),
+    torch.Tensor.requires_grad_: lambda tensor, required=True: bool(tensor.requires_grad == required),
+}
+
+
+def is_idle(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether this call sets a state to what the state already is."""
+    return function in IDLE and IDLE[function](*args, **kwargs)
+
+
 @cache
 def _randomness(operator: torch._ops.OpOverload) -> tuple[bool, int | None]:
     """Whether the operator may draw random numbers, and the position of its dropout probability if it has one."""

@@ -17,7 +17,9 @@ from thunder_core.derivatives.trees import differentiable_leaves, require_same
 from thunder_core.errors import NotDifferentiable
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.lower.beneath import beneath_autocast, is_under_autocast, switched
-from thunder_core.transforms.grad import Step, Sweep, require_unwritten
+from thunder_core.transforms.grad import Sweep
+from thunder_core.transforms.refusals import require_unwritten
+from thunder_core.transforms.step import Step
 
 ALIAS = torch.ops.aten.alias.default
 FIX = "write it with operations that PyTorch can differentiate, or give it a rule of its own"

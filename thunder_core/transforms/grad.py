@@ -12,17 +12,15 @@ from typing import Any
 
 import torch
 
-from thunder_core.capture.derivative import Derivation, Pull, Underivable, added, derive
+from thunder_core.capture.derivative import Derivation, Underivable, added, derive
 from thunder_core.capture.rules import is_ruled
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import leaves
-from thunder_core.lower.aliases import families
-from thunder_core.lower.cuts import is_view
-from thunder_core.lower.region import line_key, operations_of
 from thunder_core.transforms.budget import within
+from thunder_core.transforms.refusals import require_no_leaf, require_plain, require_unwritten, underivable
 from thunder_core.transforms.remat import Rematerialized, recomputing, rematerialize
+from thunder_core.transforms.step import Step, matched, recomputed, same_derivative
 from thunder_core.transforms.units import block_of
 
 MADE_BY = "differentiate"
@@ -110,40 +108,6 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
 
 
 @dataclass(eq=False)
-class Step:
-    """One line in the sweep: its derivation in the names of the trace, or None where autograd follows nothing.
-
-    `reads` are the names that its backward reads.
-    """
-
-    line: BoundSymbol
-    derivation: Derivation | None = None
-    names: dict[str, Proxy] = field(default_factory=dict)
-    reads: set[str] = field(default_factory=set)
-
-    @property
-    def results(self) -> tuple[Proxy, ...]:
-        """What gradients come in for."""
-        return () if self.derivation is None else tuple(self.names[p.name] for p in self.derivation.results)
-
-    @property
-    def wanted(self) -> tuple[Proxy, ...]:
-        """What gradients go out for."""
-        return () if self.derivation is None else tuple(self.names[p.name] for p in self.derivation.wanted)
-
-    @property
-    def lines(self) -> tuple[BoundSymbol, ...]:
-        """The forward as aten operations, the tensors on the way by their names in the trace."""
-        assert self.derivation is not None
-        return tuple(self.placed(line, self.names) for line in self.derivation.lines)
-
-    def placed(self, line: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
-        """An operation of the derivation in the names of the trace, at the place of the line."""
-        placed = line.renamed(names, at=(self.line.source, self.line.module))
-        return replace(placed, executor=self.line.executor, derives=derives)
-
-
-@dataclass(eq=False)
 class Sweep:
     """The lines of a trace with their derivations, forward and backward."""
 
@@ -187,7 +151,7 @@ class Sweep:
         if not any(proxy.name in self.followed for proxy in line.inputs):
             return
         if not enabled:
-            _require_no_leaf(line, self.followed)
+            require_no_leaf(line, self.followed)
             return
         key = same_derivative(line, self.followed)
         if key not in derivations:
@@ -250,7 +214,7 @@ class Sweep:
             if old is not None and new is not None:
                 names[old.name] = new
         again: dict[str, Proxy] = {}
-        for line in (*_recomputed(step.derivation, pull), *pull.lines):
+        for line in (*recomputed(step.derivation, pull), *pull.lines):
             self._name(line, again, {p.name: p for p in line.inputs})
             names |= again
             lines.append(step.placed(line, names, step.line))
@@ -333,101 +297,6 @@ def _derived(line: BoundSymbol, followed: set[str]) -> Derivation | None:
         return derive(line, frozenset(followed))
     except Underivable as error:
         raise underivable(line, str(error), error.lacking and line) from error
-
-
-def underivable(line: BoundSymbol, why: str, lacking: BoundSymbol | None = None) -> Underivable:
-    """The reason why a line has no derivative, with its place; it is `lacking` if PyTorch has none of it."""
-    where = f" at {line.source.filename}:{line.source.lineno}" if line.source else ""
-    error = Underivable(f"`{line.symbol.name}`{where}: {why}")
-    error.where, error.lacking = line.source, lacking
-    return error
-
-
-def require_plain(line: BoundSymbol, followed: set[str]) -> None:
-    """Raise `Underivable` for a line whose effect belongs to autograd, or writes to what autograd follows."""
-    if "autocast" in line.symbol.short_name or line.symbol.short_name in AUTOGRAD:
-        raise underivable(line, "it changes what autograd or autocast does")
-    if any(name in followed for name in line.mutates):
-        raise underivable(line, "it writes to a tensor that needs a gradient")
-
-
-def _require_no_leaf(line: BoundSymbol, followed: set[str]) -> None:
-    """Raise `Underivable` for a view of what autograd follows, made where it is off: it is a leaf of its own."""
-    returned = {proxy.name for proxy in line.outputs}
-    for operation in operations_of(line):
-        makes = is_view(operation) and operation.symbol.target is not torch.ops.aten.detach.default
-        if (
-            makes
-            and any(p.name in followed for p in operation.inputs)
-            and any(p.name in returned for p in operation.defines)
-        ):
-            raise underivable(line, "it makes a view of what needs a gradient where autograd is off")
-
-
-AUTOGRAD = frozenset(
-    {
-        "requires_grad_",
-        "detach_",
-        "__set__",
-        "__delete__",
-        "__enter__",
-        "register_hook",
-        "retain_grad",
-        "register_post_accumulate_grad_hook",
-    }
-)
-
-
-def same_derivative(line: BoundSymbol, followed: set[str]) -> Hashable:
-    """Equal for lines that share a derivation."""
-    numbers: dict[str, int] = {}
-    given = [leaf.name for leaf in leaves((line.args, dict(line.kwargs))) if isinstance(leaf, Proxy)]
-    same = tuple(numbers.setdefault(name, len(numbers)) for name in given)
-    returned = tuple(numbers.get(proxy.name, -1) for proxy in line.outputs)
-    return (line_key(line), same, returned, tuple(name in followed for name in numbers))
-
-
-def matched(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:
-    """For each name of a line the proxy at the same place of an equal one."""
-    pairs = zip(
-        leaves((old.args, dict(old.kwargs), old.output)), leaves((new.args, dict(new.kwargs), new.output)), strict=True
-    )
-    return {one.name: other for one, other in pairs if isinstance(one, Proxy)}
-
-
-def _recomputed(derivation: Derivation, pull: Pull) -> list[BoundSymbol]:
-    """The operations of the forward that the backward does again: views of what the line reads and returns."""
-    outside = {proxy.name for proxy in (*derivation.line.inputs, *derivation.line.outputs)}
-    makers = {proxy.name: line for line in derivation.lines for proxy in line.defines}
-    found: dict[int, BoundSymbol] = {}
-
-    def reach(name: str) -> bool:
-        """Whether views alone lead to a tensor; its lines are then noted, the first one first."""
-        if name in outside:
-            return True
-        line = makers.get(name)
-        if line is None or not is_view(line) or not all(reach(proxy.name) for proxy in line.inputs):
-            return False
-        found[id(line)] = line
-        return True
-
-    for name in pull.reads:
-        kept = dict(found)
-        if not reach(name):
-            found = kept
-    return list(found.values())
-
-
-def require_unwritten(steps: Sequence[Step], saved: Set[str]) -> None:
-    """Raise `Underivable` if what a line saves is written to after it: eager PyTorch complains in the backward."""
-    if not any(step.line.mutates for step in steps):
-        return
-    known = families(step.line for step in steps)
-    kept: set[str] = set()
-    for step in steps:
-        if any(known.head(name) in kept for name in step.line.mutates):
-            raise underivable(step.line, "it writes to a tensor that the backward reads")
-        kept |= {known.head(name) for name in step.reads & saved}
 
 
 def _unknown(trace: Trace) -> set[str]:

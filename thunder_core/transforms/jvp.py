@@ -9,7 +9,8 @@ from thunder_core.capture.derivative import Underivable
 from thunder_core.capture.tangent import Push, push
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.transforms.grad import matched, same_derivative, underivable
+from thunder_core.transforms.refusals import underivable
+from thunder_core.transforms.step import matched, same_derivative
 
 
 @dataclass(eq=False)

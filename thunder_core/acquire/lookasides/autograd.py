@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.lookasides.table import lookaside
-from thunder_core.capture.recorder import AUTOGRAD
+from thunder_core.capture.gradients import AUTOGRAD
 
 
 @lookaside(torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)

@@ -10,7 +10,7 @@ from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.checkpoint import CheckpointFunction
 
 from thunder_core.acquire.lookasides.table import lookaside
-from thunder_core.capture.recorder import without_functions
+from thunder_core.capture.modes import without_functions
 from thunder_core.capture.rules import applied
 from thunder_core.capture.tensors import tensors_in
 

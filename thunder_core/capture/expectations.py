@@ -1,0 +1,33 @@
+"""Lines that check, at each call, that a line gives what the recording was made with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.ir.objects import expect_items, expect_layout, expect_value
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves
+
+
+def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:
+    """The line, and lines that end a call for which it gives something else."""
+    if type(output) in (tuple, list):
+        whole = Proxy(next_name())
+        yield replace(bsym, output=whole)
+        yield _check(bsym, expect_items, whole, len(output), output=bsym.output)
+    else:
+        yield bsym
+    for proxy, value in zip(leaves(bsym.output), leaves(output), strict=True):
+        if isinstance(proxy, TensorProxy):
+            yield _check(bsym, expect_layout, proxy, proxy.shape, proxy.stride)
+        elif isinstance(proxy, Proxy):
+            yield _check(bsym, expect_value, proxy, value)
+
+
+def _check(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: Any = None) -> BoundSymbol:
+    """A line, at the place of another, that checks what that one gave."""
+    return BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True)

@@ -1,0 +1,49 @@
+"""The modes by which PyTorch hands over its functions, and the aten operations beneath them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Handler = Callable[[Any, Any, Any], Any]
+
+
+class FunctionMode(TorchFunctionMode):
+    """Hands each torch function of the program to a handler: the function, its arguments, its keywords."""
+
+    def __init__(self, handle: Handler) -> None:
+        super().__init__()
+        self.handle = handle
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.handle(func, args, kwargs or {})
+
+
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Hands each aten operation beneath to a handler, likewise."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Dynamo takes no part here; its guard around each dispatch would cost an import and 20 us a call."""
+        return False
+
+    def __init__(self, handle: Handler) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.handle = handle
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self.handle(func, args, kwargs or {})
+
+
+@contextmanager
+def without_functions() -> Iterator[None]:
+    """While this lasts, torch functions are not seen, but the operations beneath them are."""
+    with ExitStack() as stack:
+        for _ in range(torch._C._len_torch_function_stack()):
+            stack.enter_context(_pop_mode_temporarily())
+        yield
