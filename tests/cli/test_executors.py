@@ -11,6 +11,7 @@ QUICK = ("--seq", "8", "--runs", "2", "--warmup", "0", "--quiet")
 
 def test_an_artifacts_executors(thunder, here, monkeypatch):
     monkeypatch.setenv("CXX", "/bin/false")
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(here / "empty"))
     done = thunder("optimize", "--recipe", "hf-llama", "--out", "made", *QUICK)
     assert done.status == 0, done.err
     found = thunder("executors", "--of", "made", "--json").json
