@@ -78,20 +78,13 @@ def steady(dtype: str, layers: int, rounds: int) -> dict[str, float]:
 
 
 def memory(who: str, dtype: str, layers: int) -> dict[str, float]:
-    """The most bytes that a step holds above what there is before it; allocations as PyTorch's profiler sees them."""
-    from torch.profiler import ProfilerActivity, profile
+    """The most bytes that a step has allocated at a time, on the hooks of PyTorch's allocator."""
+    from thunder_core.benchmark.allocations import peak_allocated
 
     step = steps(dtype, layers, [who])[who]
     for _ in range(WARM_UP):
         step()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        step()
-    held = most = 0
-    for event in profiler.profiler.kineto_results.events():  # type: ignore[union-attr]
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            most = max(most, held)
-    return {"bytes": most}
+    return {"bytes": peak_allocated(step)}
 
 
 def cold(who: str, dtype: str, layers: int) -> dict[str, float]:
