@@ -51,7 +51,7 @@ class Derived:
     transforms: Sequence[Transform]
     beneath_autocast: bool = False
     _backwards: list[Stage] = field(default_factory=list)
-    _compiled: dict[tuple[bool, ...], Backward] = field(default_factory=dict)
+    _compiled: dict[tuple[bool, ...], Backward | None] = field(default_factory=dict)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -97,18 +97,18 @@ class Derived:
     def _all(self) -> tuple[bool, ...]:
         return (True,) * len(self.parts.results)
 
-    def compiled(self, given: tuple[bool, ...]) -> Backward:
-        """What runs the backward for the results that are given."""
+    def compiled(self, given: tuple[bool, ...]) -> Backward | None:
+        """What runs the backward for the results that are given; None where autograd has to record the body for it."""
         if given not in self._compiled:
             try:
                 self._compiled[given] = self._compile(given)
             except Underivable:
-                self._compiled[given] = self._with_zeros(given)
+                self._compiled[given] = self._with_zeros(given) if self.wiring.writes else None
         return self._compiled[given]
 
     def _with_zeros(self, given: tuple[bool, ...]) -> Backward:
-        """The backward for all results, with zeros for the gradients that are not given."""
-        run = self.compiled(self._all)
+        """The backward for all results, with zeros for the gradients that are not given: the body cannot run again."""
+        run = self._compile(self._all)
         results = [gradient_of(self.body.output[place]) for place in self.parts.results]
         reached = self.parts.reached(given)
 
