@@ -14,7 +14,7 @@ from torch.nn import functional
 import thunder_core as thunder
 from thunder_core.capture import rules
 from thunder_core.compiler import last_program
-from thunder_core.errors import NotDifferentiable
+from thunder_core.errors import NotDifferentiable, WrongInputs
 
 
 class Sevenfold(torch.autograd.Function):
@@ -187,3 +187,8 @@ def test_what_has_no_derivative_says_so_with_its_line():
         thunder.grad(total)(numbers())
     assert caught.value.where is not None
     assert (caught.value.where.filename, caught.value.where.lineno) == (__file__, total.__code__.co_firstlineno + 1)
+
+
+def test_only_what_can_be_called_has_a_derivative():
+    with pytest.raises(WrongInputs, match="registered for 3, which cannot be called"):
+        thunder.register_derivative(3)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.capture.symbols import symbol_of
-from thunder_core.errors import NotDifferentiable
+from thunder_core.errors import NotDifferentiable, WrongInputs
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves, replace_leaves
@@ -31,8 +31,13 @@ def register_derivative(
     `setup_context(ctx, args, kwargs, output)` saves what the backward needs, as in `torch.autograd.Function`; the
     backward takes `ctx` and the gradients of the results, and returns one gradient, or None, for each tensor that the
     operation is given, in their order. To be differentiated in turn, it has to be written with operations of PyTorch.
-    The rule holds inside compiled programs alone.
+    The rule holds inside compiled programs alone. Raises `WrongInputs` for what cannot be called.
     """
+    if not callable(operation):
+        raise WrongInputs(
+            f"a derivative was registered for {operation!r:.60}, which cannot be called",
+            fix="name the function that programs call, such as torch.nn.functional.silu",
+        )
 
     def register(backward: Operation) -> Operation:
         _rules[operation] = _ruled(operation, setup_context, backward)
