@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.rules import target_of
-from thunder_core.capture.symbols import is_random, symbol_of, written_values
+from thunder_core.capture.symbols import LIFTS, is_random, symbol_of, written_values
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.capture.versions import without_writes
 from thunder_core.errors import SourceLine
@@ -25,7 +25,6 @@ from thunder_core.ir.tree import leaves, replace_leaves
 
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 SKIPPED = frozenset({torch.ops.prim.device.default})
-LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 MODED = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 
 LACKING = ("derivative for", "no autograd formula")  # what PyTorch says of an operation that it cannot differentiate

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.graph import memory_of
-from thunder_core.capture.symbols import UPDATES_STATISTICS, symbol_of, written_values
+from thunder_core.capture.symbols import LIFTS, UPDATES_STATISTICS, symbol_of, written_values
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.ir.overlap import span
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
@@ -20,7 +20,6 @@ from thunder_core.ir.tree import leaves, replace_leaves
 
 ATEN = torch.ops.aten
 QUERIES = frozenset({torch.ops.prim.device.default})
-LIFTS = frozenset({ATEN.lift_fresh.default, ATEN.lift_fresh_copy.default})
 REPLACED = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
 
 

@@ -26,6 +26,7 @@ from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.symbols import (
     FACTS,
     LASTING,
+    LIFTS,
     REPLACES_MEMORY,
     SET_GRAD,
     VALUE_READERS,
@@ -45,7 +46,6 @@ from thunder_core.ir.tree import leaves, replace_leaves
 
 QUERIES = frozenset({torch.ops.prim.device.default})
 ALIAS = torch.ops.aten.alias.default
-LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 LISTING = torch.Tensor.tolist  # gives values, and refuses fakes by itself
 SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 

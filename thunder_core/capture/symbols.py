@@ -55,6 +55,7 @@ LASTING = frozenset({"_is_view()", "is_inference()"})  # no operation changes th
 # What gives a tensor the memory of another one behind the back of everything that was made of it.
 REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 
+LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})
 VARIABLE_FUNCTIONS = "_VariableFunctionsClass"  # what `torch` has of functions such as `torch._foreach_add`
 VALUE_READERS = frozenset(
     {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr, torch.Tensor.__dlpack__}
