@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import asked, cpu_seconds, model_and_input
+from benchmarks.steady import in_turn
 
 MODULE = "benchmarks.train"
 LAYERS = 8
@@ -67,14 +66,7 @@ COMPILERS: dict[str, Callable[[Any], Any]] = {"eager": _eager, "thunder": _thund
 def steady(dtype: str, layers: int, rounds: int) -> dict[str, float]:
     """The median CPU milliseconds of a step of each."""
     calls = steps(dtype, layers, list(COMPILERS))
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(WARM_UP + rounds):
-        for name, call in calls.items():
-            start = time.process_time()
-            call()
-            if number >= WARM_UP:
-                times[name].append(time.process_time() - start)
-    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
+    return in_turn(calls, rounds)
 
 
 def memory(who: str, dtype: str, layers: int) -> dict[str, float]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch._compile import _disable_dynamo
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.effects import MUTATORS, container_base
@@ -40,7 +39,6 @@ KEEPING = ("append", "extend", "setdefault")
 LOOKUPS = ("get", "__getitem__", "__contains__")
 DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
 TORCH_FOLDER = torch.__path__[0]
-HIDDEN_FROM_DYNAMO = _disable_dynamo(lambda: None).__code__
 
 
 class Acquisition(Observer):

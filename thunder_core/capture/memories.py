@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.capture.memo import Memory, fresh_fake, rebuilt, remember, signature
 from thunder_core.capture.place import Place
-from thunder_core.capture.symbols import HISTORY, QUESTIONS
+from thunder_core.capture.symbols import QUESTIONS
 from thunder_core.capture.tensors import Tensors
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -28,7 +28,7 @@ class Memories:
 
     def key(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Hashable | None:
         """What the call is remembered by; None for one that cannot be."""
-        if self._known is None or function in QUESTIONS or function in HISTORY:
+        if self._known is None or function in QUESTIONS:
             return None
         return signature(function, args, kwargs, self._tensors.describe)
 

@@ -39,7 +39,18 @@ QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
         torch.is_inference,
         *(
             getattr(torch.Tensor, name).__get__
-            for name in ("_base", "_version", "grad", "_grad", "grad_fn", "is_leaf", "retains_grad", "output_nr")
+            for name in (
+                "_base",
+                "_version",
+                "grad",
+                "_grad",
+                "grad_fn",
+                "is_leaf",
+                "requires_grad",
+                "retains_grad",
+                "output_nr",
+                "_backward_hooks",
+            )
         ),
     }
 )
@@ -60,20 +71,6 @@ VARIABLE_FUNCTIONS = "_VariableFunctionsClass"  # what `torch` has of functions 
 VALUE_READERS = frozenset(
     {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.data_ptr, torch.Tensor.__dlpack__}
 )
-
-
-STATE_NAMES = (
-    "grad_fn",
-    "is_leaf",
-    "requires_grad",
-    "retains_grad",
-    "output_nr",
-    "_version",
-    "_base",
-    "_backward_hooks",
-)
-# What tells of a tensor's past: of two tensors with the same metadata, each has its own.
-HISTORY = frozenset({*(getattr(torch.Tensor, name).__get__ for name in STATE_NAMES), torch.Tensor._is_view})
 
 
 @cache

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import torch
 
 from thunder_core.capture.derivative import Underivable
 from thunder_core.capture.rules import is_ruled
-from thunder_core.capture.symbols import is_random, symbol_of, written_values
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.capture.symbols import as_line, symbol_of
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves
 from thunder_core.lower.region import operations_of
 
 DEVICES = ("cpu", "cuda")
@@ -45,19 +43,7 @@ def _parts(line: BoundSymbol) -> Iterator[BoundSymbol]:
             return
         raise Underivable(f"`{line.symbol.name}`: what autocast makes of it is not known")
     for part in operations_of(line):
-        yield part if part is line else _as_line(part, line)
-
-
-def _as_line(operation: BoundSymbol, line: BoundSymbol) -> BoundSymbol:
-    """An operation as a line of its own: with its effects, at the place of the line that it is a part of."""
-    target = operation.symbol.target
-    mutates: tuple[str, ...] = ()
-    ordered = False
-    if isinstance(target, torch._ops.OpOverload):
-        given = written_values(target, operation.args, operation.kwargs)
-        mutates = tuple(leaf.name for tree in given for leaf in leaves(tree) if isinstance(leaf, Proxy))
-        ordered = is_random(target, operation.args, operation.kwargs)
-    return replace(operation, mutates=mutates, ordered=ordered, source=line.source, module=line.module)
+        yield part if part is line else as_line(part, line)
 
 
 def switched(lines: Sequence[BoundSymbol], on: Sequence[str] | None = None) -> list[BoundSymbol]:
