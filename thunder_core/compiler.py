@@ -30,8 +30,8 @@ from thunder_core.transforms.cse import ShareCommonExpressions
 from thunder_core.transforms.dce import DropDeadCode
 
 CacheMode = Literal["constant values", "same input", "no caching"]
-DataDependence = Literal["error", "guard"]
-DATA_DEPENDENCE = ("error", "guard")
+DataDependence = Literal["guard", "retrace", "error"]
+DATA_DEPENDENCE = ("guard", "retrace", "error")
 CACHE_MODES = ("constant values", "same input", "no caching")
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
@@ -70,7 +70,7 @@ class Compiler:
             sharp_edges=self.sharp_edges,
             functional=self.functional,
             device=self.device,
-            evaluates=self.data_dependent == "guard",
+            evaluates=self.data_dependent != "error",
             changing=changing,
         )
         watch.note(acquired.computation)
@@ -130,7 +130,7 @@ def jit(
     cache: CacheMode = "constant values",
     sharp_edges: SharpEdges = "allow",
     functional: bool = False,
-    data_dependent: DataDependence = "error",
+    data_dependent: DataDependence = "guard",
     memory_budget: float = 1.0,
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
@@ -150,7 +150,9 @@ def jit(
     only what passes from layer to layer is saved. `examine_memory` tells what that comes to.
 
     `data_dependent` says what becomes of a program that asks for the value of a tensor, for a branch or a size:
-    `"error"` refuses it, `"guard"` traces it for the value that it gets, and again whenever a call gets another.
+    `"guard"` traces it for the value that it gets, or for the outcome of what it compares a number with, and again when
+    a call gets another one, but raises `DataDependent` at the ninth value of one line; `"retrace"` goes on tracing;
+    `"error"` refuses the first.
 
     Raises `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called, and
     `RecipeConflict` for transforms that exclude each other.
@@ -163,7 +165,7 @@ def jit(
         raise BadOption(f"sharp_edges={sharp_edges!r} is not a policy", fix=f"use one of: {', '.join(POLICIES)}")
     require_budget(memory_budget)
     if data_dependent not in DATA_DEPENDENCE:
-        raise BadOption(f"data_dependent={data_dependent!r} is not known", fix='use "error" or "guard"')
+        raise BadOption(f"data_dependent={data_dependent!r} is not known", fix='use "guard", "retrace" or "error"')
     compiler = Compiler(
         transforms=order_transforms((*transforms, *ALWAYS)),
         executors=tuple(find_executor(executor) for executor in executors),
@@ -175,7 +177,8 @@ def jit(
     limit = 0 if cache == "no caching" else 64
 
     def specializations(of: Callable[..., Any]) -> Specializations:
-        return Specializations(of, compiler, limit=limit, trusting=cache == "same input")
+        trusting, patient = cache == "same input", data_dependent == "retrace"
+        return Specializations(of, compiler, limit=limit, trusting=trusting, patient=patient)
 
     if isinstance(subject, torch.nn.Module):
         return compiled_module(

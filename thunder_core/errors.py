@@ -384,10 +384,13 @@ class UnknownArchitecture(UnsupportedError):
 class DataDependent(UnsupportedError):
     """The program asks for the value of a tensor while it is being traced (`if x.sum() > 0`, `x.item()`, ...).
 
-    A trace holds one path through the program, so a branch may not depend on a tensor's value. Alternatives:
-    `torch.where` in place of the branch; the decision made outside and passed in as a Python value (it is then
-    guarded); `jit(..., data_dependent="guard")`, which traces again whenever the value is another; or the function that
-    branches left out of the compiled part.
+    A trace holds one path through the program. `jit` traces a program for the value that decides, and again for
+    another one, but not for ever: the ninth value of one line is refused. `data_dependent="error"`, and the recipes,
+    which have to serve inputs that were not traced, refuse the first. Some values cannot be known ahead of the call.
+    Alternatives: `torch.where` in place of the branch; a comparison in place of the value, since only its outcome is
+    guarded (`if x.sum() > 0`, not `int(x.sum())`); the decision made outside and passed in as a Python value; the
+    function that branches left out of the compiled part; or `jit(..., data_dependent="retrace")`, which traces for
+    every value.
     """
 
     code = "TH0802"

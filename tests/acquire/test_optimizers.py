@@ -141,7 +141,26 @@ def test_the_loss_can_be_returned_as_a_number() -> None:
     assert isinstance(compiled(*training("SGD"), X)[0], float)
 
 
-def test_what_depends_on_the_loss_is_refused_with_the_line() -> None:
+def test_what_depends_on_the_loss_is_decided_at_each_call() -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        if loss.item() > 0.2:
+            return loss
+        optimizer.step()
+        return loss
+
+    ours, eager = training("SGD"), training("SGD")
+    compiled = thunder.jit(step)
+    for number in range(8):
+        x = X * (number % 3)
+        torch.testing.assert_close(compiled(*ours, x), step(*eager, x), rtol=0, atol=0)
+        assert_same_state(ours, eager)
+    assert thunder.cache_misses(compiled) <= 4
+
+
+def test_what_depends_on_the_loss_can_be_refused_with_the_line() -> None:
     def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
         loss = model(x).square().mean()
         loss.backward()
@@ -152,20 +171,42 @@ def test_what_depends_on_the_loss_is_refused_with_the_line() -> None:
 
     model, optimizer = training("SGD")
     with pytest.raises(DataDependent, match=r"Tensor\.item") as caught:
-        thunder.jit(step)(model, optimizer, X)
+        thunder.jit(step, data_dependent="error")(model, optimizer, X)
     assert caught.value.where is not None
     assert caught.value.where.function.endswith("step")
     assert not optimizer.state
     assert model[0].weight.grad is None
 
 
-def test_an_optimizer_that_decides_by_its_count_of_steps_is_refused_with_the_line() -> None:
-    model, optimizer = training("RAdam")
-    step(model, optimizer, X)
-    with pytest.raises(DataDependent) as caught:
-        thunder.jit(step)(model, optimizer, X)
-    assert caught.value.where is not None
-    assert caught.value.where.function == "step"
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"weight_decay": 0.1}], ids=str)
+def test_an_optimizer_that_decides_by_its_count_of_steps_is_traced_for_each_decision(options: dict[str, Any]) -> None:
+    ours, eager = training("RAdam", **options), training("RAdam", **options)
+    compiled = thunder.jit(step)
+    for _ in range(50):
+        torch.testing.assert_close(compiled(*ours, X), step(*eager, X), rtol=0, atol=0)
+        assert_same_state(ours, eager)
+    assert thunder.cache_misses(compiled) == 3  # without states, in the first steps, and from the sixth on
+    assert ", in step): was False, is True" in thunder.recompile_reasons(compiled)[-2]
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_a_search_along_lines_is_traced_as_it_goes(search: str | None) -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> Any:
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure)
+
+    def made() -> Training:
+        return training("LBFGS", max_iter=3, line_search_fn=search)
+
+    ours, eager, compiled = made(), made(), thunder.jit(step)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(*ours, X), step(*eager, X), rtol=0, atol=0)
+        torch.testing.assert_close(list(ours[0].parameters()), list(eager[0].parameters()), rtol=0, atol=0)
 
 
 def test_hooks_of_optimizers_are_called() -> None:
@@ -263,13 +304,11 @@ def test_fused_optimizers_leave_out_steps_inside(kind: str) -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_other_optimizers_are_asked_for_a_value_with_the_line() -> None:
-    pieces = scaling("SGD")
-    with pytest.raises(DataDependent, match="asks for the value") as caught:
-        thunder.jit(scaled_whole)(*pieces, X)
-    assert caught.value.where is not None
-    assert caught.value.where.function == "scaled_whole"
-    assert pieces[2].get_scale() == 1024.0
+@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
+def test_other_optimizers_leave_out_steps_by_a_value(kind: str) -> None:
+    compiled = thunder.jit(scaled_whole)
+    assert_scales_alike(compiled, scaled_whole, scaling(kind), scaling(kind))
+    assert thunder.cache_misses(compiled) <= 4
 
 
 def test_a_whole_step_is_fused_and_follows_eager() -> None:

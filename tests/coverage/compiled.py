@@ -1,4 +1,4 @@
-"""A program as the databases' samples are given to it: compiled, and compiled again where it asks for values."""
+"""A program as the databases' samples are given to it: compiled strictly, and again where it asks for values."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from thunder_core.errors import DataDependent
 
 
 class Compiled:
-    """A compiled program; `guarded` says whether it had to be compiled with `data_dependent="guard"`."""
+    """A compiled program; `guarded` says whether it is refused with `data_dependent="error"`."""
 
     def __init__(self, program: Any) -> None:
-        self._program = jit(program)
-        self._guarding = jit(program, data_dependent="guard")
+        self._program = jit(program, data_dependent="error")
+        self._guarding = jit(program)
         self.guarded = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ DIRECTIONS = ("forward", "backward", "errors")
 class Finding:
     """One sample of one direction; `failure` is None where compiled equals eager.
 
-    `guarded`: the program asks for the values of tensors, and was compiled with `data_dependent="guard"`.
+    `guarded`: the program asks for the values of tensors, and is refused with `data_dependent="error"`.
     """
 
     direction: str

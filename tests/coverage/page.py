@@ -11,6 +11,7 @@ from tests.coverage.known import known
 
 PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
 
+STRICT = 'with `data_dependent="error"`'
 HEAD = """\
 # Coverage
 
@@ -21,7 +22,8 @@ compared with eager PyTorch on the database's samples: a bounded number for each
 (function, method, in place). *Forward* compares results with their metadata, the state of the random number
 generator, and for modules their state; *backward* the gradients of all differentiable inputs; *errors* the exceptions
 for bad arguments, by class and message. A cell says how many samples were equal, of how many; a star, that some ask
-for the value of a tensor, or have shapes that depend on one, which needs `jit(..., data_dependent="guard")`.
+for the value of a tensor, or have shapes that depend on one, which are then guarded, and refused with
+`jit(..., data_dependent="error")`.
 """
 
 
@@ -45,7 +47,7 @@ def _shares(groups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[s
     for title, found in groups.items():
         yield f"| {title} | {' | '.join(_share(found, direction, ('failed',)) for direction in DIRECTIONS)} |"
         shares = (_share(found, direction, ("failed", "guarded")) for direction in DIRECTIONS)
-        yield f"| {title}, without `data_dependent` | {' | '.join(shares)} |"
+        yield f"| {title}, {STRICT} | {' | '.join(shares)} |"
 
 
 def _share(found: Mapping[str, Mapping[str, Any]], direction: str, against: tuple[str, ...]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.acquire.ahead import checked_ahead
 from thunder_core.acquire.epilogue import Epilogue
 from thunder_core.acquire.gradients import log_gradients, spelled_out, without_autograd
 from thunder_core.acquire.guards import Guard
@@ -19,6 +20,7 @@ from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, Prologue, path_name
 from thunder_core.acquire.sharp import SharpEdge, SharpEdges, Surprises, settle
+from thunder_core.capture.standing import HiddenNumbers
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.errors import OperationFailed
 from thunder_core.interpreter import interpret
@@ -186,15 +188,27 @@ def acquire(
     `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold what the program does, and
     `SharpEdgeError` if it has sharp edges and they are errors.
     """
-    run = Run(subject, args, kwargs, device, evaluates and device is None)
-    run.outside.changes = changing
+
+    def traced(is_differentiating: bool) -> Acquired:
+        run = Run(subject, args, kwargs, device, evaluates and device is None)
+        run.recorder.is_differentiating = is_differentiating
+        run.outside.changes = changing
+        return _traced(run, sharp_edges, functional)
+
+    try:
+        return traced(is_differentiating=False)
+    except HiddenNumbers:
+        return traced(is_differentiating=True)
+
+
+def _traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
     run.watches = sharp_edges != "allow"
     if functional:
         run.outside.surprises = Surprises(lambda: run.place().source)
-    state = process_state(device)
+    state = process_state(run.device)
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
-            output = interpret(subject, observer=run)(*args, **kwargs)
+            output = interpret(run.subject, observer=run)(*run.args, **run.kwargs)
         run.recorder.follow_autocast()
         if run.recorder.failure is not None:
             raise run.recorder.failure
@@ -217,13 +231,15 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     epilogue = Epilogue(run.outside.path_of, results, run.is_spent)
     epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
     lines = computed(run, epilogue)
+    overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
+    aliases = tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping)
+    lines = checked_ahead(lines, [proxy for _, proxy, _ in inputs], aliases, run.recorder.tensors.next_name)
     require_defined(run, lines)
     _guard_tensors(run, inputs)
     roots = run.roots
     objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
     given: list[tuple[Proxy, Path]] = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
     given += [(number.proxy, path) for path, number in run.numbers.items()]
-    overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     computation = Trace(
         name="computation",
         inputs=tuple(proxy for proxy, _ in given),
@@ -231,7 +247,7 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
         output=tuple(epilogue.results.values()),
         origins={proxy.name: str(path) for proxy, path in given},
         constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
-        aliases=tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping),
+        aliases=aliases,
         blocks=blocks_of(run),
     )
     prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given}, writes_inputs(computation))
@@ -310,7 +326,8 @@ def _guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path 
     used: Mapping[int, Any] = run.recorder.inputs
     for tensor, proxy, path in inputs:
         if path is not None:
-            run.outside.guard("tensor", path, (type(tensor), proxy))
+            kind = "tensor" if tensor.layout is torch.strided else "sparse tensor"
+            run.outside.guard(kind, path, (type(tensor), proxy, tensor.layout))
     for path in list(run.outside.paths.values()):
         if isinstance(path.value, torch.Tensor) and id(path.value) not in used:
             run.outside.guard("type", path, type(path.value))

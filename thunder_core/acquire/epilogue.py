@@ -14,7 +14,7 @@ from thunder_core.acquire.effects import Effect
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import line, path_name
-from thunder_core.capture.numbers import Number
+from thunder_core.capture.numbers import Unknown
 from thunder_core.errors import CannotReplay
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
 from thunder_core.ir.objects import HEAP_TYPE
@@ -81,7 +81,7 @@ class Epilogue:
             return self._tensor(value)
         if is_constant(value):
             return literal(value, self.scope)
-        if isinstance(value, Number):
+        if isinstance(value, Unknown):
             self.results[value.proxy.name] = value.proxy
             return value.proxy.name
         if id(value) in self._made:
@@ -106,7 +106,7 @@ class Epilogue:
 
     def _count(self, value: Any) -> None:
         """Count how often each object that has to be made is mentioned: one that is met once is written in place."""
-        if isinstance(value, torch.Tensor | Number) or is_constant(value) or self._path_of(value) is not None:
+        if isinstance(value, torch.Tensor | Unknown) or is_constant(value) or self._path_of(value) is not None:
             return
         self._mentions[id(value)] = self._mentions.get(id(value), 0) + 1
         if self._mentions[id(value)] == 1:

@@ -105,13 +105,14 @@ HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_p
 DEVICES: dict[torch.device, torch.device] = {}  # one object for each, so that it has one name in a prologue
 
 
-def _tensor(subject: str, expected: tuple[type, TensorProxy], scope: Scope) -> str:
-    kind, proxy = expected
+def _tensor(subject: str, expected: tuple[type, TensorProxy, torch.layout], scope: Scope) -> str:
+    kind, proxy, layout = expected
+    dense = layout is torch.strided
     parts = [
         _type(subject, kind, scope),
         f"{subject}.dtype is {literal(proxy.dtype, scope)}",
         f"{subject}.shape == {literal(proxy.shape, scope)}",
-        f"{subject}.stride() == {literal(proxy.stride, scope)}",
+        f"{subject}.stride() == {literal(proxy.stride, scope)}" if dense else f"{subject}.layout is {layout}",
         f"{subject}.device == {scope.constant(DEVICES.setdefault(proxy.device, proxy.device), 'device')}",
         f"{subject}.requires_grad is {proxy.requires_grad}",
     ]
@@ -142,6 +143,7 @@ CONDITIONS: dict[str, Condition] = {
     "truth": _truth,
     "no hooks": _without_hooks,
     "tensor": _tensor,
+    "sparse tensor": _tensor,
     "fact": _fact,
     "same as": lambda subject, expected, scope: f"{subject} is {expected}",
     "apart": lambda subject, expected, scope: f"{subject} is not {expected}",
@@ -163,6 +165,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "truth": lambda expected: f"was {'true' if expected else 'false'}",
     "no hooks": lambda expected: "had no hooks",
     "tensor": lambda expected: f"was {expected[1].described}",
+    "sparse tensor": lambda expected: f"was {expected[1].described} in layout {expected[2]}",
     "fact": lambda expected: f"{expected[0]} was {expected[1]}",
     "same as": lambda expected: f"was the same object as {expected}",
     "apart": lambda expected: f"was another object than {expected}",

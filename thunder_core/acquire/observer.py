@@ -275,7 +275,7 @@ class Acquisition(Observer):
                 return value
 
             self.outside.guard("type", path, float)
-            self.numbers[path] = self.recorder.numbers.new(settle, self.name_number(path))
+            self.numbers[path] = self.recorder.numbers.given(settle, self.name_number(path), path.value)
         return self.numbers[path]
 
     # ---- where the program is -------------------------------------------------------------------------------

@@ -105,7 +105,8 @@ class DerivativeFacts(Facts):
 class ProgramFacts(Facts):
     """One program: its stages in order, and its guards and sharp edges in words.
 
-    One with a `derivative` has backwards of its own; `recorded` says why one that is differentiated has none.
+    One with a `derivative` has backwards of its own; `recorded` says why one that is differentiated has none. One that
+    checks values of tensors may have `written` to inputs at these places before it does so for the last time.
     """
 
     stages: tuple[StageFacts, ...]
@@ -114,6 +115,7 @@ class ProgramFacts(Facts):
     devices: tuple[str, ...] = ()
     derivative: DerivativeFacts | None = None
     recorded: str = ""
+    written: tuple[int, ...] | None = None
 
 
 class TransformFacts(Facts):

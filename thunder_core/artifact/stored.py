@@ -33,6 +33,11 @@ class StoredProgram(Program):
     """A program that runs the text of an artifact; its only stages are those that run."""
 
     sources: Mapping[str, Source] = field(default_factory=dict)
+    written: tuple[int, ...] | None = None
+
+    def written_before_last(self) -> tuple[int, ...] | None:
+        """What it may have written to when it checks the last value, as it was stored."""
+        return self.written
 
     def source(self, name: str) -> Source:
         """The text that runs, as it was stored."""
@@ -75,6 +80,7 @@ def stored_program(artifact: Artifact, facts: ProgramFacts, finder: Finder, *, s
         derivative=stored_derivative(artifact, facts, finder, strict=strict),
         recorded=facts.recorded,
         sources=sources,
+        written=facts.written,
     )
 
 

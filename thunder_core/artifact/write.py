@@ -189,6 +189,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         devices=tuple(sorted(devices_of(program.last("computation")))),
         derivative=derivative_facts(program),
         recorded=program.recorded,
+        written=program.written_before_last(),
     )
 
 

@@ -140,6 +140,8 @@ def _derived(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
     with mode:
         for proxy in line.inputs:
             if isinstance(proxy, TensorProxy):
+                if len(proxy.stride) != len(proxy.shape):
+                    raise Underivable("it takes a sparse tensor")
                 fake = empty(proxy)
                 fakes[proxy.name] = fake.requires_grad_(True) if proxy.name in followed else fake
                 tape.bind(fakes[proxy.name], proxy)

@@ -28,6 +28,11 @@ def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> It
             yield _check(bsym, expect_value, proxy, value)
 
 
+def foreseen(bsym: BoundSymbol, proxy: Proxy, value: Any) -> BoundSymbol:
+    """The line, at the place of another, that ends a call in which a number is not what it is now."""
+    return _check(bsym, expect_value, proxy, value)
+
+
 def _check(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: Any = None) -> BoundSymbol:
     """A line, at the place of another, that checks what that one gave."""
     return BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True)

@@ -38,7 +38,8 @@ def unrunnable(function: Callable[..., Any], source: SourceLine | None, error: E
         why = f", and {error}" if isinstance(error, Unknowable) else ""
         return DataDependent(
             f"`{name}` asks for the value of a tensor, which a trace does not have{why}",
-            fix='use torch.where, pass the decision in as a Python value, or compile with data_dependent="guard"',
+            fix="use torch.where, pass the decision in as a Python value, or keep the branch out of what is compiled"
+            + ("" if isinstance(error, Unknowable) else '; thunder_core.jit can guard it (data_dependent="guard")'),
             where=source,
         )
     return OperationFailed(

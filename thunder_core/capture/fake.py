@@ -22,9 +22,12 @@ def empty(proxy: TensorProxy) -> torch.Tensor:
     return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
 
 
+SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is dense, and neither its class nor a transform of functorch changes what it does."""
-    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    """Whether the tensor is dense or sparse, and neither its class nor a transform of functorch changes it."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout in (torch.strided, *SPARSE)
     return plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
 
 
@@ -57,6 +60,9 @@ def fake_of(
             f"a {type(tensor).__name__} with layout {tensor.layout} cannot be traced, nor any tensor inside vmap",
             fix="convert it to a dense torch.Tensor before the call, and keep torch.func's transforms uncompiled",
         )
+    if tensor.layout in SPARSE:
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            return mode.from_tensor(tensor.detach()).requires_grad_(tensor.requires_grad)
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         meta = torch.empty(0, dtype=tensor.dtype, device="meta")
         storage = storages.like(tensor.untyped_storage())

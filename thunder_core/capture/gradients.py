@@ -55,15 +55,16 @@ class Gradients:
 
     A pass is PyTorch's own, on fakes, so that its aten operations are recorded. What it finds for the leaves is
     accumulated here as the engine would do it: the engine copies a gradient that something else holds, and a recorder
-    holds them all. `switch(enabled)` turns autograd on or off, in the trace too.
+    holds them all. `switch(enabled)` turns autograd on or off, in the trace too, and `begin()` is called before a pass.
     """
 
-    def __init__(self, tensors: Tensors, switch: Callable[[bool], None]) -> None:
+    def __init__(self, tensors: Tensors, switch: Callable[[bool], None], begin: Callable[[], None]) -> None:
         self.outside = Outside()
         self.passes = 0
         self.is_running = False
         self._tensors = tensors
         self._switch = switch
+        self._begin = begin
         self._first: dict[int, torch.Tensor | None] = {}
         self._spent: dict[int, Node] = {}
 
@@ -185,6 +186,7 @@ class Gradients:
     @contextmanager
     def _running(self, graph: list[Node], leaves: Any, retain_graph: bool | None, create_graph: bool) -> Iterator[None]:
         """A pass: autograd records it if it creates a graph; afterwards the graph is freed if it is not retained."""
+        self._begin()
         before = torch.is_grad_enabled()
         self.passes += 1
         self.is_running = True

@@ -2,180 +2,254 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import operator
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 
-from thunder_core.capture.call import Call
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
-BINARY = ("add", "sub", "mul", "truediv", "pow")
+BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 UNARY = ("neg", "pos", "abs")
-# What needs the value itself, which ends with a guard on it, or with an error.
-COMPARING = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
-READING = (
-    "__hash__", "__bool__", "__int__", "__float__", "__round__", "__trunc__", "__floor__", "__ceil__", "__str__",
-    "__repr__", "__format__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__", "__divmod__", "__rdivmod__",
-    "is_integer", "as_integer_ratio", "hex", "conjugate",
-)  # fmt: skip
+COMPARING = ("eq", "ne", "lt", "le", "gt", "ge")
+# What classes of numbers have that does not look at a number's value.
+STRUCTURE = frozenset(
+    {"__new__", "__init__", "__class__", "__getattribute__", "__getnewargs__", "__getformat__", "__sizeof__", "__doc__"}
+)
 
 
-class Number(torch.SymFloat):
-    """A float that is known when the trace runs; arithmetic with it is lines of the trace.
+class Unknown:
+    """A number that is known when the trace runs; arithmetic with it is lines of the trace.
 
-    It is of PyTorch's class for such numbers, so that operations take it as the number that it is. `settle()` gives
-    the value where the program asks for it, or raises.
+    Where the program decides by what it compares with another one, a line checks that the outcome is the same at each
+    call. `settle()` gives the value itself where the program asks for it, and has it guarded, or raises.
     """
 
+    proxy: Proxy
+    numbers: Numbers
+    kind: type
+    settle: Callable[[], Any]
+
+
+class Number(Unknown, torch.SymFloat):
+    """An unknown float. It is of PyTorch's class for such numbers: operations take it as the number that it is."""
+
+    kind = float
+
     def __init__(self, proxy: Proxy, numbers: Numbers, settle: Callable[[], float]) -> None:
-        super().__init__(self)  # type: ignore[no-untyped-call]  # PyTorch's C++ asks the node for the value: `guard_float`
-        self.proxy = proxy
-        self.numbers = numbers
-        self.settle = settle
+        torch.SymFloat.__init__(self, self)  # type: ignore[no-untyped-call]  # C++ asks the node: `guard_float`
+        self.proxy, self.numbers, self.settle = proxy, numbers, settle
 
     def guard_float(self, file: str, line: int) -> float:  # noqa: ARG002
         """The value, for code in C++."""
-        return self.settle()
+        value: float = self.settle()
+        return value
 
 
-def _binary(name: str, reverse: bool) -> Callable[[Number, Any], Any]:
-    function = getattr(operator, name)
+class WholeNumber(Unknown, torch.SymInt):
+    """An unknown integer, likewise."""
 
-    def method(self: Number, other: Any) -> Any:
-        if type(other) not in (int, float, bool, Number):
-            return NotImplemented
-        return self.numbers.computed(function, (other, self) if reverse else (self, other))
+    kind = int
+
+    def __init__(self, proxy: Proxy, numbers: Numbers, settle: Callable[[], int]) -> None:
+        torch.SymInt.__init__(self, self)  # type: ignore[no-untyped-call]  # C++ asks the node: `guard_int`
+        self.proxy, self.numbers, self.settle = proxy, numbers, settle
+
+    def guard_int(self, file: str, line: int) -> int:  # noqa: ARG002
+        """The value, for code in C++."""
+        value: int = self.settle()
+        return value
+
+
+# Functions of one number, with the class of what they give, and questions about numbers.
+KINDS: dict[Callable[..., Any], type] = {
+    float: float,
+    int: int,
+    **dict.fromkeys((math.floor, math.ceil, math.trunc), int),
+    **dict.fromkeys((math.sqrt, math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p), float),
+    **dict.fromkeys((math.sin, math.cos, math.tan, math.tanh, math.fabs), float),
+}
+DECIDING: tuple[Callable[..., bool], ...] = (math.isnan, math.isinf, math.isfinite)
+CLASSES: dict[type, type[Any]] = {float: Number, int: WholeNumber}
+KNOWN = (int, float, bool)
+SCALARS = (int, float, complex)  # and what is derived from these, NumPy's numbers among it
+
+
+def _meeting(asked: str, function: Callable[..., Any], reverse: bool = False) -> Callable[[Unknown, Any], Any]:
+    """A method of two operands: `asked` of the numbers if the other one is a plain number too."""
+
+    def method(self: Unknown, other: Any) -> Any:
+        operands = (other, self) if reverse else (self, other)
+        if type(other) in KNOWN or isinstance(other, Unknown):
+            return getattr(self.numbers, asked)(function, operands)
+        return function(*settled(operands)) if isinstance(other, SCALARS) else NotImplemented
 
     return method
 
 
-def _unary(name: str) -> Callable[[Number], Any]:
+def _unary(name: str) -> Callable[[Unknown], Any]:
     return lambda self: self.numbers.computed(getattr(operator, name), (self,))
 
 
 def _reading(name: str) -> Callable[..., Any]:
-    def method(self: Number, *args: Any) -> Any:
-        return getattr(self.settle(), name)(*(arg.settle() if isinstance(arg, Number) else arg for arg in args))
+    def method(self: Unknown, *args: Any) -> Any:
+        return getattr(self.settle(), name)(*settled(args))
 
     return method
 
 
-for _name in BINARY:
-    setattr(Number, f"__{_name}__", _binary(_name, reverse=False))
-    setattr(Number, f"__r{_name}__", _binary(_name, reverse=True))
-for _name in UNARY:
-    setattr(Number, f"__{_name}__", _unary(_name))
-for _name in (*READING, *COMPARING):
-    setattr(Number, _name, _reading(_name))
+for _class in CLASSES.values():
+    for _name in vars(_class.kind).keys() - STRUCTURE:
+        if callable(getattr(_class.kind, _name)):
+            setattr(_class, _name, _reading(_name))
+    for _name in BINARY:
+        setattr(_class, f"__{_name}__", _meeting("computed", getattr(operator, _name)))
+        setattr(_class, f"__r{_name}__", _meeting("computed", getattr(operator, _name), reverse=True))
+    for _name in UNARY:
+        setattr(_class, f"__{_name}__", _unary(_name))
+    for _name in COMPARING:
+        setattr(_class, f"__{_name}__", _meeting("decided", getattr(operator, _name)))
+    _class.__bool__ = lambda self: self.numbers.decided(bool, (self,))
 
 
 class Numbers:
-    """The numbers of one recording; `emit` takes the lines that compute them."""
+    """The numbers of one recording; `emit` takes the lines that compute them.
 
-    def __init__(self, next_name: Callable[[], str], emit: Callable[[BoundSymbol], None]) -> None:
+    `measure(proxy)` gives the value that a line of the trace has in this call, and has it guarded, or raises. It is
+    not asked where a value follows from `known` ones: those of numbers from outside, by name.
+    """
+
+    def __init__(
+        self,
+        next_name: Callable[[], str],
+        emit: Callable[[BoundSymbol], None],
+        measure: Callable[[Proxy, Callable[[], Any] | None], Any],
+    ) -> None:
         self.are_there = False
-        self._computed: dict[Hashable, Number] = {}
+        self.known: dict[str, Any] = {}
+        self._settled: dict[str, Any] = {}
+        self._computed: dict[Hashable, Unknown] = {}
+        self._decided: dict[Hashable, bool] = {}
         self._next_name = next_name
         self._emit = emit
+        self._measure = measure
 
-    def new(self, settle: Callable[[], float], name: str | None = None) -> Number:
-        """A number, by the name of an input or that of a result."""
+    def given(self, settle: Callable[[], float], name: str, value: float | None = None) -> Number:
+        """A float from outside; `settle` guards it there, which leaves nothing to check."""
         self.are_there = True
-        return Number(Proxy(name or self._next_name()), self, settle)
+        if value is not None:
+            self.known[name] = value
+        return Number(Proxy(name), self, lambda: self._once(name, settle))
 
-    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Number:
-        """What a function of `operator` makes of numbers, in the trace."""
+    def new(self, kind: type) -> Unknown:
+        """What a line gives."""
+        self.are_there = True
+        proxy = Proxy(self._next_name())
+        found: Unknown = CLASSES[kind](proxy, self, lambda: self._once(proxy.name, lambda: self._measure(proxy, None)))
+        return found
+
+    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """What a function makes of numbers, in the trace."""
+        operands = self.simplified(operands)
+        kind = kind_of(function, operands)
+        if kind is None:
+            return function(*settled(operands))
         args = to_proxies(operands)
-        key = (function, *((type(arg), repr(arg)) for arg in args))
+        key = _key(function, args)
         if key not in self._computed:
-            result = self._computed[key] = self.new(lambda: float(function(*settled(operands))))
-            self._emit(BoundSymbol(Symbol(f"operator.{function.__name__}", function), args, {}, result.proxy))
+            result = self._computed[key] = self._result(function, operands, kind)
+            self._emit(_line(function, args, result.proxy))
         return self._computed[key]
 
+    def decided(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+        """What a condition on numbers comes to; a line checks that it does so at each call."""
+        operands = self.simplified(operands)
+        if not numbers_in(operands):
+            return bool(function(*operands))
+        args = to_proxies(operands)
+        key = _key(function, args)
+        if key not in self._decided:
+            proxy = Proxy(self._next_name())
+            self._emit(_line(function, args, proxy))
+            self._decided[key] = self._measure(proxy, self._foreseen(function, operands))
+        return self._decided[key]
 
-def is_unknown_float(fake: torch.Tensor) -> bool:
-    """Whether a fake is one float, and nothing says which."""
-    return fake.numel() == 1 and fake.is_floating_point() and getattr(fake, "constant", None) is None
+    def _result(self, function: Callable[..., Any], operands: tuple[Any, ...], kind: type) -> Unknown:
+        """The number that a function gives; where those that it is given are from outside, they are guarded there."""
+        foreseen = self._foreseen(function, operands)
+        if foreseen is None:
+            return self.new(kind)
+        result = self.new(kind)
+        self.known[result.proxy.name] = foreseen()
+        result.settle = lambda: self._once(result.proxy.name, lambda: function(*settled(operands)))
+        return result
+
+    def _foreseen(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Callable[[], Any] | None:
+        """What gives the value if it follows from known ones."""
+        if not all(number.proxy.name in self.known for number in numbers_in(operands)):
+            return None
+        values = replace_leaves(
+            operands, lambda leaf: self.known[leaf.proxy.name] if isinstance(leaf, Unknown) else leaf
+        )
+        return lambda: function(*values)
+
+    def _once(self, name: str, settle: Callable[[], Any]) -> Any:
+        if name not in self._settled:
+            self._settled[name] = settle()
+        return self._settled[name]
+
+    def simplified(self, tree: Any) -> Any:
+        """A tree with the values of numbers that are guarded already."""
+
+        def value(leaf: Any) -> Any:
+            return self._settled.get(leaf.proxy.name, leaf) if isinstance(leaf, Unknown) else leaf
+
+        return replace_leaves(tree, value)
 
 
-def numbers_in(tree: Any) -> list[Number]:
+def kind_of(function: Callable[..., Any], operands: tuple[Any, ...]) -> type | None:
+    """The class of what a function gives for numbers of these classes; None where it hangs on their values."""
+    if not numbers_in(operands):
+        return None
+    if function in KINDS:
+        return KINDS[function]
+    kinds = {operand.kind if isinstance(operand, Unknown) else type(operand) for operand in operands}
+    if float in kinds or function is operator.truediv:
+        return float
+    positive = isinstance(operands[-1], int) and operands[-1] >= 0
+    return int if function is not operator.pow or positive else None
+
+
+def _key(function: Callable[..., Any], args: tuple[Any, ...]) -> Hashable:
+    return (function, *((type(arg), repr(arg)) for arg in args))
+
+
+def _line(function: Callable[..., Any], args: tuple[Any, ...], output: Proxy) -> BoundSymbol:
+    module = "operator" if function.__module__ == "_operator" else function.__module__
+    return BoundSymbol(Symbol(f"{module}.{function.__name__}", function), args, {}, output)
+
+
+def unknown_kind(fake: torch.Tensor) -> type | None:
+    """Float or int, if a fake is one number of that kind and nothing says which; else None."""
+    if fake.numel() != 1 or getattr(fake, "constant", None) is not None or fake.is_complex():
+        return None
+    return float if fake.is_floating_point() else int if fake.dtype is not torch.bool else None
+
+
+def numbers_in(tree: Any) -> list[Any]:
     """Each number of a tree, once, in order."""
-    return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, Number)}.values())
+    return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, Unknown)}.values())
 
 
 def settled(tree: Any) -> Any:
     """A tree with the values of its numbers."""
-    return replace_leaves(tree, lambda leaf: leaf.settle() if isinstance(leaf, Number) else leaf)
+    return replace_leaves(tree, lambda leaf: leaf.settle() if isinstance(leaf, Unknown) else leaf)
 
 
 def to_proxies(tree: Any) -> Any:
     """A tree with the names of its numbers."""
-    return replace_leaves(tree, lambda leaf: leaf.proxy if isinstance(leaf, Number) else leaf)
-
-
-# Between a quarter and a half, so that they are probabilities, rates and exponents, and such as nobody writes.
-_values = (0.25 + (step * 0.6180339887498949) % 0.25 for step in itertools.count(7))
-_DIFFERS = Proxy("")
-
-
-def run_on_numbers(run: Callable[[Any], tuple[Any, Call]], given: Any, numbers: Sequence[Number]) -> tuple[Any, Call]:
-    """Run a call with values that stand in for its numbers; its aten operations get the numbers' names.
-
-    It runs twice, with other values: what differs is a number, or hangs on one. Where a value became something else on
-    the way, the call is known at its own level only. Raises `ValueError` where the result looks different.
-    """
-    one, other = ({id(number): next(_values) * factor for number in numbers} for factor in (1, 10))
-    like, twin = run(_standing_in(given, other))
-    output, call = run(_standing_in(given, one))
-    if appearance(like) != appearance(output):
-        raise ValueError("the values of numbers decide what the result looks like")
-    names = {(one[id(number)], other[id(number)]): number.proxy for number in numbers}
-    parts = None if call.opaque else _named(call.subsymbols, twin.subsymbols, names)
-    call.opaque, call.subsymbols = parts is None, parts or []
-    return output, call
-
-
-def appearance(output: Any) -> list[Any]:
-    """What a program can see of a result before it runs."""
-    return [
-        (leaf.shape, leaf.stride(), leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else repr(leaf)
-        for leaf in leaves(output)
-    ]
-
-
-def _standing_in(tree: Any, values: dict[int, float]) -> Any:
-    return replace_leaves(tree, lambda leaf: values[id(leaf)] if isinstance(leaf, Number) else leaf)
-
-
-def _named(
-    parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names: dict[tuple[float, float], Proxy]
-) -> list[BoundSymbol] | None:
-    """The operations of a call with the names of numbers in place of values; None where they cannot be told."""
-    if [part.symbol for part in parts] != [twin.symbol for twin in twins]:
-        return None
-    named = []
-    for part, twin in zip(parts, twins, strict=True):
-        given = (part.args, dict(part.kwargs))
-        ours, others = list(leaves(given)), list(leaves((twin.args, dict(twin.kwargs))))
-        found = [_common(*pair, names) for pair in zip(ours, others, strict=False)]
-        if len(ours) != len(others) or _DIFFERS in found:
-            return None
-        args, kwargs = _filled(given, iter(found))
-        named.append(BoundSymbol(part.symbol, args, kwargs, part.output))
-    return named
-
-
-def _filled(tree: Any, values: Iterator[Any]) -> Any:
-    return replace_leaves(tree, lambda leaf: next(values))
-
-
-def _common(one: Any, other: Any, names: dict[tuple[float, float], Proxy]) -> Any:
-    """What stands at one place in both runs."""
-    if type(one) is float and type(other) is float and (one, other) in names:
-        return names[one, other]
-    return one if isinstance(one, Proxy) or repr(one) == repr(other) else _DIFFERS
+    return replace_leaves(tree, lambda leaf: leaf.proxy if isinstance(leaf, Unknown) else leaf)

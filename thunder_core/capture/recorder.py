@@ -14,19 +14,21 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.capture.absent import NOWHERE, is_unguarded
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.call import Call
-from thunder_core.capture.expectations import expected
+from thunder_core.capture.expectations import expected, foreseen
 from thunder_core.capture.failures import located, needs_data, needs_value, unrunnable
 from thunder_core.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Memory
 from thunder_core.capture.memories import Memories
 from thunder_core.capture.modes import FunctionMode, OperatorMode
-from thunder_core.capture.numbers import Number, Numbers, is_unknown_float, numbers_in, run_on_numbers, settled
+from thunder_core.capture.numbers import Numbers, Unknown, numbers_in, settled, unknown_kind
 from thunder_core.capture.place import ForwardPlaces, Place
+from thunder_core.capture.standing import HiddenNumbers, run_on_numbers
 from thunder_core.capture.symbols import (
     FACTS,
     LASTING,
     LIFTS,
+    PARTS,
     REPLACES_MEMORY,
     SET_GRAD,
     VALUE_READERS,
@@ -38,7 +40,7 @@ from thunder_core.capture.symbols import (
 )
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import eager_error
-from thunder_core.capture.values import NUMBERS, Unknowable, evaluated
+from thunder_core.capture.values import NUMBERS, Evaluation, Unknowable
 from thunder_core.errors import OperationFailed, ThunderError
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -69,14 +71,16 @@ class Recorder:
     ) -> None:
         self.evaluates = evaluates
         self.expectations: list[BoundSymbol] = []
-        self._written: set[int] = set()
         self.tensors = Tensors(name_input, device_of)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
         self._asked = asked
         self.settles = 0  # how many derivatives are being taken of what is recorded now
-        self.numbers = Numbers(self.tensors.next_name, self._compute)
-        self.gradients = Gradients(self.tensors, self._switch_grad)
+        self.numbers = Numbers(self.tensors.next_name, self._compute, self._measure)
+        self._evaluation = Evaluation(self.tensors, self.bound_symbols, self.numbers.known)
+        self.is_differentiating = False
+        self.has_hidden = False
+        self.gradients = Gradients(self.tensors, self._switch_grad, self._require_shown)
         self._autocast = autocast_state()
         self._place_of_program = place
         self._forward = ForwardPlaces()
@@ -133,6 +137,11 @@ class Recorder:
                 SET_GRAD(enabled)
             self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
 
+    def _require_shown(self) -> None:
+        """Have the program recorded anew where what is to be differentiated hides numbers."""
+        if self.has_hidden:
+            raise HiddenNumbers
+
     def _compute(self, bsym: BoundSymbol) -> None:
         """Write down a line that neither changes nor depends on a state."""
         place = self._place()
@@ -148,6 +157,7 @@ class Recorder:
     def exchange(self, start: int, lines: Iterable[BoundSymbol]) -> None:
         """Put other lines in the place of those from `start` on."""
         del self.bound_symbols[start:]
+        self._evaluation.forget()
         for line in lines:
             self._append(line)
 
@@ -161,16 +171,15 @@ class Recorder:
             raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
         if function in AUTOGRAD:
             return AUTOGRAD[function](self.gradients, *args, **kwargs)
-        if self.numbers.are_there and (numbers := numbers_in((args, kwargs))):
-            return self._with_numbers(function, args, kwargs, numbers)
+        if self.numbers.are_there and numbers_in((args, kwargs)):
+            return self._with_numbers(function, *self.numbers.simplified((args, kwargs)))
         if function in FACTS and type(args[0]) is not FakeTensor:
             answer = function(*args)
             self._asked(args[0], FACTS[function], answer)
             if FACTS[function] in LASTING:
                 return answer
-        unknown = function is torch.Tensor.item and not self.evaluates
-        if unknown and is_unknown_float(self.tensors.fake(args[0])):
-            return self._item(args[0])
+        if function is torch.Tensor.item and (kind := unknown_kind(self.tensors.fake(args[0]))):
+            return self._item(args[0], kind)
         args, kwargs = self._faked(args, kwargs)
         key = self._memories.key(function, args, kwargs)
         memory = self._memories.find(key)
@@ -189,28 +198,48 @@ class Recorder:
                 self._append(line)
         elif bsym is not None:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
-        self._written |= call.written
         return self.tensors.to_real(output)
 
-    def _item(self, tensor: torch.Tensor) -> Number:
+    def _item(self, tensor: torch.Tensor, kind: type) -> Unknown:
         """The value of a tensor, which is known when the trace runs."""
-        number = self.numbers.new(self._refuse_value)
+        number = self.numbers.new(kind)
         proxy = self.tensors.proxy(self.tensors.fake(tensor))
         self._compute(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
         return number
 
-    def _refuse_value(self) -> float:
-        raise self._fail(torch.Tensor.item)
+    def _measure(self, proxy: Proxy, known: Callable[[], Any] | None) -> Any:
+        """The value of a number that the program asks for, or the outcome of a condition; it is guarded."""
+        line = next(line for line in reversed(self.bound_symbols) if proxy in line.outputs)
+        if known is not None:
+            value = known()
+        else:
+            value = self._known(torch.Tensor.item, lambda: self._evaluation.value(proxy))
+            self.expectations.append(line)
+        place = self._place()
+        self._append(foreseen(replace(line, source=place.source, module=place.module), proxy, value))
+        return value
 
-    def _with_numbers(self, function: Callable[..., Any], args: Any, kwargs: Any, numbers: list[Number]) -> Any:
+    def _known(self, function: Callable[..., Any], evaluate: Callable[[], Any]) -> Any:
+        """What comes of evaluating lines of the recording, where that is allowed and possible."""
+        if not self.evaluates:
+            raise self._fail(function)
+        try:
+            return evaluate()
+        except Unknowable as reason:
+            raise self._fail(function, reason) from reason
+
+    def _with_numbers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function of numbers that the trace does not know, with values that stand in for them.
 
         The values are asked for where they decide what the result looks like, and where autograd records the call:
-        derivatives hide their numbers in C++.
+        derivatives hide their numbers in C++. Numbers that the program measures may differ at each call, so that
+        PyTorch's autograd had better record the call then, unless the program differentiates itself.
         """
+        numbers = numbers_in((args, kwargs))
         args, kwargs = self._faked(args, kwargs)
         followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
-        if followed or self.settles:
+        hides = self.is_differentiating or any(number.proxy.name in self.numbers.known for number in numbers)
+        if (followed and hides) or self.settles or not numbers:
             return self.function(function, *settled((args, kwargs)))
         before = self.failure
 
@@ -223,6 +252,7 @@ class Recorder:
         except Exception:  # it may be that values which stand in will not do, and the right ones do
             self.failure = before
             return self.function(function, *settled((args, kwargs)))
+        self.has_hidden |= followed
         bsym = self._bound(function, args, kwargs, output, call)
         if bsym is not None:
             self._append(bsym)
@@ -241,7 +271,9 @@ class Recorder:
         self._call = call
         self._nowhere = is_unguarded(function, args)
         try:
-            return self._evaluated(function, args, kwargs, call) if function is LISTING else function(*args, **kwargs)
+            if function is LISTING or (function in PARTS and args[0].layout is not torch.strided):
+                return self._evaluated(function, args, kwargs, call)
+            return function(*args, **kwargs)
         except Exception as error:
             if isinstance(error, ThunderError):
                 raise
@@ -262,14 +294,11 @@ class Recorder:
                 self._memories.end()
 
     def _evaluated(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
-        """What the function gives on the values of this call's inputs, which nothing may have changed yet."""
+        """What the function gives on the values of this call's inputs."""
         call.valued = True
-        try:
-            if any(memory_of(self.tensors.fake(real)) in self._written for real, _ in self.inputs.values()):
-                raise Unknowable("the program has written to an input before it")
-            return evaluated(function, args, kwargs, self.tensors, self.bound_symbols)
-        except Unknowable as reason:
-            raise self._fail(function, reason) from reason
+        result, written = self._known(function, lambda: self._evaluation.call(function, args, kwargs))
+        call.written.update(map(memory_of, written))
+        return result
 
     def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
         """The line for a call; None for one that made nothing and changed nothing."""

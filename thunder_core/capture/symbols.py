@@ -73,6 +73,14 @@ VALUE_READERS = frozenset(
 )
 
 
+SPARSE_AXES = ("crow", "col", "ccol", "row")
+# What a sparse tensor consists of, which one without data does not.
+PARTS = frozenset(
+    getattr(torch.Tensor, name)
+    for name in ("values", "indices", "_values", "_indices", "_nnz", *(f"{one}_indices" for one in SPARSE_AXES))
+)
+
+
 @cache
 def symbol_of(function: Callable[..., Any]) -> Symbol:
     """The symbol of a torch function, method, property accessor or aten operator."""

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.capture.fake import Storages, fake_like, fake_of, new_mode
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Described, Metadata, metadata
-from thunder_core.capture.numbers import Number
+from thunder_core.capture.numbers import Unknown
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -96,6 +96,10 @@ class Tensors:
         """The memory that is there, by the identity of its storages."""
         return {known[3] for known in self._proxies.values()}
 
+    def memory_of_names(self) -> dict[str, int]:
+        """For each name of a tensor the identity of its storage."""
+        return {known[1].name: known[3] for known in self._proxies.values()}
+
     def named(self, name: str) -> torch.Tensor | None:
         """The tensor of the program whose proxy has that name; None if none has."""
         found = next((fake for fake, proxy, *_ in self._proxies.values() if proxy.name == name), None)
@@ -111,7 +115,7 @@ class Tensors:
         A write may have made a tensor require a gradient that did not when it got its proxy.
         """
         known = self._proxies.get(id(fake))
-        if known is None or getattr(fake, "constant", None) is not None:
+        if known is None or getattr(fake, "constant", None) is not None or fake.layout is not torch.strided:
             return None
         return (*known[2], fake.requires_grad), known[3]
 
@@ -148,7 +152,7 @@ class Tensors:
             return self.proxy(leaf)
         if isinstance(leaf, torch.Generator):
             return self.object(leaf)
-        return leaf.proxy if isinstance(leaf, Number) else leaf
+        return leaf.proxy if isinstance(leaf, Unknown) else leaf
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

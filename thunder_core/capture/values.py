@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
 
+from thunder_core.capture.autocast import State, autocast_state, changes
+from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Made, fresh_fake
+from thunder_core.capture.symbols import as_line
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import apart
-from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.ir.proxy import Proxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
-IRRELEVANT = frozenset({"torch._C._set_grad_enabled"})
+# Lines that ask something of autograd, which does not follow what is evaluated.
+IRRELEVANT = frozenset(
+    {
+        "torch._C._set_grad_enabled",
+        "torch.Tensor.retain_grad",
+        "torch.Tensor.register_hook",
+        "torch.Tensor.register_post_accumulate_grad_hook",
+    }
+)
 SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # what `apart` puts back
+SWITCHES = (torch.set_autocast_enabled, torch.set_autocast_dtype)
 NUMBERS = (bool, int, float, complex)
 
 
@@ -24,102 +36,218 @@ class Unknowable(Exception):
     """A value that the recording cannot know ahead of the call: the reason."""
 
 
-def evaluated(
-    function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors, lines: Sequence[BoundSymbol]
-) -> Any:
-    """What the function gives on the values that its tensors have here, with fakes for the tensors among it.
+class Evaluation:
+    """The values that lines of a recording have in the call that is recorded.
 
-    Raises what the function raises, and `Unknowable`.
+    `lines` are those so far, and `numbers` the values of inputs that are numbers, by name. What was run once is not
+    run again, as long as what is asked for later stands behind it.
     """
-    if any(isinstance(leaf, torch.Generator) for leaf in leaves((args, kwargs))):
-        raise Unknowable("it draws from a generator")
-    fakes = tensors_in((args, kwargs))
-    proxies = [tensors.proxy(fake) for fake in fakes]
-    grad = torch.is_grad_enabled()
-    with apart():
-        known = values(tensors, lines, proxies)
-        reals = [known[proxy.name].detach().requires_grad_(proxy.requires_grad) for proxy in proxies]
-        versions = [real._version for real in reals]
-        stand_ins = {id(fake): real for fake, real in zip(fakes, reals, strict=True)}
-        given = replace_leaves((args, kwargs), lambda leaf: stand_ins.get(id(leaf), leaf))
-        with torch.set_grad_enabled(grad):
-            result = function(*given[0], **given[1])
-        if versions != [real._version for real in reals]:
-            raise Unknowable("it writes to its arguments")
-        known_fakes = {id(real): fake for fake, real in zip(fakes, reals, strict=True)}
-        made = {id(leaf): fake_like(leaf, reals, fakes, tensors) for leaf in tensors_in(result)} | known_fakes
-        return tree_map_only(torch.Tensor, lambda leaf: made[id(leaf)], result)
+
+    def __init__(self, tensors: Tensors, lines: Sequence[BoundSymbol], numbers: Mapping[str, Any]) -> None:
+        self._tensors = tensors
+        self._lines = lines
+        self._numbers = numbers
+        self._ambient = autocast_state()
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: lines were exchanged."""
+        self._known: dict[str, Any] = {}
+        self._done: set[int] = set()
+        self._apart: set[int] = set()
+        self._copying = False
+        self._memory: dict[int, torch.UntypedStorage] = {}
+        self._random: torch.Tensor | None = None
+        self._autocast = self._ambient
+
+    def value(self, proxy: Proxy) -> Any:
+        """What a line gives; raises `Unknowable`, and what the lines raise."""
+        with apart():
+            return self._values([proxy])[proxy.name]
+
+    def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
+        """What the function gives on the values that its tensors have here, with fakes for the tensors among it.
+
+        Also the fakes that it writes to. Raises what the function raises, and `Unknowable`.
+        """
+        if any(isinstance(leaf, torch.Generator) for leaf in leaves((args, kwargs))):
+            raise Unknowable("it draws from a generator")
+        fakes = tensors_in((args, kwargs))
+        proxies = [self._tensors.proxy(fake) for fake in fakes]
+        grad = torch.is_grad_enabled()
+        with apart():
+            known, memory = self._values(proxies), dict[int, torch.UntypedStorage]()
+            reals = [copied(known[proxy.name], memory).requires_grad_(proxy.requires_grad) for proxy in proxies]
+            versions = [real._version for real in reals]
+            stand_ins = {id(fake): real for fake, real in zip(fakes, reals, strict=True)}
+            given = replace_leaves((args, kwargs), lambda leaf: stand_ins.get(id(leaf), leaf))
+            with torch.set_grad_enabled(grad):
+                result = function(*given[0], **given[1])
+            pairs = list(zip(fakes, reals, strict=True))
+            written = [fake for (fake, real), version in zip(pairs, versions, strict=True) if version != real._version]
+            if grad and written and any(proxy.requires_grad for proxy in proxies):
+                raise Unknowable("it writes to its arguments")
+            known_fakes = {id(real): fake for fake, real in pairs}
+            made = {id(leaf): fake_like(leaf, reals, fakes, self._tensors) for leaf in tensors_in(result)} | known_fakes
+            return tree_map_only(torch.Tensor, lambda leaf: made[id(leaf)], result), written
+
+    def _values(self, wanted: Iterable[Proxy]) -> dict[str, Any]:
+        """The values of names, by running the lines that they need and that have not been run."""
+        wanted = list(wanted)
+        needed, apart = self._needed(wanted)
+        new = [place for place in needed if place not in self._done]
+        writes = any(self._lines[place].mutates for place in needed)
+        late = self._copying and self._done and new and new[0] < max(self._done)
+        if (writes and not self._copying) or late or not apart.isdisjoint(self._done - self._apart):
+            self.forget()
+            self._copying, new = writes, needed
+        ran = [line for place in new for line in spelled(self._lines[place], apart=place in apart)]
+        self._take_inputs([*wanted, *(proxy for line in ran for proxy in line.inputs)])
+        with torch.no_grad():
+            self._run(ran)
+        self._done.update(new)
+        self._apart.update(apart)
+        return self._known
+
+    def _run(self, lines: Sequence[BoundSymbol]) -> None:
+        ambient = autocast_state()
+        if self._random is not None:
+            torch.set_rng_state(self._random)
+        switch(ambient, self._autocast)
+        try:
+            for line in lines:
+                self._run_line(line)
+        finally:
+            self._autocast = autocast_state()
+            switch(self._autocast, ambient)
+            self._random = torch.get_rng_state()
+
+    def _run_line(self, line: BoundSymbol) -> None:
+        if "autocast" in line.symbol.name and line.symbol.target not in SWITCHES:
+            return
+        unknown = [proxy.name for proxy in line.inputs if proxy.name not in self._known]
+        if unknown:
+            raise Unknowable(f"`{unknown[0]}`, which it hangs on, is not known before the call")
+        args, kwargs = replace_leaves(
+            (line.args, dict(line.kwargs)), lambda leaf: self._known[leaf.name] if isinstance(leaf, Proxy) else leaf
+        )
+        result = line.symbol.target(*args, **kwargs)
+        for name, value in zip(leaves(line.output), leaves(result), strict=True):
+            if isinstance(name, Proxy):
+                self._known[name.name] = value
+
+    def _take_inputs(self, proxies: Iterable[Proxy]) -> None:
+        """Know the inputs among these; copies of them where lines write to some."""
+        reals = {proxy.name: real for real, proxy in self._tensors.inputs.values()}
+        objects = {proxy.name: one for one, proxy in self._tensors.objects.values()}
+        for proxy in proxies:
+            if proxy.name in self._known:
+                continue
+            if proxy.name in reals:
+                real = reals[proxy.name]
+                self._known[proxy.name] = copied(real, self._memory) if self._copying else real
+            elif proxy.name in objects:
+                self._known[proxy.name] = unspoilt(objects[proxy.name])
+            elif proxy.name in self._numbers:
+                self._known[proxy.name] = self._numbers[proxy.name]
+
+    def _needed(self, wanted: Sequence[Proxy]) -> tuple[list[int], set[int]]:
+        """The places of the lines that names need: those that make them or write to them, and that change a state.
+
+        Lines that draw random numbers need all that draw before them. Also which of them have to be run apart, as
+        what they consist of, for others need what is made on the way.
+        """
+        memory = self._tensors.memory_of_names()
+        found, apart = _behind(self._lines, wanted, memory, draws=False)
+        if any(is_drawing(self._lines[place]) for place in found):
+            found, apart = _behind(self._lines, wanted, memory, draws=True)
+        for place in found:
+            if is_unknowable(self._lines[place]):
+                raise Unknowable(f"`{self._lines[place].symbol.name}` stands before it")
+        return found, apart
 
 
 def fake_like(
     real: torch.Tensor, reals: Sequence[torch.Tensor], fakes: Sequence[torch.Tensor], tensors: Tensors
 ) -> torch.Tensor:
     """A fake for a result, which is a view of a fake where the result is one of what the function was given."""
-    storage = real.untyped_storage()._cdata
-    base = next((place for place, one in enumerate(reals) if one.untyped_storage()._cdata == storage), None)
+    storage = memory_of(real)
+    base = next((place for place, one in enumerate(reals) if memory_of(one) == storage), None)
     offset = 0 if base is None else fakes[base].storage_offset() + real.storage_offset() - reals[base].storage_offset()
     made = fresh_fake(Made(tensor_proxy("", real), base, int(offset)), list(fakes), tensors.mode)
     return made.requires_grad_(real.requires_grad)
 
 
-def values(tensors: Tensors, lines: Sequence[BoundSymbol], wanted: Iterable[TensorProxy]) -> dict[str, Any]:
-    """The values of names, by running the lines that they need; all of them where some line has an effect."""
-    needed = list(lines) if any(map(matters, lines)) else list(reversed(list(behind(lines, wanted))))
-    known: dict[str, Any] = {proxy.name: real for real, proxy in tensors.inputs.values()}
-    if any(line.mutates for line in needed):
-        known = copies(known)
-    known |= {proxy.name: unspoilt(one) for one, proxy in tensors.objects.values()}
-    with torch.no_grad():
-        for line in filter(is_replayed, needed):
-            unknown = [proxy.name for proxy in line.inputs if proxy.name not in known]
-            if unknown:
-                raise Unknowable(f"`{unknown[0]}`, which it hangs on, is not known before the call")
-            given = replace_leaves(
-                (line.args, dict(line.kwargs)), lambda leaf: known[leaf.name] if isinstance(leaf, Proxy) else leaf
-            )
-            result = line.symbol.target(*given[0], **given[1])
-            for name, value in zip(leaves(line.output), leaves(result), strict=True):
-                if isinstance(name, Proxy):
-                    known[name.name] = value
-    return known
+def copied(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch.Tensor:
+    """A copy of a tensor, which shares memory with other copies as the tensor does; `memory` has that of the copies."""
+    if real.layout is not torch.strided:
+        return real.detach().clone()
+    storage = real.untyped_storage()
+    if storage._cdata not in memory:
+        whole = torch.empty(0, dtype=torch.uint8, device=real.device).set_(storage)
+        memory[storage._cdata] = whole.clone().untyped_storage()
+    made = torch.empty(0, dtype=real.dtype, device=real.device)
+    return made.set_(memory[storage._cdata], real.storage_offset(), real.shape, real.stride())
 
 
-def matters(line: BoundSymbol) -> bool:
-    """Whether the line changes what others compute."""
-    return line.has_effect and line.symbol.name not in IRRELEVANT and not line.symbol.name.startswith("thunder_core.")
+def switch(before: State, after: State) -> None:
+    """Change autocast's state."""
+    for line in changes(before, after):
+        line.symbol.target(*line.args)
 
 
-def is_replayed(line: BoundSymbol) -> bool:
-    """Whether the line is run to know values; `Unknowable` for changes of a state that cannot be taken back."""
-    if line.mutates or line.outputs or line.symbol.name.startswith(SEEDS):
-        return True
-    if matters(line):
-        raise Unknowable(f"`{line.symbol.name}` stands before it")
-    return False
-
-
-def behind(lines: Sequence[BoundSymbol], wanted: Iterable[TensorProxy]) -> Iterable[BoundSymbol]:
-    """The lines that names need, the last one first."""
+def _behind(
+    lines: Sequence[BoundSymbol], wanted: Iterable[Proxy], memory: Mapping[str, int], draws: bool
+) -> tuple[list[int], set[int]]:
+    """The places of the lines that names need, in order, and those of them whose inner results are needed."""
     names = {proxy.name for proxy in wanted}
-    for line in reversed(lines):
-        if not names.isdisjoint(proxy.name for proxy in line.defines):
+    shared = {memory[name] for name in names if name in memory}
+    found, apart = [], set[int]()
+    for place in range(len(lines) - 1, -1, -1):
+        line = lines[place]
+        if any(proxy.name in names for part in line.subsymbols for proxy in part.defines):
+            outputs = {proxy.name for proxy in line.outputs}
+            inner = {proxy.name for part in line.subsymbols for proxy in part.defines} - outputs
+            if not inner.isdisjoint(names):
+                apart.add(place)
+        writes = line.mutates and not shared.isdisjoint(memory.get(name, 0) for name in line.mutates)
+        makes = place in apart or not names.isdisjoint(proxy.name for proxy in line.outputs)
+        if writes or makes or (draws and is_drawing(line)) or (line.ordered and is_state(line)):
+            found.append(place)
             names.update(proxy.name for proxy in line.inputs)
-            yield line
+            shared.update(memory[proxy.name] for proxy in line.inputs if proxy.name in memory)
+    return found[::-1], apart
+
+
+def spelled(line: BoundSymbol, *, apart: bool) -> Iterable[BoundSymbol]:
+    """The line, or what it consists of."""
+    return (as_line(part, line) for part in line.subsymbols) if apart else (line,)
+
+
+def is_drawing(line: BoundSymbol) -> bool:
+    """Whether a line draws random numbers, or changes what the next ones are."""
+    return line.ordered and not _is_own(line) and (bool(line.outputs) or _seeds(line))
+
+
+def is_state(line: BoundSymbol) -> bool:
+    """Whether a line changes how others compute, random numbers apart."""
+    idle = line.symbol.name in IRRELEVANT or _is_own(line)
+    return not (idle or line.outputs or line.mutates or _seeds(line))
+
+
+def is_unknowable(line: BoundSymbol) -> bool:
+    """Whether a line changes a state that cannot be taken back."""
+    return line.ordered and is_state(line) and "autocast" not in line.symbol.name
+
+
+def _is_own(line: BoundSymbol) -> bool:
+    return line.symbol.name.startswith("thunder_core.")
+
+
+def _seeds(line: BoundSymbol) -> bool:
+    return line.symbol.name.startswith(SEEDS)
 
 
 def unspoilt(generator: torch.Generator) -> torch.Generator:
     """A generator to draw from in an outside one's place; the default one is put back by `apart`."""
     return generator if generator is torch.default_generator else generator.clone_state()
-
-
-def copies(known: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Copies of tensors that share memory as the tensors do."""
-    memory: dict[int, torch.UntypedStorage] = {}
-    copied: dict[str, Any] = {}
-    for name, real in known.items():
-        storage = real.untyped_storage()
-        if storage._cdata not in memory:
-            memory[storage._cdata] = torch.empty(0, dtype=torch.uint8).set_(storage).clone().untyped_storage()
-        own = memory[storage._cdata]
-        copied[name] = torch.empty(0, dtype=real.dtype).set_(own, real.storage_offset(), real.shape, real.stride())
-    return copied

@@ -22,7 +22,9 @@ def overlaps(tensors: tuple[torch.Tensor, ...]) -> Overlaps:
 
     Distances are from the first tensor in the order of memory. What has no memory overlaps with nothing.
     """
-    return _groups([tensor.data_ptr() for tensor in tensors], [span(tensor) for tensor in tensors])
+    dense = [tensor.layout is torch.strided for tensor in tensors]
+    pointers = [tensor.data_ptr() if one else 0 for tensor, one in zip(tensors, dense, strict=True)]
+    return _groups(pointers, [span(tensor) if one else 0 for tensor, one in zip(tensors, dense, strict=True)])
 
 
 def _groups(pointers: list[int], spans: list[int]) -> Overlaps:

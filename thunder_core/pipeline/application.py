@@ -42,4 +42,4 @@ def _compiled(model: Module, transforms: Sequence[Transform], executors: Iterabl
     for transform in transforms:
         subject = transform.prepare(subject)
     usable = [one.executor for one in executors if one.executor is not None]
-    return cast(Module, jit(subject, transforms=transforms, executors=usable))
+    return cast(Module, jit(subject, transforms=transforms, executors=usable, data_dependent="error"))

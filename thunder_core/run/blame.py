@@ -34,11 +34,15 @@ def leave_inference_modes(error: BaseException) -> None:
 
 def tell_line(error: BaseException, trace: Trace) -> None:
     """Add the user's line to an error that a line of the trace raised, as a note beneath its message."""
-    for frame, number in generated_frames(error):
-        source = line_of(trace, frame.f_code.co_filename, number)
-        if source is not None:
-            error.add_note(f"  at: {source}")
-            return
+    source = user_line(error, trace)
+    if source is not None:
+        error.add_note(f"  at: {source}")
+
+
+def user_line(error: BaseException, trace: Trace) -> SourceLine | None:
+    """The user's line behind the line of the trace that an error came from."""
+    found = (line_of(trace, frame.f_code.co_filename, number) for frame, number in generated_frames(error))
+    return next(filter(None, found), None)
 
 
 def line_of(trace: Trace, filename: str, number: int) -> SourceLine | None:

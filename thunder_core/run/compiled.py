@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
-from thunder_core.errors import Bug, WrongInputs
+from thunder_core.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.ir.objects import Refused, Unexpected
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.run.program import Program
@@ -29,13 +29,17 @@ class Compiler(Protocol):
 
 
 REASONS_KEPT = 100
+VALUES = 8  # for so many values of one line are traces made, for equal inputs otherwise, and then no more
+PATHS = 32  # and for so many ways through a program that its values decide
+Refusal = tuple[Program, Exception]
 
 
 @dataclass(eq=False)
 class Specializations:
     """The programs of one subject (a function or module), the most recently used first.
 
-    A float that was another one at a later call, such as a learning rate, is `changing`.
+    A float that was another one at a later call, such as a learning rate, is `changing`. One that is `patient` is
+    traced for every value that it asks a tensor for, however many there are.
     """
 
     subject: Callable[..., Any]
@@ -47,23 +51,24 @@ class Specializations:
     changing: set[str] = field(default_factory=set)
     limit: int = 64
     trusting: bool = False
+    patient: bool = False
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the first program that takes the arguments, or trace anew."""
-        refusals: list[str] = []
+        refusals: list[Refusal] = []
         for program in self.programs:
             try:
                 inputs, outside = program.prepare(self.subject, args, kwargs)
             except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
-                refusals.append(reason(program, error))
+                refusals.append((program, error))
                 if isinstance(error, Refused) and error.number in program.floats:
                     self.changing.add(program.floats[error.number])
                 continue
             try:
                 result = program.run(inputs, outside)
             except Unexpected as error:
-                refusals.append(reason(program, error))
+                refusals.append((program, error))
                 continue
             if refusals:
                 self.programs.remove(program)
@@ -73,16 +78,19 @@ class Specializations:
             return result
         return self._compile(args, kwargs, refusals)
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], refusals: list[str]) -> Any:
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], refusals: list[Refusal]) -> Any:
+        reasons = [reason(*refusal) for refusal in refusals]
         if self.trusting and self.programs:
             raise WrongInputs(
-                f'cache="same input" was asked for, and the input is another: {"; ".join(refusals)}',
+                f'cache="same input" was asked for, and the input is another: {"; ".join(reasons)}',
                 fix='call it with inputs like the first ones, or use cache="constant values"',
             )
         self.misses += 1
         if is_uninitialized(self.subject):
             return self.subject(*args, **kwargs)
-        self.reasons.extend(refusals)
+        self.reasons.extend(reasons)
+        if not self.patient:
+            require_few_values(refusals)
         program = self.compiler(self.subject, args, kwargs, frozenset(self.changing))
         try:
             inputs, outside = program.prepare(self.subject, args, kwargs)
@@ -97,6 +105,26 @@ class Specializations:
         return program.run(inputs, outside)
 
 
+def require_few_values(refusals: Iterable[Refusal]) -> None:
+    """Raise `DataDependent` where the programs that would take these inputs are for too many different values."""
+    met: dict[SourceLine | None, list[Unexpected]] = {}
+    for program, error in refusals:
+        if isinstance(error, Unexpected):
+            met.setdefault(program.line_of(error), []).append(error)
+    many = sum(map(len, met.values())) >= PATHS
+    for line, errors in sorted(met.items(), key=lambda item: -len(item[1])):
+        values = dict.fromkeys(f"{error.wanted!s:.40}" for error in errors)
+        if many or len(values) >= VALUES:
+            seen = ", ".join((*values, f"{errors[0].found!s:.40}"))
+            raise DataDependent(
+                f"the program was traced {len(errors)} times for values of a tensor at this line, and now gets yet "
+                f"another one: {seen}",
+                fix="decide by a comparison rather than by the value, use torch.where, keep the line out of what is "
+                'compiled, or have it traced for each value with data_dependent="retrace"',
+                where=line,
+            )
+
+
 def is_uninitialized(subject: Callable[..., Any]) -> bool:
     """Whether a module waits for its first input to know the shapes of its parameters; that call is eager's."""
     if not isinstance(subject, torch.nn.Module):
@@ -108,7 +136,9 @@ def is_uninitialized(subject: Callable[..., Any]) -> bool:
 def reason(program: Program, error: Exception) -> str:
     """Why a program does not take an input: the path, what was found there while tracing, and what is there now."""
     if isinstance(error, Unexpected):
-        return f"a value that the program asks a tensor for: was {error.wanted}, is {error.found}"
+        line = program.line_of(error)
+        place = "" if line is None else f" ({line})"
+        return f"a value that the program asks a tensor for{place}: was {error.wanted}, is {error.found}"
     if not isinstance(error, Refused):
         return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
     told = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"

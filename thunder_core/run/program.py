@@ -8,19 +8,16 @@ from typing import Any, Protocol
 
 import torch
 
-from thunder_core.ir import objects
-from thunder_core.ir.objects import Unexpected, expect_items, expect_layout, expect_value
+from thunder_core.errors import SourceLine
+from thunder_core.ir.objects import Unexpected
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.run.autograd import Wiring
-from thunder_core.run.blame import leave_inference_modes, tell_line
+from thunder_core.run.blame import leave_inference_modes, tell_line, user_line
 from thunder_core.run.generate import executable
+from thunder_core.run.undo import Undo, written_before_last
 
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
-
-EXPECTATIONS = frozenset(
-    f"{objects.__name__}.{check.__name__}" for check in (expect_value, expect_layout, expect_items)
-)
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class Program:
     then autograd records what it does if it is to be differentiated.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
-    epilogue need, or raises `Refused`, or what a path raises. A program that `expects` values of tensors may find,
+    epilogue need, or raises `Refused`, or what a path raises. A program that expects values of tensors may find,
     while it runs, that they are others. `floats` are the paths of the floats that it wants to be what they were, by
     the number of the guard.
     """
@@ -79,21 +76,28 @@ class Program:
     derivative: Derivative | None = None
     recorded: str = ""
     floats: Mapping[int, str] = field(default_factory=dict)
-    expects: bool = field(init=False)
+    _written: tuple[int, ...] | None = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
     _switches_autocast: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        lines = self.last("computation").bound_symbols
-        object.__setattr__(self, "expects", any(line.symbol.name in EXPECTATIONS for line in lines))
+        computation = self.last("computation")
+        object.__setattr__(self, "_written", self.written_before_last())
         for attribute, name in RUNS.items():
             object.__setattr__(self, attribute, executable(self.source(name), name))
-        switches = any("autocast" in bsym.symbol.name for bsym in self.last("computation").bound_symbols)
+        switches = any("autocast" in bsym.symbol.name for bsym in computation.bound_symbols)
         object.__setattr__(self, "_switches_autocast", switches)
         if self.derivative is not None:
             object.__setattr__(self, "_computation", self.derivative.bridge(self._computation))
+
+    def written_before_last(self) -> tuple[int, ...] | None:
+        """The inputs that may have been written to when it finds that a value is not what it expects, by place.
+
+        None for a program that expects none.
+        """
+        return written_before_last(self.last("computation"))
 
     def source(self, name: str) -> Source:
         """The text that runs."""
@@ -124,11 +128,11 @@ class Program:
         """The computation and then the epilogue; the result is what the function returns.
 
         Where the computation switches autograd, autocast or inference mode on or off, an error on the way puts it
-        back; it comes with a note of the user's line. Raises `Unexpected`, with nothing done and no random number
-        drawn, where a value is not the one that the program expects.
+        back; it comes with a note of the user's line. Raises `Unexpected`, with everything as it was before the call,
+        where a value is not the one that the program expects.
         """
         grad = torch.is_grad_enabled()
-        random = torch.get_rng_state() if self.expects else None
+        undo = None if self._written is None else Undo(inputs, self._written)
         autocast = Autocast() if self._switches_autocast else None
         try:
             return self._epilogue(*outside, *self._computation(*inputs))
@@ -137,11 +141,15 @@ class Program:
             torch.set_grad_enabled(grad)
             if autocast is not None:
                 autocast.put_back()
-            if isinstance(error, Unexpected) and random is not None:
-                torch.set_rng_state(random)
+            if isinstance(error, Unexpected) and undo is not None:
+                undo.put_back()
             else:
                 tell_line(error, self.last("computation"))
             raise
+
+    def line_of(self, error: BaseException) -> SourceLine | None:
+        """The user's line behind the line of the computation that raised."""
+        return user_line(error, self.last("computation"))
 
 
 class Autocast:

@@ -14,6 +14,7 @@ from thunder_core.acquire.lookasides import (
     identity,
     imports,
     modules,
+    numbers,
     output,
     state,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "imports",
     "lookaside",
     "modules",
+    "numbers",
     "output",
     "runs_alone",
     "runs_natively",

@@ -1,0 +1,123 @@
+"""Checks of values ahead of the first write, where what they hang on is cheap: then nothing has to be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.capture.values import IRRELEVANT
+from thunder_core.ir.objects import expect_value
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.lower.aliases import Families, families
+
+COPY = symbol_of(torch.ops.aten.clone.default)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a check hangs on: the places of lines behind the first write, and what of before they write to."""
+
+    places: frozenset[int]
+    written: frozenset[str]
+
+
+def checked_ahead(
+    lines: Sequence[BoundSymbol],
+    inputs: Iterable[Proxy],
+    aliases: Iterable[Iterable[str]],
+    next_name: Callable[[], str],
+) -> tuple[BoundSymbol, ...]:
+    """The lines, with the checks of values that stand behind the first write to an input before it, if all can be.
+
+    What a check hangs on is computed there too, in other names and on copies of what it writes to; that must make less
+    than copies of all that is written to before the last check would take.
+    """
+    checks = [place for place, line in enumerate(lines) if line.symbol.target is expect_value]
+    known = families(lines, aliases)
+    given = {known.head(proxy.name): proxy for proxy in inputs}
+    first = next((place for place, line in enumerate(lines) if _writes(line, given.keys(), known)), len(lines))
+    late = [place for place in checks if place > first]
+    if not late or any(_is_other_check(line) for line in lines[first:]):
+        return tuple(lines)
+    needs = [_need(lines, place, first, known) for place in late]
+    if None in needs:
+        return tuple(lines)
+    places = sorted({place for need in needs if need for place in need.places})
+    written = {name for need in needs if need for name in need.written}
+    tensors = {proxy.name: proxy for line in lines for proxy in line.inputs if isinstance(proxy, TensorProxy)}
+    made = [proxy for place in places for proxy in lines[place].tensors] + [tensors[name] for name in written]
+    copied = {proxy.name: proxy for line in lines[: late[-1]] for proxy in _written_inputs(line, tensors, given, known)}
+    if sum(proxy.bytes for proxy in made) > sum(proxy.bytes for proxy in copied.values()):
+        return tuple(lines)
+    ahead = _ahead(lines, places, late, [tensors[name] for name in sorted(written)], next_name)
+    return (*lines[:first], *ahead, *(line for place, line in enumerate(lines) if place >= first and place not in late))
+
+
+def _writes(line: BoundSymbol, heads: Collection[str], known: Families) -> bool:
+    return any(known.head(name) in heads for name in line.mutates)
+
+
+def _written_inputs(
+    line: BoundSymbol, tensors: Mapping[str, TensorProxy], given: Mapping[str, Proxy], known: Families
+) -> Iterable[TensorProxy]:
+    return (tensors[name] for name in line.mutates if known.head(name) in given and name in tensors)
+
+
+def _is_other_check(line: BoundSymbol) -> bool:
+    own = line.symbol.name.startswith(f"{expect_value.__module__}.")
+    return own and line.symbol.target is not expect_value
+
+
+def _need(lines: Sequence[BoundSymbol], check: int, first: int, known: Families) -> Need | None:
+    """What a check hangs on; None where that cannot be computed twice."""
+    names = {proxy.name for proxy in lines[check].inputs}
+    heads = {known.head(name) for name in names}
+    places, touched = set[int](), set(names)
+    for place in range(check - 1, first - 1, -1):
+        line = lines[place]
+        if line.ordered and line.symbol.target is expect_value:
+            continue
+        writes = any(known.head(name) in heads for name in line.mutates)
+        if not writes and names.isdisjoint(proxy.name for proxy in line.outputs):
+            if line.ordered and not line.outputs and line.symbol.name not in IRRELEVANT:
+                return None  # it changes how others compute
+            continue
+        if line.ordered:
+            return None  # it draws random numbers
+        places.add(place)
+        names.update(proxy.name for proxy in line.inputs)
+        heads.update(known.head(proxy.name) for proxy in line.inputs)
+        touched.update(proxy.name for proxy in (*line.inputs, *line.outputs))
+    made = {proxy.name for place in places for proxy in lines[place].defines}
+    written = {name for place in places for name in lines[place].mutates}
+    before = {known.head(name) for name in written}
+    shared = [name for name in touched if known.head(name) in before]
+    if any(name not in written for name in shared if name not in made) or len(before) < len(written - made):
+        return None  # a view of what is written to: a copy would not be one
+    return Need(frozenset(places), frozenset(written - made))
+
+
+def _ahead(
+    lines: Sequence[BoundSymbol],
+    places: Sequence[int],
+    checks: Sequence[int],
+    written: Sequence[TensorProxy],
+    next_name: Callable[[], str],
+) -> Iterable[BoundSymbol]:
+    """The lines at these places in other names, on copies of what they write to, and the checks."""
+    names: dict[str, Proxy] = {}
+    at = lines[checks[0]]
+    for proxy in written:
+        copy = names[proxy.name] = replace(proxy, name=next_name(), requires_grad=False)
+        yield BoundSymbol(COPY, (proxy,), {}, copy, (), at.source, at.module)
+    for place in sorted((*places, *checks)):
+        line = lines[place]
+        for made in line.defines:
+            names[made.name] = replace(made, name=next_name())
+        inner = [proxy for part in line.subsymbols for proxy in part.defines if proxy.name not in names]
+        names |= {proxy.name: replace(proxy, name=next_name()) for proxy in inner}
+        yield line.renamed(names)

@@ -1,0 +1,67 @@
+"""Functions of Python's that are given numbers which a trace does not know, or a tensor that is one number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.capture.numbers import DECIDING, KINDS, Unknown
+
+CONVERSIONS = (float, int)
+
+
+@lookaside(*CONVERSIONS)
+def convert(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """`float(tensor)` is the number that the tensor holds, which the trace need not know."""
+    if len(args) == 1 and isinstance(args[0], torch.Tensor) and args[0].numel() == 1 and not args[0].is_complex():
+        return lambda tensor: _converted(acquisition, function, tensor.item())
+    return compute(acquisition, function, args, kwargs)
+
+
+def _converted(acquisition: Any, function: Callable[..., Any], number: Any) -> Any:
+    if isinstance(number, Unknown) and number.kind is not function:
+        return acquisition.recorder.numbers.computed(function, (number,))
+    return number if isinstance(number, Unknown) else function(number)
+
+
+@lookaside(*(function for function in KINDS if function not in CONVERSIONS))
+def compute(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """A function of unknown numbers is a line of the trace."""
+    if kwargs or len(args) != 1 or not isinstance(args[0], Unknown):
+        return None
+    return lambda number: _converted(acquisition, function, number)
+
+
+@lookaside(*DECIDING)
+def decide(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """So is a question about one, whose answer is checked."""
+    if kwargs or not any(isinstance(arg, Unknown) for arg in args):
+        return None
+    return lambda *numbers: acquisition.recorder.numbers.decided(function, numbers)
+
+
+@lookaside(isinstance)
+def is_instance(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """An unknown number is one of Python's to the program, and one of PyTorch's to PyTorch."""
+    if not args or not isinstance(args[0], Unknown):
+        return None
+    return lambda number, classes: isinstance(number, classes) or isinstance(number.kind(), classes)
+
+
+@lookaside(type)
+def class_of(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Its class is that of Python's."""
+    return (lambda number: number.kind) if len(args) == 1 and isinstance(args[0], Unknown) else None

@@ -1,0 +1,107 @@
+"""Operations of numbers that a trace does not know: run twice, with values that stand in for them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.capture.call import Call
+from thunder_core.capture.numbers import Unknown, WholeNumber
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves, replace_leaves
+
+# Floats between a quarter and a half, so that they are probabilities, rates and exponents, and large integers, neither
+# of which anybody writes.
+_floats = (0.25 + (step * 0.6180339887498949) % 0.25 for step in itertools.count(7))
+_integers = itertools.count(1_000_003, 2_002)
+FACTORS = (1, 10)
+_DIFFERS = Proxy("")
+ARITHMETIC = ("Tensor", "number", "float", "Optional[number]", "Optional[float]", "Optional[Tensor]", "List[number]")
+
+
+class HiddenNumbers(BaseException):
+    """The program differentiates through operations that hide numbers: it has to be recorded with their values."""
+
+
+Pairs = dict[tuple[Any, Any], Proxy]
+
+
+def run_on_numbers(run: Callable[[Any], tuple[Any, Call]], given: Any, numbers: Sequence[Unknown]) -> tuple[Any, Call]:
+    """Run a call with values that stand in for its numbers; its aten operations get the numbers' names.
+
+    It runs twice, with other values: what differs is a number, or hangs on one. Where a value became something else on
+    the way, the call is known at its own level only. Raises `ValueError` where the result looks different, or where an
+    integer may be a size or a place: what such a one does depends on what it is.
+    """
+    first = {id(number): next(_integers if isinstance(number, WholeNumber) else _floats) for number in numbers}
+    one, other = ({key: value * factor for key, value in first.items()} for factor in FACTORS)
+    like, twin = run(_standing_in(given, other))
+    output, call = run(_standing_in(given, one))
+    if appearance(like) != appearance(output):
+        raise ValueError("the values of numbers decide what the result looks like")
+    names = {(one[id(number)], other[id(number)]): number.proxy for number in numbers}
+    parts = None if call.opaque else _named(call.subsymbols, twin.subsymbols, names)
+    if any(isinstance(number, WholeNumber) for number in numbers):
+        whole = {number.proxy.name for number in numbers if isinstance(number, WholeNumber)}
+        if parts is None or not whole <= _arithmetic(parts):
+            raise ValueError("an integer may be a size")
+    call.opaque, call.subsymbols = parts is None, parts or []
+    return output, call
+
+
+def appearance(output: Any) -> list[Any]:
+    """What a program can see of a result before it runs."""
+    return [
+        (leaf.shape, leaf.stride(), leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else repr(leaf)
+        for leaf in leaves(output)
+    ]
+
+
+def _standing_in(tree: Any, values: dict[int, Any]) -> Any:
+    return replace_leaves(tree, lambda leaf: values[id(leaf)] if isinstance(leaf, Unknown) else leaf)
+
+
+def _arithmetic(parts: Sequence[BoundSymbol]) -> set[str]:
+    """The names of numbers that operations take as operands, and nowhere as anything else."""
+    operands: set[str] = set()
+    others: set[str] = set()
+    for part in parts:
+        target = part.symbol.target
+        if not isinstance(target, torch._ops.OpOverload):
+            return set()
+        for place, argument in enumerate(target._schema.arguments):
+            value = part.args[place] if place < len(part.args) else part.kwargs.get(argument.name)
+            names = {leaf.name for leaf in leaves(value) if type(leaf) is Proxy}
+            (operands if str(argument.type) in ARITHMETIC else others).update(names)
+    return operands - others
+
+
+def _named(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names: Pairs) -> list[BoundSymbol] | None:
+    """The operations of a call with the names of numbers in place of values; None where they cannot be told."""
+    if [part.symbol for part in parts] != [twin.symbol for twin in twins]:
+        return None
+    named = []
+    for part, twin in zip(parts, twins, strict=True):
+        given = (part.args, dict(part.kwargs))
+        ours, others = list(leaves(given)), list(leaves((twin.args, dict(twin.kwargs))))
+        found = [_common(*pair, names) for pair in zip(ours, others, strict=False)]
+        if len(ours) != len(others) or _DIFFERS in found:
+            return None
+        args, kwargs = _filled(given, iter(found))
+        named.append(BoundSymbol(part.symbol, args, kwargs, part.output))
+    return named
+
+
+def _filled(tree: Any, values: Iterator[Any]) -> Any:
+    return replace_leaves(tree, lambda leaf: next(values))
+
+
+def _common(one: Any, other: Any, names: Pairs) -> Any:
+    """What stands at one place in both runs."""
+    if type(one) is type(other) and type(one) in (int, float) and (one, other) in names:
+        return names[one, other]
+    return one if isinstance(one, Proxy) or repr(one) == repr(other) else _DIFFERS

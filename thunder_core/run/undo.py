@@ -1,0 +1,53 @@
+"""Taking back what a computation did before it found that a value is not the one that it was traced for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.ir import objects
+from thunder_core.ir.objects import expect_items, expect_layout, expect_value
+from thunder_core.ir.trace import Trace
+from thunder_core.lower.aliases import written_families
+
+EXPECTATIONS = frozenset(
+    f"{objects.__name__}.{check.__name__}" for check in (expect_value, expect_layout, expect_items)
+)
+
+
+def written_before_last(computation: Trace) -> tuple[int, ...] | None:
+    """The inputs, by their places, that a computation may write to before it checks a value for the last time.
+
+    None for one that checks none.
+    """
+    lines = computation.bound_symbols
+    last = max((place for place, line in enumerate(lines) if line.symbol.name in EXPECTATIONS), default=None)
+    if last is None:
+        return None
+    written = written_families(computation.having(lines[:last], made_by=computation.made_by))
+    return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
+
+
+class Undo:
+    """What a computation may change until it has checked all values: some of its inputs, and the random numbers."""
+
+    def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
+        tensors = [inputs[place] for place in written if isinstance(inputs[place], torch.Tensor)]
+        self._tensors = [(tensor, tensor.detach().clone()) for tensor in tensors]
+        generators = [one for one in inputs if isinstance(one, torch.Generator)]
+        self._generators = [(one, one.get_state()) for one in generators]
+        self._random = torch.get_rng_state()
+        self._devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+
+    def put_back(self) -> None:
+        """Make everything what it was."""
+        with torch.no_grad():
+            for tensor, before in self._tensors:
+                tensor.detach().copy_(before)
+        for generator, state in self._generators:
+            generator.set_state(state)
+        torch.set_rng_state(self._random)
+        if self._devices:
+            torch.cuda.set_rng_state_all(self._devices)
