@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-DIRECTIONS = ("forward", "backward", "errors")
+DIRECTIONS = ("forward", "backward", "second", "errors")
 
 
 @dataclass(frozen=True)

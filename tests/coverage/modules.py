@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.testing._internal.common_modules import module_db
+from torch.testing._internal.common_modules import ModuleErrorEnum, module_db
 
 from tests.coverage.compiled import Compiled
 from tests.coverage.finding import Finding
-from tests.coverage.outcome import Outcome, difference, gradients, outcome, seed, tensors_of
+from tests.coverage.outcome import Outcome, difference, gradients, outcome, seed, tensors_of, twice
 
 MODULES = {info.name: info for info in module_db}
 SAMPLES = 6
+TWICE = 1  # of these are differentiated twice
 DTYPES = (torch.float32, torch.complex64)
 
 
@@ -24,6 +25,7 @@ def examine(name: str) -> Iterator[Finding]:
         if dtype in info.supported_dtypes("cpu"):
             for training in (True, False):
                 yield from in_mode(info, dtype, training, SAMPLES)
+    yield from errors(info)
 
 
 def in_mode(info: Any, dtype: torch.dtype, training: bool, count: int) -> Iterator[Finding]:
@@ -32,9 +34,10 @@ def in_mode(info: Any, dtype: torch.dtype, training: bool, count: int) -> Iterat
     for number, pair in enumerate(zip(*(list(built(info, dtype, training, count)) for _ in range(2)), strict=True)):
         (module, given), (twin, same) = pair
         program = Compiled(twin)
-        eager, compiled = used(module, module, given), used(program, twin, same)
-        for direction, exact in (("forward", True), ("backward", False)):
-            one, other = part(eager, direction), part(compiled, direction)
+        again = number < TWICE and info.supports_gradgrad
+        eager, compiled = used(module, module, given, again), used(program, twin, same, again)
+        for direction in ("forward", "backward", "second")[: 3 if again else 2]:
+            one, other, exact = part(eager, direction), part(compiled, direction), direction == "forward"
             yield Finding(direction, str(dtype), mode, number, difference(one, other, exact=exact), program.guarded)
 
 
@@ -49,20 +52,46 @@ def built(info: Any, dtype: torch.dtype, training: bool, count: int) -> Iterator
         yield module, (sample.forward_input.args, sample.forward_input.kwargs)
 
 
-def used(call: Any, module: torch.nn.Module, given: Any) -> dict[str, Outcome]:
-    """Call the module twice, so that its state counts, and differentiate."""
+def errors(info: Any) -> Iterator[Finding]:
+    """The exceptions for arguments that a module refuses when it is called."""
+    if info.module_error_inputs_func is None:
+        return
+    for training in (True, False):
+        copies = []
+        for _ in range(2):
+            seed()
+            copies.append(list(info.module_error_inputs_func(info, "cpu", DTYPES[0], False, training)))
+        for number, pair in enumerate(zip(*copies, strict=True)):
+            if pair[0].error_on is ModuleErrorEnum.FORWARD_ERROR:
+                (module, given), (twin, same) = (made(info, one.module_error_input, training) for one in pair)
+                program = Compiled(twin)
+                eager, found = outcome(module, *given.args, **given.kwargs), outcome(program, *same.args, **same.kwargs)
+                mode = "training" if training else "evaluation"
+                yield Finding("errors", "", mode, number, difference(eager, found), program.guarded)
+
+
+def made(info: Any, sample: Any, training: bool) -> tuple[torch.nn.Module, Any]:
+    """A module for a sample, and what it is called with."""
+    seed()
+    module = info.module_cls(*sample.constructor_input.args, **sample.constructor_input.kwargs)
+    return module.train(training), sample.forward_input
+
+
+def used(call: Any, module: torch.nn.Module, given: Any, again: bool) -> dict[str, Outcome]:
+    """Call the module twice, so that its state counts, and differentiate, and differentiate that `again`."""
     args, kwargs = given
     first = outcome(lambda: (call(*args, **kwargs), call(*args, **kwargs)))
     state = Outcome(result=dict(module.state_dict()))
     if first.raised is not None:
-        return {"forward": first, "state": state, "backward": first}
+        return {"forward": first, "state": state, "backward": first, "second": first}
     inputs = [*tensors_of(given), *module.parameters()]
     back = outcome(lambda: gradients(first.result, inputs))
-    return {"forward": first, "state": state, "backward": back}
+    second = outcome(lambda: twice(call(*args, **kwargs), inputs)) if again else back
+    return {"forward": first, "state": state, "backward": back, "second": second}
 
 
 def part(found: dict[str, Outcome], direction: str) -> Outcome:
     """What counts for a direction."""
-    if direction == "backward" or found["forward"].raised is not None:
+    if direction != "forward" or found["forward"].raised is not None:
         return found[direction]
     return Outcome(result=(found["forward"].result, found["state"].result))

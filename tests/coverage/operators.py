@@ -10,7 +10,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from tests.coverage.compiled import Compiled
 from tests.coverage.finding import Finding
-from tests.coverage.outcome import Outcome, difference, gradients, outcome, seed, tensors_of
+from tests.coverage.outcome import Outcome, difference, gradients, outcome, seed, tensors_of, twice
 
 OPERATORS = {op.full_name: op for op in op_db}
 FAMILIES: dict[str, tuple[torch.dtype, ...]] = {
@@ -18,7 +18,7 @@ FAMILIES: dict[str, tuple[torch.dtype, ...]] = {
     "integer": (torch.int64, torch.int32, torch.bool),
     "complex": (torch.complex64, torch.complex128),
 }
-SAMPLES = {"function": 6, "method": 2, "in place": 2, "backward": 4}
+SAMPLES = {"function": 6, "method": 2, "in place": 2, "backward": 4, "second": 2}
 UNDEFINED = ("empty", "new_empty", "resize_")  # what these return has shapes and types, and no contents
 
 
@@ -85,6 +85,10 @@ def examine(name: str) -> Iterator[Finding]:
         for variant, program in variants(op):
             if variant != "method":
                 yield from backward_of(dtype, variant, program, some(pairs, variant, SAMPLES["backward"]))
+    if op.supports_gradgrad:
+        for dtype in dtypes_of(op, backward)[:1]:
+            pairs = samples(op, dtype, requires_grad=True)
+            yield from backward_of(dtype, "function", caller(op.op), some(pairs, "function", SAMPLES["second"]), twice)
     yield from errors(op)
 
 
@@ -100,22 +104,27 @@ def forward(op: Any, dtype: torch.dtype, variant: str, program: Any, pairs: Any)
         )
 
 
-def backward_of(dtype: torch.dtype, variant: str, program: Any, pairs: Any) -> Iterator[Finding]:
+DIRECTION = {gradients: "backward", twice: "second"}
+
+
+def backward_of(
+    dtype: torch.dtype, variant: str, program: Any, pairs: Any, derive: Any = gradients
+) -> Iterator[Finding]:
     """The gradients on samples that require them."""
     compiled = Compiled(program)
     for number, (one, other) in enumerate(pairs):
-        eager, found = differentiated(program, one), differentiated(compiled, other)
-        yield Finding("backward", str(dtype), variant, number, difference(eager, found, exact=False), compiled.guarded)
+        eager, found = differentiated(program, one, derive), differentiated(compiled, other, derive)
+        failure = difference(eager, found, exact=False)
+        yield Finding(DIRECTION[derive], str(dtype), variant, number, failure, compiled.guarded)
 
 
-def differentiated(program: Any, sample: Any) -> Outcome:
+def differentiated(program: Any, sample: Any, derive: Any) -> Outcome:
     """The gradients by every tensor of the sample that requires one."""
 
     def run() -> Any:
         output = program(sample.input, *sample.args, **sample.kwargs)
-        return gradients(
-            sample.output_process_fn_grad(output), list(tensors_of((sample.input, sample.args, sample.kwargs)))
-        )
+        inputs = list(tensors_of((sample.input, sample.args, sample.kwargs)))
+        return derive(sample.output_process_fn_grad(output), inputs)
 
     return outcome(run)
 

@@ -149,7 +149,7 @@ def tensors_of(tree: Any) -> Iterator[torch.Tensor]:
             yield from tensors_of(item)
 
 
-def gradients(output: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
+def gradients(output: Any, inputs: list[torch.Tensor], *, create_graph: bool = False) -> list[torch.Tensor | None]:
     """The gradients of a random weighing of all differentiable outputs, by each input that requires one."""
     ends = [tensor for tensor in tensors_of(output) if tensor.requires_grad]
     starts = [tensor for tensor in inputs if tensor.requires_grad]
@@ -157,4 +157,9 @@ def gradients(output: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor | No
         return []
     seed()
     weights = [torch.randn(end.shape, dtype=end.dtype) for end in ends]
-    return list(torch.autograd.grad(ends, starts, weights, allow_unused=True))
+    return list(torch.autograd.grad(ends, starts, weights, allow_unused=True, create_graph=create_graph))
+
+
+def twice(output: Any, inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """The gradients of such gradients."""
+    return gradients(gradients(output, inputs, create_graph=True), inputs)

@@ -279,16 +279,30 @@ def test_a_number_that_decides_is_an_input_of_what_follows() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
-def test_a_number_in_what_the_program_differentiates_itself_is_guarded_by_its_value() -> None:
-    def program(x: Tensor) -> Tensor:
-        (found,) = torch.autograd.grad((x * x.sum().item()).square().sum(), x)
-        return found
+DIFFERENTIATED: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "a factor": (lambda x: x * x.sum().item(), 1),
+    "a whole divisor": (lambda x: x.square() / (x > 0).sum().item(), 1),
+    "a number in a number": (lambda x: torch.sin(x * (x.max().item() * 2)) + 1 / x.norm().item(), 1),
+    "a bound": (lambda x: x.clamp(max=x.mean().item()), 1),
+    "an exponent, of which the backward makes another": (lambda x: x.abs() ** x.max().item(), 3),
+    "a factor in place": (lambda x: x.clone().mul_(x.sum().item()), 3),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENTIATED)
+def test_a_program_that_differentiates_itself_takes_numbers_as_they_are(name: str) -> None:
+    function, traces = DIFFERENTIATED[name]
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = function(x)
+        (found,) = torch.autograd.grad(y.square().sum(), x)
+        return y.detach(), found
 
     compiled = thunder.jit(program)
-    for x in CALLS:
+    for x in (X, -X, X + 1, X):
         x = x.clone().requires_grad_()
         torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
-    assert thunder.cache_misses(compiled) == 3
+    assert thunder.cache_misses(compiled) == traces
 
 
 def test_arithmetic_is_pythons() -> None:

@@ -186,7 +186,7 @@ def test_a_branch_on_a_value_names_the_line() -> None:
         return -x
 
     with pytest.raises(DataDependent) as caught:
-        thunder.jit(branches)(X)
+        thunder.jit(branches, data_dependent="error")(X)
     assert caught.value.status == 8
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
@@ -202,7 +202,7 @@ def test_a_branch_on_a_value_is_not_hidden_by_the_programs_own_except() -> None:
             return x * 0
 
     with pytest.raises(DataDependent):
-        thunder.jit(hides)(X)
+        thunder.jit(hides, data_dependent="error")(X)
 
 
 def test_errors_of_the_program_are_its_own() -> None:

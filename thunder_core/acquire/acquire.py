@@ -104,7 +104,7 @@ class Run(Acquisition):
     def edges(self) -> tuple[SharpEdge, ...]:
         """The sharp edges that were met."""
         surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
-        for line in self.recorder.expectations:
+        for line in self.recorder.measures.asking:
             what = f"`{line.symbol.name}` asks for the value of a tensor; the program is for the one that it got"
             self.sharp_edges.setdefault(what, line.source)
         return (*surprises, *(SharpEdge(what, where) for what, where in self.sharp_edges.items()))

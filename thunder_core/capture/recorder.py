@@ -14,16 +14,17 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.capture.absent import NOWHERE, is_unguarded
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.call import Call
-from thunder_core.capture.expectations import expected, foreseen
+from thunder_core.capture.expectations import expected
 from thunder_core.capture.failures import located, needs_data, needs_value, unrunnable
 from thunder_core.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.capture.graph import memory_of
+from thunder_core.capture.measures import Measures
 from thunder_core.capture.memo import Memory
 from thunder_core.capture.memories import Memories
 from thunder_core.capture.modes import FunctionMode, OperatorMode
 from thunder_core.capture.numbers import Numbers, Unknown, numbers_in, settled, unknown_kind
 from thunder_core.capture.place import ForwardPlaces, Place
-from thunder_core.capture.standing import HiddenNumbers, run_on_numbers
+from thunder_core.capture.standing import HiddenNumbers, Standing, run_on_numbers, shows_numbers
 from thunder_core.capture.symbols import (
     FACTS,
     LASTING,
@@ -35,12 +36,13 @@ from thunder_core.capture.symbols import (
     is_idle,
     is_ordered,
     is_random,
+    may_write,
     symbol_of,
     written_values,
 )
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import eager_error
-from thunder_core.capture.values import NUMBERS, Evaluation, Unknowable
+from thunder_core.capture.values import NUMBERS, Evaluation
 from thunder_core.errors import OperationFailed, ThunderError
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -69,17 +71,17 @@ class Recorder:
         asked: Callable[[torch.Tensor, str, object], None] = lambda tensor, query, answer: None,
         evaluates: bool = False,
     ) -> None:
-        self.evaluates = evaluates
-        self.expectations: list[BoundSymbol] = []
         self.tensors = Tensors(name_input, device_of)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
         self._asked = asked
         self.settles = 0  # how many derivatives are being taken of what is recorded now
         self.numbers = Numbers(self.tensors.next_name, self._compute, self._measure)
-        self._evaluation = Evaluation(self.tensors, self.bound_symbols, self.numbers.known)
+        evaluation = Evaluation(self.tensors, self.bound_symbols, self.numbers.known)
+        self.measures = Measures(evaluation, self.bound_symbols, self._compute, self._fail, evaluates)
         self.is_differentiating = False
         self.has_hidden = False
+        self._standing: Standing = {}
         self.gradients = Gradients(self.tensors, self._switch_grad, self._require_shown)
         self._autocast = autocast_state()
         self._place_of_program = place
@@ -157,7 +159,7 @@ class Recorder:
     def exchange(self, start: int, lines: Iterable[BoundSymbol]) -> None:
         """Put other lines in the place of those from `start` on."""
         del self.bound_symbols[start:]
-        self._evaluation.forget()
+        self.measures.evaluation.forget()
         for line in lines:
             self._append(line)
 
@@ -165,7 +167,7 @@ class Recorder:
 
     def function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one torch function on fakes, record it if it matters, and give the program its result."""
-        if function in VALUE_READERS and not (self.evaluates and function is LISTING):
+        if function in VALUE_READERS and not (self.measures.may and function is LISTING):
             raise self._fail(function)
         if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
             raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
@@ -193,7 +195,7 @@ class Recorder:
         if key is not None and call.repeatable:
             self._memories.add(key, bsym, tensors_in((args, kwargs)), output)
         if bsym is not None and call.valued:
-            self.expectations.append(bsym)
+            self.measures.asking.append(bsym)
             for line in expected(bsym, output, self.tensors.next_name):
                 self._append(line)
         elif bsym is not None:
@@ -208,37 +210,20 @@ class Recorder:
         return number
 
     def _measure(self, proxy: Proxy, known: Callable[[], Any] | None) -> Any:
-        """The value of a number that the program asks for, or the outcome of a condition; it is guarded."""
-        line = next(line for line in reversed(self.bound_symbols) if proxy in line.outputs)
-        if known is not None:
-            value = known()
-        else:
-            value = self._known(torch.Tensor.item, lambda: self._evaluation.value(proxy))
-            self.expectations.append(line)
-        place = self._place()
-        self._append(foreseen(replace(line, source=place.source, module=place.module), proxy, value))
-        return value
-
-    def _known(self, function: Callable[..., Any], evaluate: Callable[[], Any]) -> Any:
-        """What comes of evaluating lines of the recording, where that is allowed and possible."""
-        if not self.evaluates:
-            raise self._fail(function)
-        try:
-            return evaluate()
-        except Unknowable as reason:
-            raise self._fail(function, reason) from reason
+        return self.measures.number(proxy, known)
 
     def _with_numbers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function of numbers that the trace does not know, with values that stand in for them.
 
-        The values are asked for where they decide what the result looks like, and where autograd records the call:
-        derivatives hide their numbers in C++. Numbers that the program measures may differ at each call, so that
-        PyTorch's autograd had better record the call then, unless the program differentiates itself.
+        The values are asked for where they decide what the result looks like, and where autograd records the call, but
+        hides its numbers: where they come from outside, or the program differentiates itself and a backward computes
+        with something else than the number. (PyTorch's autograd records other programs as they run.)
         """
         numbers = numbers_in((args, kwargs))
         args, kwargs = self._faked(args, kwargs)
         followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
-        hides = self.is_differentiating or any(number.proxy.name in self.numbers.known for number in numbers)
+        outside = any(number.proxy.name in self.numbers.known for number in numbers)
+        hides = outside or (self.is_differentiating and may_write(function, kwargs))
         if (followed and hides) or self.settles or not numbers:
             return self.function(function, *settled((args, kwargs)))
         before = self.failure
@@ -248,12 +233,17 @@ class Recorder:
             return self._run(function, given[0], given[1], call), call
 
         try:
-            output, call = run_on_numbers(run, (args, kwargs), numbers)
+            output, call, standing = run_on_numbers(function, run, (args, kwargs), numbers)
         except Exception:  # it may be that values which stand in will not do, and the right ones do
             self.failure = before
             return self.function(function, *settled((args, kwargs)))
-        self.has_hidden |= followed
         bsym = self._bound(function, args, kwargs, output, call)
+        if followed and self.is_differentiating and bsym is not None:
+            needing = frozenset(self.tensors.proxy(t).name for t in tensors_in((args, kwargs)) if t.requires_grad)
+            if not shows_numbers(bsym, needing, standing):
+                return self.function(function, *settled((args, kwargs)))
+            self._standing |= standing
+        self.has_hidden |= followed and not self.is_differentiating
         if bsym is not None:
             self._append(bsym)
         return self.tensors.to_real(output)
@@ -272,7 +262,7 @@ class Recorder:
         self._nowhere = is_unguarded(function, args)
         try:
             if function is LISTING or (function in PARTS and args[0].layout is not torch.strided):
-                return self._evaluated(function, args, kwargs, call)
+                return self.measures.result(function, args, kwargs, call)
             return function(*args, **kwargs)
         except Exception as error:
             if isinstance(error, ThunderError):
@@ -281,8 +271,8 @@ class Recorder:
             eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
             if eager is not None:
                 raise located(eager, self._place().source) from None
-            if valued and self.evaluates:
-                return self._evaluated(function, args, kwargs, call)
+            if valued and self.measures.may:
+                return self.measures.result(function, args, kwargs, call)
             if valued or needs_data(error):
                 raise self._fail(function, error) from error
             located(error, self._place().source)
@@ -292,13 +282,6 @@ class Recorder:
             self._nowhere = False
             if call.reshapes or function == SET_DATA:
                 self._memories.end()
-
-    def _evaluated(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
-        """What the function gives on the values of this call's inputs."""
-        call.valued = True
-        result, written = self._known(function, lambda: self._evaluation.call(function, args, kwargs))
-        call.written.update(map(memory_of, written))
-        return result
 
     def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
         """The line for a call; None for one that made nothing and changed nothing."""
@@ -358,7 +341,12 @@ class Recorder:
     # ---- level two: what it means ---------------------------------------------------------------------------
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run one aten operation on fakes and note it under the torch function that issued it."""
+        """Run one aten operation on fakes and note it under the torch function that issued it.
+
+        In a backward pass, what stands in for a number is the number.
+        """
+        if self._standing and self.gradients.is_running and self._call is None:
+            args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._stood_for)
         if self._view is not None and operator is ALIAS:
             return self._view
         if not self._nowhere:
@@ -373,6 +361,9 @@ class Recorder:
         if self._call is not None and any(tensor.device == NOWHERE for tensor in tensors_in(output)):
             self._call.opaque = True
         return output
+
+    def _stood_for(self, leaf: Any) -> Any:
+        return self._standing.get(leaf, leaf) if type(leaf) in (int, float) else leaf
 
     def _dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call = self._call

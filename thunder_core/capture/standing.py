@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.call import Call
-from thunder_core.capture.numbers import Unknown, WholeNumber
+from thunder_core.capture.derivative import Underivable, derive
+from thunder_core.capture.numbers import Unknown, WholeNumber, to_proxies
+from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
-# Floats between a quarter and a half, so that they are probabilities, rates and exponents, and large integers, neither
-# of which anybody writes.
+# Floats between a quarter and a half, so that they are probabilities, rates and exponents, and integers that no tensor
+# has for a size; nobody writes either of them.
 _floats = (0.25 + (step * 0.6180339887498949) % 0.25 for step in itertools.count(7))
-_integers = itertools.count(1_000_003, 2_002)
-FACTORS = (1, 10)
+_integers = itertools.count((1 << 40) + 1_000_003, 2_002)
+FACTOR = 10
 _DIFFERS = Proxy("")
 ARITHMETIC = ("Tensor", "number", "float", "Optional[number]", "Optional[float]", "Optional[Tensor]", "List[number]")
 
@@ -30,15 +34,20 @@ class HiddenNumbers(BaseException):
 Pairs = dict[tuple[Any, Any], Proxy]
 
 
-def run_on_numbers(run: Callable[[Any], tuple[Any, Call]], given: Any, numbers: Sequence[Unknown]) -> tuple[Any, Call]:
-    """Run a call with values that stand in for its numbers; its aten operations get the numbers' names.
+Standing = dict[Any, Unknown]  # numbers by the values that stand in for them
+
+
+def run_on_numbers(
+    function: Callable[..., Any], run: Callable[[Any], tuple[Any, Call]], given: Any, numbers: Sequence[Unknown]
+) -> tuple[Any, Call, Standing]:
+    """Run a call of the function with values that stand in for its numbers; its aten operations get the numbers' names.
 
     It runs twice, with other values: what differs is a number, or hangs on one. Where a value became something else on
     the way, the call is known at its own level only. Raises `ValueError` where the result looks different, or where an
     integer may be a size or a place: what such a one does depends on what it is.
     """
-    first = {id(number): next(_integers if isinstance(number, WholeNumber) else _floats) for number in numbers}
-    one, other = ({key: value * factor for key, value in first.items()} for factor in FACTORS)
+    one = {id(number): next(_integers if isinstance(number, WholeNumber) else _floats) for number in numbers}
+    other = {key: value * FACTOR for key, value in one.items()}
     like, twin = run(_standing_in(given, other))
     output, call = run(_standing_in(given, one))
     if appearance(like) != appearance(output):
@@ -47,10 +56,34 @@ def run_on_numbers(run: Callable[[Any], tuple[Any, Call]], given: Any, numbers: 
     parts = None if call.opaque else _named(call.subsymbols, twin.subsymbols, names)
     if any(isinstance(number, WholeNumber) for number in numbers):
         whole = {number.proxy.name for number in numbers if isinstance(number, WholeNumber)}
-        if parts is None or not whole <= _arithmetic(parts):
+        itself = BoundSymbol(symbol_of(function), to_proxies(given[0]), to_proxies(given[1]), None)
+        if parts is None or not whole <= _arithmetic(parts or [itself]):
             raise ValueError("an integer may be a size")
     call.opaque, call.subsymbols = parts is None, parts or []
-    return output, call
+    return output, call, {one[id(number)]: number for number in numbers}
+
+
+def shows_numbers(line: BoundSymbol, followed: frozenset[str], standing: Standing) -> bool:
+    """Whether the backward of a line computes with its numbers as they are, and not with what it made of them."""
+    names = {(value, value * FACTOR): number.proxy for value, number in standing.items()}
+    one, other = ({proxy.name: pair[place] for pair, proxy in names.items()} for place in (0, 1))
+    try:
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            pulls = [_pulled(line, followed, values) for values in (one, other)]
+    except Underivable:
+        return False
+    return None not in pulls and _named(pulls[0], pulls[1], names) is not None  # type: ignore[arg-type]
+
+
+def _pulled(line: BoundSymbol, followed: frozenset[str], values: dict[str, Any]) -> Sequence[BoundSymbol] | None:
+    """The operations of a line's backward, with these values for its numbers."""
+
+    def value(leaf: Any) -> Any:
+        return values.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
+
+    args, kwargs = replace_leaves((line.args, dict(line.kwargs)), value)
+    found = derive(replace(line, args=args, kwargs=kwargs, subsymbols=()), followed)
+    return None if found is None else found.pull(found.results).lines
 
 
 def appearance(output: Any) -> list[Any]:

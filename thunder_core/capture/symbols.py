@@ -182,6 +182,12 @@ def as_line(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
     )
 
 
+def may_write(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call writes to what it is given, by PyTorch's names for what does."""
+    name = getattr(function, "__name__", "")
+    return "out" in kwargs or bool(kwargs.get("inplace")) or name.startswith("__i") or name.rstrip("_") + "_" == name
+
+
 @cache
 def operations() -> frozenset[Callable[..., Any]]:
     """Every Python-level function of PyTorch that a torch function mode sees as one operation."""

@@ -1,0 +1,60 @@
+"""Values of tensors that a program asks for: what they are in this call, and the lines that check that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.capture.call import Call
+from thunder_core.capture.expectations import foreseen
+from thunder_core.capture.graph import memory_of
+from thunder_core.capture.values import Evaluation, Unknowable
+from thunder_core.errors import ThunderError
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol
+
+
+@dataclass
+class Measures:
+    """What the program asked for, as far as it `may` ask; `asking` are the lines that gave it values.
+
+    `lines` are those of the recording so far; `emit(line)` writes one down, and `fail(function, error)` gives the error
+    for an operation whose value cannot be had.
+    """
+
+    evaluation: Evaluation
+    lines: Sequence[BoundSymbol]
+    emit: Callable[[BoundSymbol], None]
+    fail: Callable[[Callable[..., Any], Exception | None], ThunderError]
+    may: bool
+    asking: list[BoundSymbol] = field(default_factory=list)
+
+    def number(self, proxy: Proxy, known: Callable[[], Any] | None) -> Any:
+        """The value of a number, or the outcome of a condition; `known` gives it where it need not be evaluated."""
+        line = next(line for line in reversed(self.lines) if proxy in line.outputs)
+        if known is not None:
+            value = known()
+        else:
+            value = self._had(torch.Tensor.item, lambda: self.evaluation.value(proxy))
+            self.asking.append(line)
+        self.emit(foreseen(line, proxy, value))
+        return value
+
+    def result(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
+        """What a function gives on the values of this call's inputs."""
+        call.valued = True
+        result, written = self._had(function, lambda: self.evaluation.call(function, args, kwargs))
+        call.written.update(map(memory_of, written))
+        return result
+
+    def _had(self, function: Callable[..., Any], evaluate: Callable[[], Any]) -> Any:
+        """What comes of evaluating lines of the recording, where that is allowed and possible."""
+        if not self.may:
+            raise self.fail(function, None)
+        try:
+            return evaluate()
+        except Unknowable as reason:
+            raise self.fail(function, reason) from reason
