@@ -36,6 +36,31 @@ def test_it_is_a_module_that_shares_the_models_state(written, model, x):
     torch.testing.assert_close(loaded(x), model(x), rtol=0, atol=0)
 
 
+class Counting(torch.nn.Module):
+    """Writes to a buffer, and then asks for its value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total.add_(x)
+        return x if self.total.sum() > 0 else -x
+
+
+def test_values_are_guarded_and_writes_taken_back(tmp_path):
+    model, eager, x = Counting(), Counting(), torch.ones(3)
+    compiled = thunder.jit(model)
+    compiled(x)
+    thunder.save(compiled, tmp_path / "artifact")
+    eager.load_state_dict(model.state_dict())
+    loaded = thunder.load(tmp_path / "artifact", model)
+    for factor in (1, -1, -1, -3, 1, 8):
+        torch.testing.assert_close(loaded(x * factor), eager(x * factor), rtol=0, atol=0)
+        torch.testing.assert_close(model.total, eager.total, rtol=0, atol=0)
+    assert (thunder.cache_misses(loaded), thunder.cache_hits(loaded)) == (1, 5)
+
+
 def test_its_traces_can_be_printed(written, model, x):
     loaded = thunder.load(written, model)
     loaded(x)

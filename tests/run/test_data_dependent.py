@@ -137,6 +137,51 @@ def test_what_was_written_before_a_value_was_known_is_taken_back() -> None:
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 4)
 
 
+@pytest.mark.parametrize("shape", [lambda x: x.unsqueeze_(0), lambda x: x.resize_(5), lambda x: x.t_()])
+def test_a_shape_that_was_changed_before_a_value_was_known_is_taken_back(shape: Callable[[Tensor], Any]) -> None:
+    def program(x: Tensor) -> Tensor:
+        x.mul_(2)
+        shape(x)[3:] = 0
+        return x + 1 if x.sum() > 0 else x.squeeze(0)
+
+    compiled = thunder.jit(program)
+    for sign in (1, -1, 1, -1):
+        one, other = X * sign, X * sign
+        torch.testing.assert_close(compiled(one), program(other), rtol=0, atol=0)
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_numbers_are_kept_where_the_program_puts_them() -> None:
+    seen: list[float] = []
+
+    def program(x: Tensor) -> tuple[Any, ...]:
+        total, count = x.sum().item(), (x > 0).sum().item()
+        seen.append(total)
+        y = x.clone()
+        y[0], y[1] = total, count
+        y.fill_(total) if count > 1 else y.mul_(count)
+        made = torch.tensor(total), torch.tensor([total, 1.0]), torch.full((2,), total), torch.tensor(count)
+        return *made, torch.where(x > 0, total, x), y, torch.arange(3) * count, {"both": [total, (count,)]}
+
+    compiled = thunder.jit(program)
+    for x in MANY:
+        torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+    assert seen[::2] == seen[1::2]
+    assert thunder.cache_misses(compiled) <= 4
+
+
+def test_values_under_autocast_are_those_of_autocast() -> None:
+    def program(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x[:, None] @ x[None, :]
+            return x if (y.sum() - 1 / 256).item() == float(y.sum()) else y
+
+    compiled = thunder.jit(program)
+    for x in (*MANY, X * 1.01, X * 40):
+        torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+
+
 def test_a_tensor_as_a_factor_of_a_write_is_asked_for_its_value() -> None:
     def program(x: Tensor, y: Tensor) -> Tensor:
         return x.add_(y, alpha=y.sum())

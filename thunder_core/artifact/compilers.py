@@ -24,6 +24,7 @@ def compiler_facts(compiler: object) -> CompilerFacts:
     transforms = [transform_facts(transform) for transform in compiler.transforms]
     lacking = [type(t).__name__ for t, facts in zip(compiler.transforms, transforms, strict=True) if facts is None]
     return CompilerFacts(
+        data_dependent=compiler.data_dependent,
         executors=tuple(executor.name for executor in compiler.executors),
         transforms=tuple(facts for facts in transforms if facts is not None),
         lacks=f"the transforms {', '.join(lacking)} cannot be written down" if lacking else "",
@@ -73,7 +74,11 @@ def compiler_of(facts: CompilerFacts) -> Compiler:
             f"the artifact holds no program for these inputs, and none can be traced: {facts.lacks}",
             fix="call it with inputs like those that were traced",
         )
-    return Compiler(tuple(_transform(one) for one in facts.transforms), tuple(map(find_executor, facts.executors)))
+    return Compiler(
+        tuple(_transform(one) for one in facts.transforms),
+        tuple(map(find_executor, facts.executors)),
+        data_dependent=facts.data_dependent,
+    )
 
 
 def _transform(facts: TransformFacts) -> Transform:

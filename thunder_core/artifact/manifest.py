@@ -128,6 +128,7 @@ class TransformFacts(Facts):
 class CompilerFacts(Facts):
     """How inputs that no program takes are traced afresh; `lacks` says why that is not possible, where it is not."""
 
+    data_dependent: Literal["guard", "retrace", "error"] = "error"
     executors: tuple[str, ...] = ()
     transforms: tuple[TransformFacts, ...] = ()
     lacks: str = ""

@@ -35,7 +35,7 @@ class Undo:
 
     def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
         tensors = [inputs[place] for place in written if isinstance(inputs[place], torch.Tensor)]
-        self._tensors = [(tensor, tensor.detach().clone()) for tensor in tensors]
+        self._tensors = [(tensor, tensor.detach(), tensor.detach().clone()) for tensor in tensors]
         generators = [one for one in inputs if isinstance(one, torch.Generator)]
         self._generators = [(one, one.get_state()) for one in generators]
         self._random = torch.get_rng_state()
@@ -44,8 +44,10 @@ class Undo:
     def put_back(self) -> None:
         """Make everything what it was."""
         with torch.no_grad():
-            for tensor, before in self._tensors:
-                tensor.detach().copy_(before)
+            for tensor, memory, contents in self._tensors:
+                if (tensor.shape, tensor.stride()) != (memory.shape, memory.stride()):
+                    tensor.data = memory
+                memory.copy_(contents)
         for generator, state in self._generators:
             generator.set_state(state)
         torch.set_rng_state(self._random)
