@@ -16,13 +16,13 @@ from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import written_families
 from thunder_core.lower.beneath import beneath_autocast, is_under_autocast
 from thunder_core.lower.claim import claim, claim_operations
 from thunder_core.lower.executor import Executor
-from thunder_core.lower.free import free_after_last_use
+from thunder_core.lower.free import UNPACK, free_after_last_use
 from thunder_core.lower.fusion import FusionExecutor
 from thunder_core.run.autograd import Backward, Bridge, Gradients, Wiring, connected
 from thunder_core.run.generate import executable
@@ -33,7 +33,6 @@ from thunder_core.transforms.tail import split_views
 
 SAVED = "saved"
 UNSEEDED = (SET_GRAD, "torch.Tensor.requires_grad_")  # lines that keep their place, and draw no random numbers
-UNPACK = Symbol("python.code", lambda text: text)
 
 
 @dataclass(eq=False)
