@@ -24,9 +24,10 @@ from thunder_core.lower.claim import claim, claim_operations
 from thunder_core.lower.executor import Executor
 from thunder_core.lower.free import UNPACK, free_after_last_use
 from thunder_core.lower.fusion import FusionExecutor
-from thunder_core.run.autograd import Backward, Bridge, Gradients, Wiring, connected
+from thunder_core.run.autograd import Backward, Bridge, Gradients, connected
 from thunder_core.run.generate import executable
 from thunder_core.run.program import Stage
+from thunder_core.run.wiring import Wiring
 from thunder_core.transform import Transform
 from thunder_core.transforms.grad import SET_GRAD, Differentiated, differentiate, gradient_of
 from thunder_core.transforms.tail import split_views
