@@ -21,9 +21,9 @@ Every operator of PyTorch's own operator database, and every module of its modul
 compared with eager PyTorch on the database's samples: a bounded number for each operator, data type and variant
 (function, method, in place). *Forward* compares results with their metadata, the state of the random number
 generator, and for modules their state; *backward* the gradients of all differentiable inputs; *second* the gradients of
-those gradients, for two samples; *errors* the exceptions for bad arguments, by class and message. A cell says how many samples were equal, of how many; a star, that some ask
-for the value of a tensor, or have shapes that depend on one, which are then guarded, and refused with
-`jit(..., data_dependent="error")`.
+those gradients, for two samples; *errors* the exceptions for bad arguments, by class and message. A cell says how many
+samples were equal, of how many; a star, that some ask for the value of a tensor, or have shapes that depend on one,
+which are then guarded, and refused with `jit(..., data_dependent="error")`.
 """
 
 

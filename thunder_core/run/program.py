@@ -12,10 +12,10 @@ from thunder_core.errors import SourceLine
 from thunder_core.ir.objects import Unexpected
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
-from thunder_core.run.autograd import Wiring
 from thunder_core.run.blame import leave_inference_modes, tell_line, user_line
 from thunder_core.run.generate import executable
 from thunder_core.run.undo import Undo, written_before_last
+from thunder_core.run.wiring import Wiring
 
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
 
