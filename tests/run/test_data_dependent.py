@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from torch import Tensor
 
 import thunder_core as thunder
 from thunder_core.errors import BadOption, DataDependent, SharpEdgeError
+from thunder_core.ir.trace import Trace
+from thunder_core.transform import Transform
 
 X = torch.tensor([1.0, -2.0, 3.0])
 CALLS = (X, -X, X, X + 1, -X)
@@ -393,6 +396,26 @@ def test_a_line_that_meets_too_many_values_is_refused() -> None:
     patient = thunder.jit(program, data_dependent="retrace")
     for number in range(12):
         assert patient(torch.tensor([float(number)])).shape == (2 * number,)
+
+
+class Trebled(Transform):
+    """Computes something else."""
+
+    def __call__(self, trace: Trace) -> Trace:
+        """The trace with three in the place of two."""
+        lines = [replace(line, args=tuple(3 if arg == 2 else arg for arg in line.args)) for line in trace.bound_symbols]
+        return trace.having(lines, made_by="treble")
+
+
+def test_a_value_that_transforms_change_is_refused() -> None:
+    def program(x: Tensor) -> Tensor:
+        x.add_(1)
+        return x if (x * 2).sum() == 10 else -x
+
+    x = X.clone()
+    with pytest.raises(DataDependent, match="True in eager PyTorch and False by what was compiled"):
+        thunder.jit(program, transforms=[Trebled()])(x)
+    assert torch.equal(x, X)
 
 
 def test_other_shapes_do_not_count_as_other_values() -> None:

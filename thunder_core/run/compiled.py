@@ -102,7 +102,17 @@ class Specializations:
         self.programs.insert(0, program)
         del self.programs[self.limit :]
         self.last = program
-        return program.run(inputs, outside)
+        try:
+            return program.run(inputs, outside)
+        except Unexpected as error:
+            self.programs = [one for one in self.programs if one is not program]
+            raise DataDependent(
+                f"the program decides by the value of a tensor, which is {error.wanted!s:.40} in eager PyTorch and "
+                f"{error.found!s:.40} by what was compiled",
+                fix="decide by something that rounding does not change, keep the line out of what is compiled, or do "
+                "without the executors and transforms that compute in other ways",
+                where=program.line_of(error),
+            ) from None
 
 
 def require_few_values(refusals: Iterable[Refusal]) -> None:
