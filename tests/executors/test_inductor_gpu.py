@@ -13,7 +13,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from tests.executors.test_inductor import PROGRAMS, layout, regions_of, shared
+from tests.executors.test_inductor import PROGRAMS, UPDATES, layout, regions_of, shared
+from tests.executors.test_inductor import drawn as two_drawn
 from thunder_core import plugins
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.lower.device_code import targeting
@@ -127,6 +128,22 @@ def test_regions_compute_what_pytorch_does(name, interpreted):
         torch.testing.assert_close(one, other, **rough)
     assert [layout(one) for one in found] == [layout(one) for one in expected]
     assert shared(found, given) == shared(expected, given)
+
+
+@pytest.mark.parametrize("name", ["moved", "half", "in place and new", "from nothing", "turned"])
+def test_regions_write_what_pytorch_does(name, interpreted):
+    for _, stretch in regions_of(UPDATES[name], *two_drawn(name)):
+        region = stretch.region
+        ours, expected = ([drawn(proxy).abs_().add_(1) for proxy in region.inputs] for _ in range(2))
+        before = [one._version for one in ours]
+        interpreted(there(region))(*ours)
+        evaluate(region, tuple(expected))
+        rough = {"rtol": 2**-6, "atol": 2**-6} if name == "half" else {}
+        torch.testing.assert_close(ours, expected, **rough)
+        writes = [proxy.name for proxy in region.writes]
+        versions = [one._version - first for one, first in zip(ours, before, strict=True)]
+        assert versions == [writes.count(proxy.name) for proxy in region.inputs]
+        assert writes
 
 
 PROGRAM = """

@@ -24,6 +24,7 @@ class Replays(FusionExecutor):
     name: str = "replays"
     regions: list[Region] = field(default_factory=list)
     refused: str = ""
+    updates: bool = False
 
     @property
     def claims(self) -> str:
@@ -39,7 +40,8 @@ class Replays(FusionExecutor):
     def runner(self, region: Region):
         def named(name):
             def run(*given):
-                values = {proxy.name: tensor for proxy, tensor in zip(region.inputs, given, strict=True)}
+                taken = (*region.inputs, *region.numbers)
+                values = {proxy.name: tensor for proxy, tensor in zip(taken, given, strict=True)}
 
                 def value(leaf):
                     return values.get(getattr(leaf, "name", None), leaf)
@@ -50,7 +52,7 @@ class Replays(FusionExecutor):
                     results = result if isinstance(result, tuple | list) else [result]
                     values.update(zip((proxy.name for proxy in operation.outputs), results, strict=True))
                 outputs = tuple(values[proxy.name] for proxy in region.outputs)
-                return outputs if len(outputs) > 1 else outputs[0]
+                return outputs[0] if len(outputs) == 1 else outputs
 
             run.__name__ = run.__qualname__ = name
             return run

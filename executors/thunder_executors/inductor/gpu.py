@@ -57,7 +57,7 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     try:
         generated, sources = generate(region, target)
         check_outputs(region, generated)
-        text = printed(generated.wrapper, sources)
+        text = printed(generated.wrapper, sources, region)
         calls = {ast.unparse(call.func): call for call in _calls(generated.wrapper, set(sources))}
         kernels = {name: compiled(name, sources[name], numbers_of(call), target) for name, call in calls.items()}
     except Unsupported as error:
