@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -95,7 +96,7 @@ def interpreted(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "compiled", compiled)
     monkeypatch.setattr(gpu, "library_of", lambda kernels: b"none")
     monkeypatch.setattr(launch, "kernels_of", lambda library: kernels)
-    monkeypatch.setattr(launch, "on_gpu", lambda function, index: function)
+    monkeypatch.setattr(launch, "on_gpu", lambda function, index, written=(): function)
 
     def function(region):
         code = gpu.built(region, "sm_90")
@@ -121,7 +122,7 @@ NAMES = [name for name in PROGRAMS if name != "nothing"]
 def test_regions_compute_what_pytorch_does(name, interpreted):
     region = regions_of(*PROGRAMS[name])[0][1].region
     given = [torch.empty(proxy.shape) if 0 in proxy.shape else drawn(proxy) for proxy in region.inputs]
-    expected, found = evaluate(region, tuple(given)), interpreted(there(region))(*given)
+    expected, found = evaluate(region, tuple(given)), interpreted(there(region))([*given])
     found = found if isinstance(found, tuple) else (found,)
     for one, other in zip(found, expected, strict=True):
         rough = {"rtol": 2**-6, "atol": 2**-6} if one.dtype in (torch.float16, torch.bfloat16) else {}
@@ -136,7 +137,7 @@ def test_regions_write_what_pytorch_does(name, interpreted):
         region = stretch.region
         ours, expected = ([drawn(proxy).abs_().add_(1) for proxy in region.inputs] for _ in range(2))
         before = [one._version for one in ours]
-        interpreted(there(region))(*ours)
+        interpreted(there(region))([*ours])
         evaluate(region, tuple(expected))
         rough = {"rtol": 2**-6, "atol": 2**-6} if name == "half" else {}
         torch.testing.assert_close(ours, expected, **rough)
@@ -144,6 +145,18 @@ def test_regions_write_what_pytorch_does(name, interpreted):
         versions = [one._version - first for one, first in zip(ours, before, strict=True)]
         assert versions == [writes.count(proxy.name) for proxy in region.inputs]
         assert writes
+
+
+def test_what_lies_where_vectors_cannot_be_loaded_is_written_to_nevertheless(monkeypatch):
+    def region(args):
+        copies.append(args[1].data_ptr() != odd.data_ptr())
+        args.pop().add_(args.pop())
+
+    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+    copies, odd = [], torch.zeros(9)[1:]
+    launch.on_gpu(region, 0, (1,))([torch.ones(8), odd])
+    assert copies == [True]
+    assert odd.tolist() == [1.0] * 8
 
 
 PROGRAM = """

@@ -174,10 +174,16 @@ def test_what_is_written_later_can_be_read_before():
     assert len(executor.regions) == 2
 
 
-def test_what_autograd_records_is_left_to_it():
+@pytest.mark.parametrize("updates", [False, True])
+def test_what_autograd_records_is_left_to_it(updates):
     weight = torch.nn.Parameter(torch.randn(4, 4))
-    executor = Replays()
-    recorded = lambda x: ((x @ weight).exp_() + 1).sum()  # noqa: E731
+    executor = Replays(updates=updates)
+
+    def recorded(x):
+        hidden = (x @ weight).exp_()
+        hidden.register_hook(lambda gradient: gradient * 2)
+        return (hidden + 1).sum()
+
     compiled = thunder.jit(recorded, executors=(executor, "torch"))
     x = torch.randn(4, 4)
     compiled(x).backward()

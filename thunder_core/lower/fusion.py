@@ -54,10 +54,12 @@ class Refusal:
 class Fused:
     """What runs a region: `function(name)` gives a function of that name of the region's inputs and numbers.
 
-    It returns the one output, or a tuple of them, which may be empty.
+    It returns the one output, or a tuple of them, which may be empty. One that `empties` takes its inputs in one list
+    and empties it, so that each goes as soon as it was read last, where nobody else has it.
     """
 
     function: Callable[[str], Callable[..., Any]]
+    empties: bool = False
 
 
 def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
@@ -84,13 +86,13 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
 
 def _replaced(offer: Offer, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:
     """The lines with those of each compiled region as one."""
-    functions = _functions({one.region.digest: compiled[one.region.digest] for _, one in offer.stretches})
+    symbols = _symbols({one.region.digest: compiled[one.region.digest] for _, one in offer.stretches})
     taken: dict[int, list[BoundSymbol]] = {}
     for places, one in offer.stretches:
-        function = functions.get(one.region.digest)
-        if function is not None:
+        symbol = symbols.get(one.region.digest)
+        if symbol is not None:
             taken |= {place: [] for place in places}
-            taken[places.start] = [_line(one, function, executor)]
+            taken[places.start] = [_line(one, symbol, executor)]
     for place, whole in enumerate(offer.lines):
         yield from taken.get(place, [whole])
 
@@ -105,18 +107,22 @@ def _refused(
             yield Refused(executor, result.reason, len(places))
 
 
-def _functions(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Callable[..., Any]]:
-    """The function of each compiled region, numbered in the order in which they are met."""
+def _symbols(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Symbol]:
+    """What calls each compiled region, numbered in the order in which they are met."""
     done = {digest: one for digest, one in compiled.items() if isinstance(one, Fused)}
-    return {digest: one.function(f"{REGION}_{number}") for number, (digest, one) in enumerate(done.items())}
+    return {digest: _symbol(one, f"{REGION}_{number}") for number, (digest, one) in enumerate(done.items())}
 
 
-def _line(one: Stretch, function: Callable[..., Any], executor: str) -> BoundSymbol:
+def _symbol(one: Fused, name: str) -> Symbol:
+    return Symbol(name, one.function(name), one.empties)
+
+
+def _line(one: Stretch, symbol: Symbol, executor: str) -> BoundSymbol:
     first = one.lines[0]
     modules = {line.module for line in one.lines}
     return BoundSymbol(
-        symbol=Symbol(function.__name__, function),
-        args=(*one.inputs, *one.numbers),
+        symbol=symbol,
+        args=([*one.inputs, *one.numbers],) if symbol.empties else (*one.inputs, *one.numbers),
         kwargs={},
         output=one.outputs[0] if len(one.outputs) == 1 else one.outputs,
         subsymbols=one.lines,

@@ -65,9 +65,13 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     except Exception as error:  # Inductor raises what its passes raise
         return Refusal(f"Inductor: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", lasting=True)
     index = region.inputs[0].device.index or 0
+    places = tuple(place for place, proxy in enumerate(region.inputs) if proxy in region.writes)
+    written = f", {places}" if places else ""
     head, _, rest = text.partition("\n")
     names = "".join(f'{name} = KERNELS["{name}"]\n' for name in kernels)
-    whole = f"{head}\n{HEAD}\n\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\nregion = on_gpu(region, {index})\n"
+    whole = (
+        f"{head}\n{HEAD}\n\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\nregion = on_gpu(region, {index}{written})\n"
+    )
     return MachineCode(whole, library_of(kernels), ())
 
 
