@@ -12,6 +12,7 @@ from thunder_core.models import samples
 from thunder_core.models.load import load_model
 from thunder_core.models.request import ModelRequest
 from thunder_core.pipeline import STAGES
+from thunder_executors.nvfuser import lacking
 
 QUICK = ("--seq", 8, "--runs", 2, "--warmup", 0)
 
@@ -134,7 +135,8 @@ def test_a_lack_degrades_and_strict_makes_it_an_error(thunder, here, monkeypatch
     monkeypatch.setitem(samples.SAMPLES, "llama3", samples.SAMPLES["llama"])
     done = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "result", *QUICK)
     assert done.status == 0, done.err
-    assert (done.err + done.out).count("no CUDA GPU") == 2  # once for all, and beside what else nvFuser lacks
+    lacks_more = len(list(lacking())) > 1
+    assert (done.err + done.out).count("no CUDA GPU") == 1 + lacks_more  # once for all, and beside what nvFuser lacks
     assert "degraded" in done.out
     assert json.loads((here / "result" / "report.json").read_text())["degraded"]
     strict = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "other", "--strict")

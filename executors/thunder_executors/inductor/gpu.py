@@ -13,8 +13,6 @@ import torch
 import torch.utils._triton
 from torch._dynamo.device_interface import CudaInterface
 from torch._inductor import config
-from torch._inductor.async_compile import AsyncCompile
-from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.runtime.hints import DeviceProperties
 
 from thunder_core.lower.fusion import Refusal
@@ -30,6 +28,7 @@ from thunder_executors.inductor.generate import (
     strides_of,
 )
 from thunder_executors.inductor.graph import graph_of
+from thunder_executors.inductor.imported import AsyncCompile, compile_fx_inner
 from thunder_executors.inductor.launch import library_of
 from thunder_executors.inductor.machine import architecture
 from thunder_executors.inductor.outputs import check_outputs

@@ -314,7 +314,7 @@ def test_nvfuser_itself_takes_the_definitions(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(EXECUTOR.missing() is not None, reason="needs nvfuser_direct")
+@pytest.mark.skipif(EXECUTOR.missing() is not None, reason=str(EXECUTOR.missing()))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_on_a_gpu_regions_compute_what_pytorch_does(name):
     function, *args = PROGRAMS[name]
