@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as Malformed
 
+from thunder_core import plugins
 from thunder_core.errors import BadConfigFile, BadOption
 from thunder_core.models.request import ModelRequest
 from thunder_core.pipeline import Request
@@ -120,9 +120,7 @@ def _remedy(error: Malformed) -> str:
     if detail["type"] != "extra_forbidden":
         return f"use a value that is {detail['msg'].removeprefix('Input should be ').lower()}"
     known = sorted(dashed(name) for name in Settings.model_fields)
-    near = get_close_matches(str(detail["loc"][0]), known, n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"{meant}known: {', '.join(known)}"
+    return f"{plugins.meant(str(detail['loc'][0]), known)}known: {', '.join(known)}"
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Value]:

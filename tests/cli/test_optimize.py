@@ -187,7 +187,7 @@ def test_a_damaged_model(thunder, here, damaged, damage):
 
 OPTIONS = {
     "no such folder": (("./nowhere/at/all",), 2, "TH0204", "nowhere"),
-    "unknown recipe": (("--recipe", "hf-lama3"), 2, "TH0202", "'hf-llama3'"),
+    "unknown recipe": (("--recipe", "hf-lama3"), 2, "TH0202", "did you mean hf-llama3"),
     "unknown recipe option": (("--set", "speed=high"), 2, "TH0202", "speed"),
     "not an assignment": (("--set", "speed"), 2, "TH0201", "key=value"),
     "another family": (("--recipe", "hf-bert"), 2, "TH0208", "llama"),

@@ -15,7 +15,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from thunder_core.errors import UnknownArchitecture
 from thunder_core.models.blame import blaming
 from thunder_core.models.checkpoint import checkpoint_files
-from thunder_core.models.config import class_names, load_config, nearest_cased
+from thunder_core.models.config import class_names, load_config
 from thunder_core.models.device import parse_device
 from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.fingerprint import structure_fingerprint
@@ -26,6 +26,7 @@ from thunder_core.models.quiet import quietly, told_to_users
 from thunder_core.models.request import ModelRequest, SampleModel
 from thunder_core.models.seeding import seeded
 from thunder_core.models.task import auto_class, deduce_task, parse_task, require_task
+from thunder_core.plugins import nearest
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def sample_config(sample: SampleModel) -> PretrainedConfig:
     """The config of a sample, which names the sample's architecture."""
     architecture = getattr(transformers, sample.architecture, None)
     if architecture is None or not hasattr(architecture, "config_class"):
-        near = nearest_cased(sample.architecture, class_names())
+        near = nearest(sample.architecture, class_names())
         raise UnknownArchitecture(
             f"transformers {transformers.__version__} has no class {sample.architecture!r}",
             fix=f"name one that it has{': ' if near else ''}{' or '.join(near)}",
