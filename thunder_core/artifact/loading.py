@@ -113,10 +113,11 @@ def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[
 def rebuilt(artifact: Artifact, device: str | None = None) -> torch.nn.Module:
     """The model that an artifact was made from, built once more, on its device or another.
 
-    With the artifact's weights where they were included; from where it came from otherwise.
+    With the artifact's weights where they were included; from where it came from otherwise. It is in train mode where
+    the artifact is for training.
     """
     if artifact.manifest.shell is None:
-        return with_weights(artifact, from_source(artifact, device))
+        return with_weights(artifact, from_source(artifact, device)).train(artifact.manifest.train)
     model = with_weights(artifact, from_shell(artifact, artifact.manifest.shell))
     return torch.nn.Module.to(model, device or next(iter(artifact.manifest.weights.values())).device)
 
