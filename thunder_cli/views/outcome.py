@@ -161,8 +161,8 @@ def _memory(report: Report) -> Iterator[RenderableType]:
     peak = report.memory_peak
     if peak is None:
         return
-    kept = f"; the forward keeps {size(report.saved_bytes)} for the backward" if report.saved_bytes else ""
-    place = f"at the peak, in line {peak.line} of the {peak.trace}, beside inputs and weights{kept}; estimated"
+    kept = f"; the forward keeps {size(report.saved_bytes)}" if report.saved_bytes else ""
+    place = f"at the peak, in line {peak.line} of the {peak.trace}{kept}; estimated"
     yield Text.assemble(("Memory", HEAD), f"  {size(peak.bytes)} ", (place, DIM))
 
 
