@@ -17,9 +17,16 @@ import triton.language as tl
 from torch.nn import functional
 
 from thunder_core.errors import KernelRefuses
-from thunder_executors.triton.launch import Launch
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, block_of, check_floats, described, parts_of, warps_of
+from thunder_executors.triton.rows import (
+    as_rows,
+    block_of,
+    check_floats,
+    described,
+    launch,
+    launch_over_columns,
+    warps_of,
+)
 
 LONGEST_FORWARD, LONGEST_GRADIENT = 4096, 2048
 CHUNK_ELEMENTS = 2**26  # logits that exist at once without a logits tensor: 128 MiB in bfloat16
@@ -33,7 +40,7 @@ def cross_entropy_kernel(
     logsumexp: tl.tensor,
     picked: tl.tensor,
     losses: tl.tensor,
-    stride: tl.int64,
+    logits_stride: tl.int64,
     first: tl.int32,
     columns: tl.int32,
     ignored: tl.int64,
@@ -56,14 +63,14 @@ def cross_entropy_kernel(
         logit = float("nan")
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
-        value = tl.load(logits + row * stride + column, column < columns, float("-inf")).to(tl.float32)
+        value = tl.load(logits + row * logits_stride + column, column < columns, float("-inf")).to(tl.float32)
         raised = tl.maximum(highest, tl.max(value))
         # A row of -inf so far: its exponentials are zero, not NaN.
         base = tl.where(raised == float("-inf"), 0.0, raised)
         total = total * tl.exp(highest - base) + tl.sum(tl.exp(value - base))
         highest = raised
     here = (label >= first) & (label < first + columns)
-    logit = tl.where(here, tl.load(logits + row * stride + (label - first), here, 0.0).to(tl.float32), logit)
+    logit = tl.where(here, tl.load(logits + row * logits_stride + (label - first), here, 0.0).to(tl.float32), logit)
     result = highest + tl.log(total)
     tl.store(logsumexp + row, result)
     tl.store(picked + row, logit)
@@ -77,9 +84,9 @@ def cross_entropy_gradient_kernel(
     logsumexp: tl.tensor,
     scales: tl.tensor,
     dlogits: tl.tensor,
-    stride: tl.int64,
-    scale_stride: tl.int64,
-    gradient_stride: tl.int64,
+    logits_stride: tl.int64,
+    scales_stride: tl.int64,
+    dlogits_stride: tl.int64,
     first: tl.int32,
     columns: tl.int32,
     blocks: tl.int32,
@@ -91,11 +98,11 @@ def cross_entropy_gradient_kernel(
     column = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     inside = column < columns
     label = tl.load(labels + row)
-    value = tl.load(logits + row * stride + column, inside, 0.0).to(tl.float32)
+    value = tl.load(logits + row * logits_stride + column, inside, 0.0).to(tl.float32)
     softmax = tl.exp(value - tl.load(logsumexp + row))
-    slope = (softmax - tl.where(column + first == label, 1.0, 0.0)) * tl.load(scales + row * scale_stride)
+    slope = (softmax - tl.where(column + first == label, 1.0, 0.0)) * tl.load(scales + row * scales_stride)
     slope = tl.where(label == ignored, 0.0, slope)
-    tl.store(dlogits + row * gradient_stride + column, slope.to(dlogits.dtype.element_ty), inside)
+    tl.store(dlogits + row * dlogits_stride + column, slope.to(dlogits.dtype.element_ty), inside)
 
 
 def reference(
@@ -176,21 +183,22 @@ def _accumulate(
 ) -> None:
     rows, columns = logits.shape
     block = block_of(columns, LONGEST_FORWARD)
-    Launch(
+    logsumexp, picked, losses = state
+    launch(
         cross_entropy_kernel,
-        {
-            "logits": logits,
-            "labels": labels,
-            **dict(zip(("logsumexp", "picked", "losses"), state, strict=True)),
-            "stride": logits.stride(0),
-            "first": first,
-            "columns": columns,
-            "ignored": ignored,
-        },
-        {"CONTINUED": first > 0, "BLOCK": block},
         (rows,),
         warps_of(block),
-    ).run()
+        logits=logits,
+        labels=labels,
+        logsumexp=logsumexp,
+        picked=picked,
+        losses=losses,
+        first=first,
+        columns=columns,
+        ignored=ignored,
+        CONTINUED=first > 0,
+        BLOCK=block,
+    )
 
 
 def _differentiate(
@@ -203,28 +211,20 @@ def _differentiate(
     ignored: int,
 ) -> None:
     rows, columns = logits.shape
-    block = block_of(columns, LONGEST_GRADIENT)
-    blocks = parts_of(columns, block)
-    Launch(
+    launch_over_columns(
         cross_entropy_gradient_kernel,
-        {
-            "logits": logits,
-            "labels": labels,
-            "logsumexp": logsumexp,
-            "scales": scales,
-            "dlogits": dlogits,
-            "stride": logits.stride(0),
-            "scale_stride": scales.stride(0) if scales.ndim else 0,
-            "gradient_stride": dlogits.stride(0),
-            "first": first,
-            "columns": columns,
-            "blocks": blocks,
-            "ignored": ignored,
-        },
-        {"BLOCK": block},
-        (rows * blocks,),
-        warps_of(block),
-    ).run()
+        rows,
+        columns,
+        LONGEST_GRADIENT,
+        warps_of,
+        logits=logits,
+        labels=labels,
+        logsumexp=logsumexp,
+        scales=scales,
+        dlogits=dlogits,
+        first=first,
+        ignored=ignored,
+    )
 
 
 def _state(rows: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

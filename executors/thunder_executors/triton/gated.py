@@ -16,9 +16,8 @@ import triton.language as tl
 from torch.nn import functional
 
 from thunder_core.errors import KernelRefuses
-from thunder_executors.triton.launch import Launch
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, block_of, check_floats, described, parts_of, warps_of
+from thunder_executors.triton.rows import as_rows, check_floats, described, launch_over_columns, warps_of
 
 LONGEST = 1024
 
@@ -123,25 +122,7 @@ def gated(gate: torch.Tensor, up: torch.Tensor, activation: str = "silu") -> tor
     """`activation(gate) * up`, contiguous; the activation is `silu`, `gelu` or `gelu_tanh`."""
     _check(gate, up, activation)
     y = torch.empty(gate.shape, dtype=torch.promote_types(gate.dtype, up.dtype), device=gate.device)
-    gates, ups = as_rows(gate), as_rows(up)
-    rows, columns = gates.shape
-    block = block_of(columns, LONGEST)
-    blocks = parts_of(columns, block)
-    Launch(
-        gated_forward_kernel,
-        {
-            "gate": gates,
-            "up": ups,
-            "y": y,
-            "gate_stride": gates.stride(0),
-            "up_stride": ups.stride(0),
-            "columns": columns,
-            "blocks": blocks,
-        },
-        {"ACTIVATION": activation, "BLOCK": block},
-        (rows * blocks,),
-        warps_of(block * 2),
-    ).run()
+    _launch(gated_forward_kernel, activation, gate=as_rows(gate), up=as_rows(up), y=y)
     return y
 
 
@@ -151,31 +132,18 @@ def gated_gradient(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of gate and up."""
     _check(gate, up, activation)
-    slopes, gates, ups = as_rows(dy), as_rows(gate), as_rows(up)
     dgate = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
     dup = torch.empty(up.shape, dtype=up.dtype, device=up.device)
-    rows, columns = gates.shape
-    block = block_of(columns, LONGEST)
-    blocks = parts_of(columns, block)
-    Launch(
-        gated_gradient_kernel,
-        {
-            "dy": slopes,
-            "gate": gates,
-            "up": ups,
-            "dgate": dgate,
-            "dup": dup,
-            "dy_stride": slopes.stride(0),
-            "gate_stride": gates.stride(0),
-            "up_stride": ups.stride(0),
-            "columns": columns,
-            "blocks": blocks,
-        },
-        {"ACTIVATION": activation, "BLOCK": block},
-        (rows * blocks,),
-        warps_of(block * 2),
-    ).run()
+    rows = {"dy": as_rows(dy), "gate": as_rows(gate), "up": as_rows(up)}
+    _launch(gated_gradient_kernel, activation, **rows, dgate=dgate, dup=dup)
     return dgate, dup
+
+
+def _launch(kernel: Any, activation: str, **tensors: torch.Tensor) -> None:
+    rows, columns = tensors["gate"].shape
+    launch_over_columns(
+        kernel, rows, columns, LONGEST, lambda block: warps_of(block * 2), **tensors, ACTIVATION=activation
+    )
 
 
 def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:

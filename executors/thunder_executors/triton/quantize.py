@@ -13,9 +13,8 @@ import triton
 import triton.language as tl
 
 from thunder_core.errors import KernelRefuses
-from thunder_executors.triton.launch import Launch
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, block_of, check_floats, warps_of
+from thunder_executors.triton.rows import as_rows, block_of, check_floats, launch, warps_of
 
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 SMALLEST = 1e-12  # of a row's maximum; far below float16's smallest number
@@ -27,7 +26,7 @@ def quantize_rows_kernel(
     x: tl.tensor,
     values: tl.tensor,
     scales: tl.tensor,
-    stride: tl.int64,
+    x_stride: tl.int64,
     columns: tl.int32,
     LARGEST: tl.constexpr,
     SMALLEST: tl.constexpr,
@@ -40,7 +39,7 @@ def quantize_rows_kernel(
     poison = tl.zeros([BLOCK], tl.float32)  # NaN where something is not finite, which a maximum hides
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
-        value = tl.load(x + row * stride + column, column < columns, 0.0, eviction_policy="evict_last").to(tl.float32)
+        value = tl.load(x + row * x_stride + column, column < columns, 0.0, eviction_policy="evict_last").to(tl.float32)
         highest = tl.maximum(highest, tl.abs(value))
         poison += value - value
     highest = tl.maximum(tl.max(highest), SMALLEST) + tl.sum(poison)
@@ -49,7 +48,7 @@ def quantize_rows_kernel(
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
         inside = column < columns
-        value = tl.load(x + row * stride + column, inside, 0.0, eviction_policy="evict_first").to(tl.float32) * factor
+        value = tl.load(x + row * x_stride + column, inside, 0.0, eviction_policy="evict_first").to(tl.float32) * factor
         if ROUNDER is not None:
             value = (value + ROUNDER) - ROUNDER
         tl.store(values + row * columns + column, value.to(values.dtype.element_ty), inside)
@@ -74,16 +73,17 @@ def quantize_rows(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, to
     values = torch.empty(x.shape, dtype=dtype, device=x.device)
     scales = torch.zeros((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
     block = block_of(columns)
-    Launch(
+    launch(
         quantize_rows_kernel,
-        {"x": rows, "values": values, "scales": scales, "stride": rows.stride(0), "columns": columns},
-        {
-            "LARGEST": LARGEST[dtype],
-            "SMALLEST": SMALLEST,
-            "ROUNDER": ROUNDER if dtype == torch.int8 else None,
-            "BLOCK": block,
-        },
         (rows.shape[0] if columns else 0,),
         warps_of(block),
-    ).run()
+        x=rows,
+        values=values,
+        scales=scales,
+        columns=columns,
+        LARGEST=LARGEST[dtype],
+        SMALLEST=SMALLEST,
+        ROUNDER=ROUNDER if dtype == torch.int8 else None,
+        BLOCK=block,
+    )
     return values, scales

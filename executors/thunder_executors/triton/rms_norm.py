@@ -16,9 +16,8 @@ import triton
 import triton.language as tl
 
 from thunder_core.errors import KernelRefuses
-from thunder_executors.triton.launch import Launch
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, block_of, check_floats, described, parts_of, warps_of
+from thunder_executors.triton.rows import as_rows, block_of, check_floats, described, launch, parts_of, warps_of
 
 TILE_ROWS, TILE_COLUMNS, MOST_GROUPS, GROUP_ROWS = 16, 128, 64, 128
 
@@ -190,23 +189,19 @@ def _forward(
             fix="give it one weight for each number of the last dimension, or none",
         )
     block = block_of(columns)
-    Launch(
+    launch(
         rms_norm_forward_kernel,
-        {
-            "x": values,
-            "residual": others,
-            "weight": None if weight is None else weight.contiguous(),
-            "y": y,
-            "total": total,
-            "x_stride": values.stride(0),
-            "residual_stride": 0 if others is None else others.stride(0),
-            "columns": columns,
-            "eps": eps,
-        },
-        {"BLOCK": block},
         (rows if columns else 0,),
         warps_of(block),
-    ).run()
+        x=values,
+        residual=others,
+        weight=None if weight is None else weight.contiguous(),
+        y=y,
+        total=total,
+        columns=columns,
+        eps=eps,
+        BLOCK=block,
+    )
     return y, total
 
 
@@ -239,30 +234,25 @@ def rms_norm_input_gradient(
     eps: float = 1e-6,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradient of x, with that of `x + residual` added where there is one, and r for each row in float32."""
-    slopes, values, others = as_rows(dy), as_rows(x), None if dtotal is None else as_rows(dtotal)
+    values = as_rows(x)
     rows, columns = values.shape
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     scales = torch.empty(rows, dtype=torch.float32, device=x.device)
     block = block_of(columns)
-    Launch(
+    launch(
         rms_norm_input_gradient_kernel,
-        {
-            "dy": slopes,
-            "dtotal": others,
-            "x": values,
-            "weight": None if weight is None else weight.contiguous(),
-            "dx": dx,
-            "scales": scales,
-            "dy_stride": slopes.stride(0),
-            "dtotal_stride": 0 if others is None else others.stride(0),
-            "x_stride": values.stride(0),
-            "columns": columns,
-            "eps": eps,
-        },
-        {"BLOCK": block},
         (rows if columns else 0,),
         warps_of(block),
-    ).run()
+        dy=as_rows(dy),
+        dtotal=None if dtotal is None else as_rows(dtotal),
+        x=values,
+        weight=None if weight is None else weight.contiguous(),
+        dx=dx,
+        scales=scales,
+        columns=columns,
+        eps=eps,
+        BLOCK=block,
+    )
     return dx, scales
 
 
@@ -271,27 +261,24 @@ def rms_norm_weight_gradient(
     dy: torch.Tensor, x: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
     """The gradient of the weight, from r for each row: sums in float32, then rounded to `dtype`."""
-    slopes, values = as_rows(dy), as_rows(x)
+    values = as_rows(x)
     rows, columns = values.shape
     groups = max(1, min(MOST_GROUPS, parts_of(rows, GROUP_ROWS)))
     partial = torch.zeros((groups, columns), dtype=torch.float32, device=x.device)
-    Launch(
+    launch(
         rms_norm_weight_gradient_kernel,
-        {
-            "dy": slopes,
-            "x": values,
-            "scales": scales,
-            "partial": partial,
-            "dy_stride": slopes.stride(0),
-            "x_stride": values.stride(0),
-            "rows": rows,
-            "columns": columns,
-            "group_rows": parts_of(rows, groups),
-        },
-        {"TILE_ROWS": TILE_ROWS, "TILE_COLUMNS": TILE_COLUMNS},
         (parts_of(columns, TILE_COLUMNS), groups if rows else 0),
         warps_of(TILE_ROWS * TILE_COLUMNS),
-    ).run()
+        dy=as_rows(dy),
+        x=values,
+        scales=scales,
+        partial=partial,
+        rows=rows,
+        columns=columns,
+        group_rows=parts_of(rows, groups),
+        TILE_ROWS=TILE_ROWS,
+        TILE_COLUMNS=TILE_COLUMNS,
+    )
     return partial.sum(0).to(dtype)
 
 

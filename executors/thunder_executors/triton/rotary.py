@@ -16,9 +16,8 @@ import triton
 import triton.language as tl
 
 from thunder_core.errors import KernelRefuses
-from thunder_executors.triton.launch import Launch
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import check_floats, described, parts_of, power_of_two, warps_of
+from thunder_executors.triton.rows import check_floats, described, launch, parts_of, power_of_two, warps_of
 
 MOST_HEADS = 8  # in one program, which reads cos and sin once for them
 
@@ -144,61 +143,58 @@ def _output(like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def _turn(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int, inverse: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    _check(q, k, cos, sin, unsqueeze_dim)
+    q, k, cos, sin = _packed(q), _packed(k), _packed(cos), _packed(sin)
+    dtype = torch.promote_types(q.dtype, torch.promote_types(cos.dtype, sin.dtype))
+    outputs = _output(q, dtype), _output(k, torch.promote_types(k.dtype, dtype))
+    tensors = {"q": q, "k": k, "q_out": outputs[0], "k_out": outputs[1]}
+    tables = {"cos": cos, "sin": sin}
+    heads, places = _dimensions(unsqueeze_dim)
+    most = min(MOST_HEADS, power_of_two(max(q.shape[heads], k.shape[heads], 1)))
+    width = q.shape[3]
+    half = power_of_two(max(width // 2, 1))
+    launch(
+        rotary_kernel,
+        (q.shape[0] * q.shape[places] if width else 0, sum(parts_of(x.shape[heads], most) for x in (q, k))),
+        warps_of(most * half),
+        **tensors,
+        **tables,
+        **{f"{name}_batch": x.stride(0) for name, x in tensors.items()},
+        **{f"{name}_head": x.stride(heads) for name, x in tensors.items()},
+        **{f"{name}_position": x.stride(places) for name, x in tensors.items()},
+        **{f"{name}_batch": table.stride(0) if table.shape[0] > 1 else 0 for name, table in tables.items()},
+        **{f"{name}_position": table.stride(1) for name, table in tables.items()},
+        positions=q.shape[places],
+        q_heads=q.shape[heads],
+        k_heads=k.shape[heads],
+        half=width // 2,
+        INVERSE=inverse,
+        HEADS=most,
+        HALF=half,
+    )
+    return outputs
+
+
+def _dimensions(unsqueeze_dim: int) -> tuple[int, int]:
+    """Which dimension has the heads, and which the positions."""
+    return (1, 2) if unsqueeze_dim == 1 else (2, 1)
+
+
+def _check(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int) -> None:
     check_floats(q=q, k=k, cos=cos, sin=sin)
     if not (q.ndim == k.ndim == 4 and cos.ndim == sin.ndim == 3 and unsqueeze_dim in (1, 2) and q.shape[-1] % 2 == 0):
         raise KernelRefuses(
             f"rotary embedding was given {described(q, k, cos, sin)}, unsqueeze_dim={unsqueeze_dim}",
             fix="give it q, k: (batch, heads, positions, even width), and cos, sin: (batch or 1, positions, width)",
         )
-    q, k, cos, sin = _packed(q), _packed(k), _packed(cos), _packed(sin)
-    dtype = torch.promote_types(q.dtype, torch.promote_types(cos.dtype, sin.dtype))
-    outputs = _output(q, dtype), _output(k, torch.promote_types(k.dtype, dtype))
-    heads, places = (1, 2) if unsqueeze_dim == 1 else (2, 1)
-    batches, positions, width = q.shape[0], q.shape[places], q.shape[3]
-    fit = all(table.shape in ((batches, positions, width), (1, positions, width)) for table in (cos, sin))
-    if not fit or (k.shape[0], k.shape[places], k.shape[3]) != (batches, positions, width):
+    _, places = _dimensions(unsqueeze_dim)
+    size = (q.shape[0], q.shape[places], q.shape[3])
+    fit = all(table.shape in (size, (1, *size[1:])) for table in (cos, sin))
+    if not fit or (k.shape[0], k.shape[places], k.shape[3]) != size:
         raise KernelRefuses(
             f"rotary embedding was given q, k, cos and sin of {described(q, k, cos, sin)}",
             fix="give it k of the same batch, positions and width, cos and sin of (batch or 1, positions, width)",
         )
-    tables = {
-        f"{name}_{axis}": 0 if table.shape[0] == 1 and axis == "batch" else table.stride(number)
-        for name, table in (("cos", cos), ("sin", sin))
-        for number, axis in enumerate(("batch", "position"))
-    }
-    strides = {
-        name: {f"{name}_batch": x.stride(0), f"{name}_head": x.stride(heads), f"{name}_position": x.stride(places)}
-        for name, x in (("q", q), ("k", k), ("q_out", outputs[0]), ("k_out", outputs[1]))
-    }
-    most = min(MOST_HEADS, power_of_two(max(q.shape[heads], k.shape[heads], 1)))
-    half = power_of_two(max(width // 2, 1))
-    Launch(
-        rotary_kernel,
-        {
-            "q": q,
-            "k": k,
-            "cos": cos,
-            "sin": sin,
-            "q_out": outputs[0],
-            "k_out": outputs[1],
-            **strides["q"],
-            **strides["k"],
-            **tables,
-            **strides["q_out"],
-            **strides["k_out"],
-            "positions": positions,
-            "q_heads": q.shape[heads],
-            "k_heads": k.shape[heads],
-            "half": width // 2,
-        },
-        {"INVERSE": inverse, "HEADS": most, "HALF": half},
-        (
-            batches * positions if width else 0,
-            parts_of(q.shape[heads], most) + parts_of(k.shape[heads], most),
-        ),
-        warps_of(most * half),
-    ).run()
-    return outputs
 
 
 @operator(reference)

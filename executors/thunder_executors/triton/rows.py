@@ -1,12 +1,17 @@
-"""Tensors as rows: how our kernels see shapes, and how large a block of a row one program takes."""
+"""Tensors as rows: how our kernels see shapes, how large a block of a row one program takes, and their launch."""
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 
 from thunder_core.errors import KernelRefuses
+from thunder_executors.triton.launch import Launch
 
 LONGEST_BLOCK = 4096  # elements of a row at once: sixteen a thread, in eight warps
 FLOATS = frozenset({torch.float32, torch.bfloat16, torch.float16})
@@ -54,3 +59,38 @@ def check_floats(**tensors: torch.Tensor | None) -> None:
 def described(*tensors: torch.Tensor) -> str:
     """Shapes and dtypes, for a message."""
     return ", ".join(f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}" for tensor in tensors)
+
+
+STRIDE = "_stride"
+
+
+def launch(kernel: Any, grid: tuple[int, ...], warps: int, **given: Any) -> None:
+    """Launch a kernel with what is given by the names of its parameters.
+
+    A parameter `NAME_stride` is the distance between the rows of the tensor NAME: 0 where that is None or one number.
+    """
+    numbers, constants = _parameters(kernel.fn)
+    arguments = {name: given[name] if name in given else _stride(given[name.removesuffix(STRIDE)]) for name in numbers}
+    Launch(kernel, arguments, {name: given[name] for name in constants}, grid, warps).run()
+
+
+def launch_over_columns(
+    kernel: Any, rows: int, columns: int, longest: int, warps: Callable[[int], int], **given: Any
+) -> None:
+    """The same with a program for each block of each row, `BLOCK` columns wide, of which a row has `blocks`."""
+    block = block_of(columns, longest)
+    blocks = parts_of(columns, block)
+    launch(kernel, (rows * blocks,), warps(block), columns=columns, blocks=blocks, BLOCK=block, **given)
+
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of a kernel's parameters: those that are passed, and those that are compiled in."""
+    kinds = {
+        name: kind == "tl.constexpr" for name, kind in inspect.get_annotations(function).items() if name != "return"
+    }
+    return tuple(name for name in kinds if not kinds[name]), tuple(name for name in kinds if kinds[name])
+
+
+def _stride(tensor: torch.Tensor | None) -> int:
+    return 0 if tensor is None or not tensor.ndim else tensor.stride(0)
