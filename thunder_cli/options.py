@@ -54,7 +54,7 @@ Assignments = Annotated[
 ]
 Train = Annotated[
     bool,
-    typer.Option("--train", metavar=FLAG, help="For training: a step of forward, loss and backward, with labels."),
+    typer.Option("--train", metavar=FLAG, help="A step of training: forward, loss and backward."),
 ]
 Batch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Samples in an input [default: 1]")]
 Seq = Annotated[int | None, typer.Option("--seq", metavar="N", help="Tokens in a sample [default: 128]")]

@@ -14,7 +14,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.cli.small import QUICK, assert_refused, own_model
+from thunder_core.artifact.loading import load, rebuilt
 from thunder_core.artifact.read import open_artifact
+from thunder_core.artifact.replay import example_of
+from thunder_core.errors import WrongInputs
 from thunder_core.pipeline import contest
 from thunder_core.run.autograd import Bridge
 
@@ -52,7 +55,8 @@ def test_the_report_tells_forward_and_backward(made):
     report = json.loads((made / "report.json").read_text())
     assert report["train"] is True
     names = [output["name"] for output in report["validation"]["outputs"]]
-    assert "loss" in names
+    assert names[:2] == ["loss", "logits"]
+    assert len(names) == 2 + PARAMETERS  # no keys and values for later tokens
     assert sum(name.endswith(".grad") for name in names) == PARAMETERS
     assert report["validation"]["passed"] is True
     assert report["benchmark"]["configuration"]["call"] == "training step"
@@ -105,6 +109,20 @@ def test_another_process_trains_by_it_without_tracing(step, here):
     run = [sys.executable, "-c", TRAINS_ELSEWHERE]
     done = subprocess.run(run, capture_output=True, text=True, cwd=here, env=environment, check=False)
     assert (done.stdout, done.returncode) == ("trained\n", 0), done.stderr
+
+
+def test_a_model_of_ones_own_has_to_be_in_the_same_state(step):
+    artifact = open_artifact(step)
+    model = rebuilt(artifact)
+    model.config.use_cache = True
+    inputs = example_of(step)
+    with pytest.raises(WrongInputs, match="use_cache"):
+        load(step, model, strict=True)(**inputs)
+    model.config.use_cache = False
+    with pytest.raises(WrongInputs, match="training"):
+        load(step, model.eval(), strict=True)(**inputs)
+    load(step, model.train(), strict=True)(**inputs).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_what_was_saved_is_validated_with_its_backward(thunder, step, monkeypatch):
@@ -203,7 +221,6 @@ NO_LOSS = """
 """
 FROZEN = """
     def forward(self, input_ids, attention_mask=None, labels=None):
-        self.requires_grad_(False)
         logits = self.head(self.embedding(input_ids))
         return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
 

@@ -117,7 +117,7 @@ def rebuilt(artifact: Artifact, device: str | None = None) -> torch.nn.Module:
     the artifact is for training.
     """
     if artifact.manifest.shell is None:
-        return with_weights(artifact, from_source(artifact, device)).train(artifact.manifest.train)
+        return with_weights(artifact, from_source(artifact, device))
     model = with_weights(artifact, from_shell(artifact, artifact.manifest.shell))
     return torch.nn.Module.to(model, device or next(iter(artifact.manifest.weights.values())).device)
 
@@ -145,7 +145,7 @@ def from_source(artifact: Artifact, device: str | None) -> torch.nn.Module:
             + (", with weights=True to give it the artifact's weights" if artifact.manifest.weights else ""),
         )
     rebuild: Any = plugins.imported(REBUILD)
-    model: torch.nn.Module = rebuild(artifact.manifest.source, device=device).model
+    model: torch.nn.Module = rebuild(artifact.manifest.source, device=device, train=artifact.manifest.train).model
     return model
 
 

@@ -12,6 +12,7 @@ import torch
 from thunder_core.errors import NothingToTrain
 from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import LoadedModel
+from thunder_core.models.mode import put_into_mode
 from thunder_core.validation.comparison import buffers_kept
 from thunder_core.validation.gradients import gradients_kept, loss_of
 
@@ -49,7 +50,7 @@ class Purpose:
                 f"all parameters of this {type(model).__name__} are frozen, so there is nothing to train",
                 fix="unfreeze those that are to be trained (`requires_grad_(True)`), or leave --train out",
             )
-        torch.nn.Module.train(model, self.train)
+        put_into_mode(model, train=self.train)
         with buffers_kept(model), gradients_kept(model):
             yield
 
