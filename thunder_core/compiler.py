@@ -270,10 +270,10 @@ def last_backward_reason(compiled: Any) -> str:
     """Why the latest call has no backward of its own, so that PyTorch's autograd records what it does; else empty.
 
     >>> import torch
-    >>> positive = jit(lambda x: torch.nn.functional.relu(x * 2, inplace=True))
-    >>> _ = positive(torch.ones(2, requires_grad=True))
-    >>> last_backward_reason(positive)
-    '`torch.nn.functional.relu`...: it writes to a tensor that needs a gradient'
+    >>> spoiled = jit(lambda x: x.exp().add_(1))  # exp's derivative is its result, which is no more
+    >>> _ = spoiled(torch.ones(2, requires_grad=True))
+    >>> last_backward_reason(spoiled)
+    '`torch.Tensor.add_`...: it writes to a tensor that needs a gradient'
     """
     return last_program(compiled).recorded
 

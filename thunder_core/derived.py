@@ -16,24 +16,25 @@ from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import written_families
 from thunder_core.lower.beneath import beneath_autocast, is_under_autocast
 from thunder_core.lower.claim import claim, claim_operations
 from thunder_core.lower.executor import Executor
-from thunder_core.lower.free import free_after_last_use
+from thunder_core.lower.free import UNPACK, free_after_last_use
 from thunder_core.lower.fusion import FusionExecutor
-from thunder_core.run.autograd import Backward, Bridge, Gradients, Wiring, connected
+from thunder_core.run.autograd import Backward, Bridge, Gradients, connected
 from thunder_core.run.generate import executable
 from thunder_core.run.program import Stage
+from thunder_core.run.wiring import Wiring
 from thunder_core.transform import Transform
 from thunder_core.transforms.grad import SET_GRAD, Differentiated, differentiate, gradient_of
+from thunder_core.transforms.inplace import without_followed_writes
 from thunder_core.transforms.tail import split_views
 
 SAVED = "saved"
 UNSEEDED = (SET_GRAD, "torch.Tensor.requires_grad_")  # lines that keep their place, and draw no random numbers
-UNPACK = Symbol("python.code", lambda text: text)
 
 
 @dataclass(eq=False)
@@ -145,21 +146,38 @@ def derived(
 ) -> Derived:
     """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
 
-    Under autocast it is the trace of the operations that autocast makes. `budget` bounds what is saved: a part of what
-    would be, or bytes.
+    Under autocast it is the trace of the operations that autocast makes; where lines write to what autograd follows,
+    it is one that does not. `budget` bounds what is saved: a part of what would be, or bytes.
     """
     if not all(isinstance(proxy, TensorProxy) for proxy in trace.inputs):
         raise Underivable("it takes a generator of random numbers")
+    steps: list[Trace] = []
     under = is_under_autocast(trace.bound_symbols)
-    before = trace
     if under:
         trace = trace.having(beneath_autocast(trace.bound_symbols), made_by="go beneath autocast")
-    body, tail = split_views(trace)
-    early = claim_operations(body, executors)
-    fuses = any(isinstance(executor, FusionExecutor) for executor in executors)
-    parts = differentiate(early, recompute=fuses, budget=budget)
-    steps = [one for one, old in ((trace, before), (body, trace), (early, body)) if one is not old]
-    return Derived(body, tail, (*steps, parts.forward), parts, executors, transforms, under)
+        steps.append(trace)
+
+    def divided(whole: Trace) -> Derived:
+        body, tail = split_views(whole)
+        early = claim_operations(body, executors)
+        fuses = any(isinstance(executor, FusionExecutor) for executor in executors)
+        parts = differentiate(early, recompute=fuses, budget=budget)
+        made = [one for one, old in ((body, whole), (early, body)) if one is not old]
+        return Derived(body, tail, (*steps, *made, parts.forward), parts, executors, transforms, under)
+
+    try:
+        return divided(trace)
+    except Underivable as reason:
+        plain = without_followed_writes(trace)
+        if plain is None:
+            raise
+        for transform in transforms:
+            plain = transform(plain)
+        steps.append(plain)
+        try:
+            return divided(plain)
+        except Underivable:
+            raise reason from None
 
 
 def claimed_forward(parts: Derived) -> Trace:

@@ -39,8 +39,15 @@ def training(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> P
     return artifact_of(loaded, tmp_path_factory.mktemp("artifacts") / "training.thunder", grad=True)
 
 
-def artifact_of(loaded: LoadedModel, folder: Path, *, grad: bool) -> Path:
-    compiled = thunder_core.jit(loaded.model)
+@pytest.fixture(scope="module")
+def fused(loaded: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For training, with regions."""
+    folder = tmp_path_factory.mktemp("artifacts") / "fused.thunder"
+    return artifact_of(loaded, folder, grad=True, executors=("inductor", "torch"))
+
+
+def artifact_of(loaded: LoadedModel, folder: Path, *, grad: bool, executors: tuple[str, ...] = ("torch",)) -> Path:
+    compiled = thunder_core.jit(loaded.model, executors=executors)
     example = example_inputs(loaded, batch=2, seq=8, seed=0)
     with torch.set_grad_enabled(grad):
         out = compiled(**example)
@@ -274,3 +281,29 @@ def test_the_plain_form_of_each_trace_of_training_runs(thunder, training, here, 
     done = run_file(here / f"{trace}.py")
     assert done.returncode == 0, done.stderr
     assert told in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("trace", "stage", "level"),
+    [
+        ("computation", "free", "torch"),
+        ("computation", "claim", "torch"),
+        ("backward", "free", "torch"),
+        ("backward", "free", "aten"),
+    ],
+)
+def test_regions_in_a_plain_file_give_what_eager_gives(thunder, fused, loaded, here, trace, stage, level):
+    stages = thunder("inspect-trace", fused, "--list", "--json").json["stages"]
+    *_, number = (one["number"] for one in stages if one["trace"] == trace and one["name"].startswith(stage))
+    done = thunder("inspect-trace", fused, "-t", trace, "--stage", number, "--level", level, "-o", "fused.py")
+    assert done.status == 0, done.err
+    ran = run_file(here / "fused.py")
+    assert ran.returncode == 0, ran.stderr
+    logits = loaded.model(**example_inputs(loaded, batch=2, seq=8, seed=0)).logits
+    logits.sum().backward()
+    gradient = loaded.model.model.layers[0].mlp.up_proj.weight.grad
+    expected, name = (logits, r"t\d+") if trace == "computation" else (gradient, r".*layers_0_mlp_up_proj_weight")
+    told = re.findall(rf"^{name}: .* first (.*)", ran.stdout, re.M)[0]
+    found = torch.tensor([float(one) for one in told.split(", ")])
+    torch.testing.assert_close(found, expected.detach().flatten()[:4], rtol=1e-3, atol=1e-4)
+    loaded.model.zero_grad()

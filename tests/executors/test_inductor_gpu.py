@@ -120,7 +120,7 @@ NAMES = [name for name in PROGRAMS if name != "nothing"]
 def test_regions_compute_what_pytorch_does(name, interpreted):
     region = regions_of(*PROGRAMS[name])[0][1].region
     given = [torch.empty(proxy.shape) if 0 in proxy.shape else drawn(proxy) for proxy in region.inputs]
-    expected, found = evaluate(region, tuple(given)), interpreted(there(region))(*given)
+    expected, found = evaluate(region, tuple(given)), interpreted(there(region))([*given])
     found = found if isinstance(found, tuple) else (found,)
     for one, other in zip(found, expected, strict=True):
         rough = {"rtol": 2**-6, "atol": 2**-6} if one.dtype in (torch.float16, torch.bfloat16) else {}

@@ -256,11 +256,58 @@ def random_second_derivative(program):
     return [first, second, torch.rand(2)]
 
 
-@case(lambda x: functional.relu(x * 2, inplace=True), derived=False)
+@case(lambda x: functional.relu(x * 2, inplace=True))
 def written_on_the_way(program):
     x = leaf(3, 4)
     program(x).sum().backward()
     return [x.grad]
+
+
+def built_up(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Parts of a tensor are written, some of them twice, and a view of it is returned beside it."""
+    whole = torch.zeros(3, 4)
+    whole[:, :2] = x[:, 2:] * 3
+    whole[:, 2:] += y[:, :2]
+    whole.mul_(2).sub_(x)
+    return whole, whole[1]
+
+
+@case(built_up)
+def built_up_in_parts(program):
+    x, y = leaf(3, 4), leaf(3, 4, seed=1)
+    whole, row = program(x, y)
+    (whole.sin().sum() + row.exp().sum()).backward()
+    with torch.no_grad():
+        row.zero_()
+    return [whole, row, x.grad, y.grad]
+
+
+@case(lambda x: (x * 2).exp().add_(1), derived=False)
+def written_after_it_was_saved(program):
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        program(leaf(3, 4)).sum().backward()
+    return []
+
+
+@case(lambda x: x.add_(1) * 2, derived=False)
+def written_leaf(program):
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        program(leaf(3, 4))
+    return []
+
+
+@case(lambda x: (x * 2)[:, [0, 2]].sin())
+def numbers_as_an_index(program):
+    x = leaf(3, 4)
+    program(x).sum().backward()
+    return [x.grad]
+
+
+@case(lambda x, y: functional.softplus(functional.linear(x, y)).mT.contiguous().sin())
+def strides_that_metadata_gets_wrong(program):
+    x, y = leaf(2, 12, 3), leaf(3, 3, seed=1)
+    program(x, y).sum().backward()
+    return [x.grad, y.grad]
 
 
 def partly_off(x: torch.Tensor) -> torch.Tensor:
@@ -370,9 +417,9 @@ def test_these_have_a_backward_of_their_own(name):
 
 
 def test_what_is_recorded_says_why():
-    compiled = thunder.jit(CASES["written_on_the_way"].program)
-    CASES["written_on_the_way"].use(compiled)
-    assert "relu" in thunder.last_backward_reason(compiled)
+    compiled = thunder.jit(CASES["written_after_it_was_saved"].program)
+    CASES["written_after_it_was_saved"].use(compiled)
+    assert "add_" in thunder.last_backward_reason(compiled)
     assert thunder.last_backward_traces(compiled) == []
 
 

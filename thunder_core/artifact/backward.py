@@ -11,9 +11,10 @@ from thunder_core.artifact.manifest import in_words
 from thunder_core.errors import NotDifferentiable
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
-from thunder_core.run.autograd import Backward, Bridge, Wiring, connected
+from thunder_core.run.autograd import Backward, Bridge, connected
 from thunder_core.run.generate import executable
 from thunder_core.run.program import Stage
+from thunder_core.run.wiring import Wiring
 
 
 @dataclass(frozen=True, eq=False)

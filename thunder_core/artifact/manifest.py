@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from blake3 import blake3
 from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
+
+from thunder_core.run.wiring import Wiring
 
 SCHEMA_VERSION: Literal[2] = 2  # 1 knows no derivatives; its artifacts are read as they are
 MANIFEST = "manifest.json"
@@ -85,20 +88,10 @@ class StageFacts(Facts):
     constants: dict[str, ConstantFacts] = {}
 
 
-class DerivativeFacts(Facts):
-    """How a program's computation is connected to autograd: the fields of `thunder_core.run.autograd.Wiring`.
+@dataclass(frozen=True, kw_only=True)
+class StoredWiring(Wiring):
+    """A wiring, and the number of the computation's stage that autograd records where no backward will do."""
 
-    `body` is the number of the computation's stage that autograd records where no backward will do.
-    """
-
-    count: int
-    results: tuple[int, ...]
-    strides: tuple[tuple[int, ...], ...]
-    followed: tuple[int, ...]
-    random: bool = False
-    writes: bool = False
-    viewed: tuple[int, ...] = ()
-    beneath_autocast: bool = False
     body: int
 
 
@@ -112,7 +105,7 @@ class ProgramFacts(Facts):
     guards: tuple[str, ...] = ()
     sharp_edges: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
-    derivative: DerivativeFacts | None = None
+    derivative: StoredWiring | None = None
     recorded: str = ""
 
 

@@ -9,12 +9,11 @@ import torch
 
 from thunder_core.artifact.backward import StoredDerivative
 from thunder_core.artifact.constants import Finder
-from thunder_core.artifact.manifest import CONSTANTS, DerivativeFacts, ProgramFacts, StageFacts, running
+from thunder_core.artifact.manifest import CONSTANTS, ProgramFacts, StageFacts, StoredWiring, running
 from thunder_core.artifact.read import Artifact, damaged
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
-from thunder_core.run.autograd import Wiring
 from thunder_core.run.program import RUNS, Program, Stage
 
 
@@ -51,7 +50,7 @@ def stored_programs(artifact: Artifact, subject: object, *, strict: bool = False
     return [stored_program(artifact, facts, finder, strict=strict) for facts in artifact.manifest.programs]
 
 
-def is_whole(facts: ProgramFacts, derivative: DerivativeFacts) -> bool:
+def is_whole(facts: ProgramFacts, derivative: StoredWiring) -> bool:
     """Whether what is said of a derivative fits together."""
     number = len(derivative.results)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
@@ -91,7 +90,7 @@ def stored_derivative(
     pairs = list(zip(kept, sources, strict=True))
     recorded = stored_source(artifact, body, finder)
     return StoredDerivative(
-        wiring=Wiring(**told.model_dump(exclude={"body"})),
+        wiring=told,
         body=stored_stage(body, recorded).trace,
         stages=tuple(stored_stage(*pair) for pair in pairs),
         recorded=recorded,

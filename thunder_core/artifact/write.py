@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,12 @@ from thunder_core.artifact.manifest import (
     SCHEMA_VERSION,
     WEIGHTS,
     CubinFacts,
-    DerivativeFacts,
     FileFacts,
     Manifest,
     ProgramFacts,
     ShellFacts,
     StageFacts,
+    StoredWiring,
     digest_of_file,
 )
 from thunder_core.artifact.place import require_room, whole_folder
@@ -190,17 +190,17 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         guards=program.guards,
         sharp_edges=tuple(str(getattr(edge, "what", edge)) for edge in program.sharp_edges),
         devices=tuple(sorted(devices_of(program.last("computation")))),
-        derivative=derivative_facts(program),
+        derivative=stored_wiring(program),
         recorded=program.recorded,
     )
 
 
-def derivative_facts(program: Program) -> DerivativeFacts | None:
+def stored_wiring(program: Program) -> StoredWiring | None:
     """How a program is connected to autograd."""
     if program.derivative is None:
         return None
     body = next(n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
-    return DerivativeFacts(**asdict(program.derivative.wiring), body=body)
+    return StoredWiring(**vars(program.derivative.wiring), body=body)
 
 
 def devices_of(trace: Trace) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import empty, new_mode
@@ -26,6 +26,12 @@ from thunder_core.ir.tree import leaves, replace_leaves
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 SKIPPED = frozenset({torch.ops.prim.device.default})
 MODED = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
+
+# PyTorch's metadata does not know all strides (softplus_backward's): what is a view of them may be a copy of others.
+RELAXED: Mapping[object, Any] = dict.fromkeys(
+    (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default), torch.ops.aten.reshape.default
+)
+MOST_NUMBERS = 64  # of a constant that is printed with its line
 
 LACKING = ("derivative for", "no autograd formula")  # what PyTorch says of an operation that it cannot differentiate
 
@@ -247,12 +253,22 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func in SKIPPED:
             return output
         if func in LIFTS:
-            raise Underivable("it holds a constant tensor")
+            self._constant(args[0], output)
+            return output
         if func in ALIASES and id(args[0]) in self._known:
             self.bind(output, self._known[id(args[0])][1])
             return output
         self._note(func, args, kwargs, output)
         return output
+
+    def _constant(self, tensor: torch.Tensor, output: torch.Tensor) -> None:
+        """A tensor that PyTorch made of numbers of the program, as the line that makes it."""
+        if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" or tensor.numel() > MOST_NUMBERS:
+            raise Underivable("it holds a constant tensor")
+        with torch.utils._python_dispatch._disable_current_modes():
+            numbers = tensor.tolist()
+        made = BoundSymbol(symbol_of(torch.tensor), (numbers,), {"dtype": tensor.dtype}, self.name(output))
+        self.lines.append(made)
 
     def _note(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, output: Any) -> None:
         if func in MODED:
@@ -264,7 +280,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         written = list(written_values(func, args, kwargs))
         self.lines.append(
             BoundSymbol(
-                symbol=symbol_of(func),
+                symbol=symbol_of(RELAXED.get(func, func)),
                 args=read[0],
                 kwargs=read[1],
                 output=replace_leaves(output, self._named),

@@ -14,6 +14,7 @@ from thunder_core.ir.listing import Listing
 ROOTS = frozenset({"module", "args", "kwargs"})
 REPLAY = "thunder_core.artifact.replay"
 ARTIFACT = "ARTIFACT"
+GIVEN = "given"  # the list that a region takes
 SAVED = "saved"  # the list that a backward takes and empties
 BEHIND_FORWARD = ("tail", "backward")
 
@@ -52,8 +53,10 @@ def regions(listing: Listing) -> Iterator[str]:
     """Functions for the regions that a trace calls: the lines of the program that their machine code stands for."""
     first = {line.symbol: line for line in reversed(listing.lines) if line.parts and line.symbol in listing.constants}
     for name, line in first.items():
-        results = ", ".join(value.name for value in line.makes)
-        yield from ("", "", f"def {name}({', '.join(line.reads)}):")
+        results, names = ", ".join(value.name for value in line.makes), ", ".join(line.reads)
+        listed = f"{name}([" in line.text  # it takes a list, which is written in the call; elsewhere it has a name
+        yield from ("", "", f"def {name}({GIVEN if listed else names}):")
+        yield from ([f"{INDENT}[{names}] = {GIVEN}"] if listed else [])
         yield from (INDENT + part.text for part in line.parts)
         yield f"{INDENT}return {results}"
 

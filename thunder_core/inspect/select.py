@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 
 from thunder_core.errors import BadOption, NoSuchTrace
 from thunder_core.ir.layout import at_level, place, told
-from thunder_core.ir.listing import Line, Listing, Value
-
-DELETE = "python.del"
+from thunder_core.ir.listing import DELETE, Line, Listing, Value
 
 
 @dataclass(frozen=True)

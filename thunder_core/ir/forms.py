@@ -113,6 +113,7 @@ EXACT: dict[str, Callable[[BoundSymbol, Scope], str]] = {
     "torch.Tensor.__setitem__": _set_item,
     "python.del": _delete,
     "python.code": _statement,
+    "python.list": _statement,
 }
 
 

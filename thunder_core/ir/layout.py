@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from thunder_core.ir.listing import Line, Listing, is_claimed
+from thunder_core.ir.listing import DELETE, LIST, Line, Listing, is_claimed
 
 INDENT = "    "
 GRADIENT = "gradient of "
@@ -114,6 +114,17 @@ def heading(line: Line, *, backward: bool = False) -> str:
     return f"backward of {owner}" if derives(line) else f"again: {owner}"
 
 
+def headings(lines: Sequence[Line], *, backward: bool = False) -> list[str]:
+    """Above each line whose it is: a list is made for the call behind it, and what is deleted stands where it does."""
+    found: list[str] = []
+    behind = ""
+    for line in reversed(lines):
+        if line.symbol not in (DELETE, LIST):
+            behind = heading(line, backward=backward)
+        found.append("" if line.symbol == DELETE else behind)
+    return found[::-1]
+
+
 def derives(line: Line) -> bool:
     """Whether a line, or one of those that it stands for, is part of a derivative."""
     return bool(line.derives) or any(part.derives for part in line.parts)
@@ -124,12 +135,12 @@ def derived_from(line: Line, before: str) -> list[str]:
     return [f"# of {line.derives}"] if line.derives and line.derives != before else []
 
 
-def _body(lines: Iterable[Line], level: str, comments: bool, column: int, backward: bool = False) -> Iterator[str]:
+def _body(lines: Sequence[Line], level: str, comments: bool, column: int, backward: bool = False) -> Iterator[str]:
     owner = where = forward = ""
     shown: set[str] = set()
-    for line in lines:
-        if comments and heading(line, backward=backward) not in ("", owner):
-            owner = heading(line, backward=backward)
+    for line, above in zip(lines, headings(lines, backward=backward), strict=True):
+        if comments and above not in ("", owner):
+            owner = above
             yield ""
             yield f"# ---- {owner} ----"
         if comments and place(line) and place(line) != where:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+DELETE, LIST = "python.del", "python.list"  # symbols of lines that are not the program's: see `lower/free.py`
+
 
 @dataclass(frozen=True)
 class Value:

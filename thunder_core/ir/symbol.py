@@ -16,10 +16,14 @@ BACKWARD_OF = "backward of "  # begins the module of a line that computes the de
 
 @dataclass(frozen=True)
 class Symbol:
-    """Something that a line of a trace calls: its printed name and the Python callable that it means."""
+    """Something that a line of a trace calls: its printed name and the Python callable that it means.
+
+    One that `empties` takes one list of tensors, which it empties, so that each can go as soon as it was read last.
+    """
 
     name: str
     target: Callable[..., Any] = field(compare=False, repr=False)
+    empties: bool = field(default=False, compare=False)
 
     @property
     def short_name(self) -> str:

@@ -1,31 +1,70 @@
-"""Freeing: each tensor's name is deleted after the line that reads it last, so that its memory can be used again."""
+"""Freeing: each tensor's name is deleted after the line that reads it last, so that its memory can be used again.
+
+A line that empties a list gets what it reads last in one that it alone has: those names are deleted before it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 
 DELETE = Symbol("python.del", lambda *names: None)
+LIST = Symbol("python.list", list)
+UNPACK = Symbol("python.code", lambda text: text)
 
 
 def free_after_last_use(trace: Trace) -> Trace:
     """The trace with `del` lines; inputs are the caller's, constants the trace's, and what is returned lives on."""
+    lists = _names_for_lists(trace)
+    pairs = zip(trace.bound_symbols, _last_uses(trace), strict=True)
+    lines = [line for bsym, last in pairs for line in _freed(bsym, last, lists)]
+    return trace.having(lines, made_by="free after last use")
+
+
+def _last_uses(trace: Trace) -> list[list[Proxy]]:
+    """For each line the names that it reads or makes and that no later one reads."""
     live = {proxy.name for proxy in (*trace.outputs, *trace.inputs)} | trace.constants.keys()
-    lines: list[BoundSymbol] = []
+    found: list[list[Proxy]] = []
     for bsym in reversed(trace.bound_symbols):
-        last: dict[str, Proxy] = {
-            proxy.name: proxy for proxy in (*bsym.inputs, *bsym.defines) if proxy.name not in live
-        }
-        if last:
-            lines.append(deletion(last.values(), bsym))
+        last = {proxy.name: proxy for proxy in (*bsym.inputs, *bsym.defines) if proxy.name not in live}
         live |= last.keys()
-        lines.append(bsym)
-    return trace.having(reversed(lines), made_by="free after last use")
+        found.append(list(last.values()))
+    return found[::-1]
 
 
-def deletion(names: Iterable[Proxy], after: BoundSymbol) -> BoundSymbol:
-    """The line that deletes names, at the place of the one before it."""
-    return BoundSymbol(DELETE, tuple(names), {}, None, source=after.source, module=after.module, derives=after.derives)
+def _freed(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Proxy]) -> Iterator[BoundSymbol]:
+    """A line, and what deletes the names that are not read behind it."""
+    read = {proxy.name for proxy in bsym.inputs}
+    dying = [proxy for proxy in last if proxy.name in read]
+    if bsym.symbol.empties and dying:
+        yield from _handed_over(bsym, dying, next(lists))
+        last = [proxy for proxy in last if proxy.name not in read]
+    else:
+        yield bsym
+    if last:
+        yield deletion(last, bsym)
+
+
+def _handed_over(bsym: BoundSymbol, dying: Sequence[Proxy], given: Proxy) -> Iterator[BoundSymbol]:
+    """A line that gets its tensors in a list, without the names of those that it reads last."""
+    yield BoundSymbol(LIST, bsym.args, {}, given, source=bsym.source, module=bsym.module)
+    yield deletion(dying, bsym)
+    unpack = BoundSymbol(UNPACK, (given,), {}, bsym.inputs)
+    yield replace(bsym, args=(given,), subsymbols=(unpack, *bsym.subsymbols))
+
+
+def deletion(names: Iterable[Proxy], at: BoundSymbol) -> BoundSymbol:
+    """The line that deletes names, at the place of another."""
+    return BoundSymbol(DELETE, tuple(names), {}, None, source=at.source, module=at.module, derives=at.derives)
+
+
+def _names_for_lists(trace: Trace) -> Iterator[Proxy]:
+    """Names that nothing in the trace has."""
+    taken = {proxy.name for line in trace.bound_symbols for proxy in (*line.inputs, *line.outputs)}
+    names = (f"given_{number}" for number in itertools.count())
+    return (Proxy(name) for name in names if name not in taken)

@@ -53,10 +53,12 @@ class Refusal:
 class Fused:
     """What runs a region: `function(name)` gives a function of the region's inputs of that name.
 
-    It returns the one output, or a tuple of them.
+    It returns the one output, or a tuple of them. One that `empties` takes its inputs in one list and empties it, so
+    that each goes as soon as it was read last, where nobody else has it.
     """
 
     function: Callable[[str], Callable[..., Any]]
+    empties: bool = False
 
 
 def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
@@ -64,13 +66,13 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
     stretches = _stretches(trace, executor)
     regions = {one.region.digest: one.region for _, one in stretches}
     compiled = dict(zip(regions, executor.compile(list(regions.values())), strict=True))
-    functions = _functions(compiled)
+    symbols = _symbols(compiled)
     taken: dict[int, list[BoundSymbol]] = {}
     for places, one in stretches:
-        function = functions.get(one.region.digest)
-        if function is not None:
+        symbol = symbols.get(one.region.digest)
+        if symbol is not None:
             taken |= {place: [] for place in places}
-            taken[places.start] = [_line(one, function, executor.name)]
+            taken[places.start] = [_line(one, symbol, executor.name)]
     kept = (line for place, whole in enumerate(trace.bound_symbols) for line in taken.get(place, [whole]))
     refused = (*trace.refused, *_refused(stretches, compiled, executor.name))
     return trace.having(kept, made_by=f"fuse by {executor.name}", refused=refused)
@@ -86,18 +88,22 @@ def _refused(
             yield Refused(executor, result.reason, len(places))
 
 
-def _functions(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Callable[..., Any]]:
-    """The function of each compiled region, numbered in the order in which they are met."""
+def _symbols(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Symbol]:
+    """What calls each compiled region, numbered in the order in which they are met."""
     done = {digest: one for digest, one in compiled.items() if isinstance(one, Fused)}
-    return {digest: one.function(f"{REGION}_{number}") for number, (digest, one) in enumerate(done.items())}
+    return {digest: _symbol(one, f"{REGION}_{number}") for number, (digest, one) in enumerate(done.items())}
 
 
-def _line(one: Stretch, function: Callable[..., Any], executor: str) -> BoundSymbol:
+def _symbol(one: Fused, name: str) -> Symbol:
+    return Symbol(name, one.function(name), one.empties)
+
+
+def _line(one: Stretch, symbol: Symbol, executor: str) -> BoundSymbol:
     first = one.lines[0]
     modules = {line.module for line in one.lines}
     return BoundSymbol(
-        symbol=Symbol(function.__name__, function),
-        args=one.inputs,
+        symbol=symbol,
+        args=([*one.inputs],) if symbol.empties else one.inputs,
         kwargs={},
         output=one.outputs[0] if len(one.outputs) == 1 else one.outputs,
         subsymbols=one.lines,

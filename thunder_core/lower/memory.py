@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.free import DELETE
+from thunder_core.lower.free import DELETE, LIST
 from thunder_core.lower.machine_code import kept_by
-from thunder_core.lower.region_memory import region_peak
+from thunder_core.lower.region_memory import run_region
 from thunder_core.lower.storage import Storages, rounded, size_of
 
 PYTHON = "python.code"  # a line that takes something from where it is; it makes nothing
@@ -82,6 +82,7 @@ class Meter:
 
     storages: Storages = field(default_factory=Storages)
     outside: int = 0
+    lists: dict[str, tuple[Proxy, ...]] = field(default_factory=dict)
 
     def give(self, proxies: Iterable[TensorProxy]) -> None:
         """Tensors that are there before, and stay."""
@@ -128,15 +129,48 @@ class Meter:
             for name in deleted(line):
                 self.storages.drop(name)
             return before
+        if line.symbol.name == LIST.name:
+            self._put(line.outputs[0].name, line.inputs)
+            return before
+        if line.symbol.empties:
+            return self._emptying(line)
         code = kept_by(line.symbol.target)
         if code is not None:
-            peak = before + region_peak(code.text, tuple(line.at_level("aten")))
-            self.storages.enter(line)
-            return max(peak, self.storages.held)
+            return run_region(code.text, line, self.storages)
         if line.subsymbols and line.executor in EAGER:
             return self._steps(line)
         self.storages.enter(line)
         return self.storages.held + workspace(line)
+
+    def _put(self, given: str, proxies: tuple[Proxy, ...]) -> None:
+        """Let a list hold tensors."""
+        self.lists[given] = proxies
+        for place, proxy in enumerate(proxies):
+            self.storages.share(f"{given}[{place}]", proxy.name)
+
+    def _emptying(self, line: BoundSymbol) -> int:
+        """Run a line that empties a list: what nobody else holds goes while it runs, at the latest at its end."""
+        whole, alone = self._with_names(line)
+        code = kept_by(line.symbol.target)
+        if code is not None:
+            peak = run_region(code.text, whole, self.storages, alone)
+        else:
+            self.storages.enter(whole)
+            peak = self.storages.held
+        for name in alone:
+            self.storages.drop(name)
+        return peak
+
+    def _with_names(self, line: BoundSymbol) -> tuple[BoundSymbol, list[str]]:
+        """The line with the names of what its list holds, and those that were deleted: they come back for the line."""
+        given = line.inputs[0].name if line.inputs else ""
+        proxies = self.lists.pop(given, ())
+        alone = [proxy.name for proxy in proxies if not self.storages.knows(proxy.name)]
+        for place, proxy in enumerate(proxies):
+            if proxy.name in alone:
+                self.storages.share(proxy.name, f"{given}[{place}]")
+            self.storages.drop(f"{given}[{place}]")
+        return replace(line, args=([*proxies],), subsymbols=line.subsymbols[1:]) if proxies else line, alone
 
     def _steps(self, line: BoundSymbol) -> int:
         """Run the operations that a call consists of; what they make goes with the last that reads it."""

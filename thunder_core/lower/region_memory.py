@@ -11,26 +11,26 @@ import torch
 
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.storage import Storages, extent, size_of
+from thunder_core.lower.storage import Storages, births, extent, size_of
 
 ALLOCATES = "empty_strided_cpu"
 SHOWS = "reinterpret_tensor"
 OPERATORS = "torch.ops."
+INSIDE = "in a region: "  # what its own names begin with, among those of who calls it
 
 
-def region_peak(text: str, operations: Sequence[BoundSymbol]) -> int:
-    """The most bytes that the region has made and not yet freed; what it returns is among them.
+def run_region(text: str, line: BoundSymbol, storages: Storages, alone: Sequence[str] = ()) -> int:
+    """Enter what a call of the region makes; the most bytes that are held on the way.
 
-    `operations` are what the region computes: they tell the sizes of what whole operations of PyTorch return.
+    `alone` names the inputs that nobody but the region holds, which go where it lets go of them.
     """
-    called: dict[str, Iterator[BoundSymbol]] = defaultdict(lambda: iter(()))
-    for name in {operation.symbol.name for operation in operations}:
-        called[name] = iter([operation for operation in operations if operation.symbol.name == name])
-    run = _Run(called)
-    for node in ast.parse(text).body:
-        if isinstance(node, ast.FunctionDef):
-            for statement in node.body:
+    run = _Run(line, storages, alone)
+    for function in ast.parse(text).body:
+        if isinstance(function, ast.FunctionDef):
+            run.takes = [argument.arg for argument in function.args.args]
+            for statement in function.body:
                 run.statement(statement)
+    run.leave()
     return run.peak
 
 
@@ -38,43 +38,103 @@ def region_peak(text: str, operations: Sequence[BoundSymbol]) -> int:
 class _Run:
     """The statements of a region, one after the other."""
 
-    called: dict[str, Iterator[BoundSymbol]]
-    storages: Storages = field(default_factory=Storages)
+    line: BoundSymbol
+    storages: Storages
+    alone: Sequence[str]
+    takes: list[str] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
     peak: int = 0
+    called: dict[str, Iterator[BoundSymbol]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        operations: dict[str, list[BoundSymbol]] = defaultdict(list)
+        for operation in self.line.at_level("aten"):
+            operations[operation.symbol.name].append(operation)
+        self.called = {name: iter(found) for name, found in operations.items()}
 
     def statement(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Delete):
             for target in statement.targets:
                 self._drop(ast.unparse(target))
+        elif isinstance(statement, ast.Assign) and ast.unparse(statement.value) in self.takes:
+            self._unpack(statement.targets[0])
         elif isinstance(statement, ast.Assign):
             self._assign(ast.unparse(statement.targets[0]), statement.value)
+        elif isinstance(statement, ast.Return) and statement.value is not None:
+            self._return(statement.value)
+        elif ast.unparse(statement) in [f"{name}.clear()" for name in self.takes]:
+            self._let_go()
         self.peak = max(self.peak, self.storages.held)
 
+    def leave(self) -> None:
+        """Its own names go; what it made that is not known by then is as PyTorch makes it."""
+        for proxy, base in births(self.line):
+            if not self.storages.knows(proxy.name) and base is not None:
+                self.storages.share(proxy.name, base)
+            elif not self.storages.knows(proxy.name):
+                self.storages.make(proxy.name, size_of(proxy))
+        for name in self.names:
+            self.storages.drop(name)
+        self.peak = max(self.peak, self.storages.held)
+
+    def _unpack(self, targets: ast.expr) -> None:
+        """`arg0_1, arg1_1 = args`: the inputs, one by one."""
+        if isinstance(targets, ast.Tuple | ast.List):
+            for name, proxy in zip(targets.elts, self.line.inputs, strict=True):
+                self._share(ast.unparse(name), proxy.name)
+
+    def _let_go(self) -> None:
+        """`args.clear()`: the region's names are the last ones of what it alone was given."""
+        for name in self.alone:
+            self.storages.drop(name)
+
     def _drop(self, name: str) -> None:
-        for known in self.storages.names:
-            if known == name or known.startswith(f"{name}["):
-                self.storages.drop(known)
+        for known in [known for known in self.names if known == INSIDE + name or known.startswith(f"{INSIDE}{name}[")]:
+            self.storages.drop(known)
+            self.names.discard(known)
+
+    def _make(self, name: str, size: int) -> None:
+        self.names.add(INSIDE + name)
+        self.storages.make(INSIDE + name, size)
+
+    def _share(self, name: str, base: str) -> None:
+        self.names.add(INSIDE + name)
+        self.storages.share(INSIDE + name, base)
 
     def _assign(self, name: str, value: ast.expr) -> None:
         called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
-        if isinstance(value, ast.Name | ast.Subscript):
-            self.storages.share(name, ast.unparse(value))
-        elif isinstance(value, ast.Call) and called == SHOWS:
-            self.storages.share(name, ast.unparse(value.args[0]))
-        elif isinstance(value, ast.Call) and called == ALLOCATES:
-            self.storages.make(name, _allocated(value))
+        if called == ALLOCATES and isinstance(value, ast.Call):
+            self._make(name, _allocated(value))
         elif called.startswith(OPERATORS):
-            self._returned(name, next(self.called[called], None))
+            self._returned(name, next(self.called.get(called, iter(())), None))
+        elif base := _shown(value):
+            self._share(name, INSIDE + base)
 
     def _returned(self, name: str, operation: BoundSymbol | None) -> None:
         """What an operation of PyTorch returns: one tensor, or several by their places."""
         output = None if operation is None else operation.output
         if isinstance(output, TensorProxy):
-            self.storages.make(name, size_of(output))
+            self._make(name, size_of(output))
         elif isinstance(output, tuple | list):
             for place, proxy in enumerate(output):
                 if isinstance(proxy, TensorProxy):
-                    self.storages.make(f"{name}[{place}]", size_of(proxy))
+                    self._make(f"{name}[{place}]", size_of(proxy))
+
+    def _return(self, value: ast.expr) -> None:
+        """What it returns gets the names that it has outside."""
+        values = value.elts if isinstance(value, ast.Tuple) else [value]
+        if len(values) == len(self.line.outputs):
+            for proxy, one in zip(self.line.outputs, values, strict=True):
+                self.storages.share(proxy.name, INSIDE + _shown(one))
+
+
+def _shown(value: ast.expr) -> str:
+    """The name whose memory an expression shows; empty for any other."""
+    if isinstance(value, ast.Name | ast.Subscript):
+        return ast.unparse(value)
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == SHOWS:
+        return ast.unparse(value.args[0])
+    return ""
 
 
 def _allocated(call: ast.Call) -> int:

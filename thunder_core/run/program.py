@@ -12,9 +12,9 @@ from thunder_core.ir import objects
 from thunder_core.ir.objects import Unexpected, expect_items, expect_layout, expect_value
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
-from thunder_core.run.autograd import Wiring
 from thunder_core.run.blame import leave_inference_modes, tell_line
 from thunder_core.run.generate import executable
+from thunder_core.run.wiring import Wiring
 
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
 

@@ -86,4 +86,4 @@ def _files(result: Result) -> dict[str, bytes]:
 
 
 def _fused(result: Result) -> Fused | Refusal:
-    return result if isinstance(result, Refusal) else Fused(result.function)
+    return result if isinstance(result, Refusal) else Fused(result.function, empties=True)

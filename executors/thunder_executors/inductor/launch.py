@@ -90,11 +90,18 @@ def on_gpu(function: Callable[..., Any], index: int) -> Callable[..., Any]:
     """The function of a region, run on that device, with inputs that lie as its kernels expect."""
 
     @wraps(function)
-    def region(*tensors: torch.Tensor) -> Any:
+    def region(args: list[torch.Tensor]) -> Any:
         with torch.cuda.device(index):
-            return function(*map(aligned, tensors))
+            align(args)
+            return function(args)
 
     return region
+
+
+def align(args: list[torch.Tensor]) -> None:
+    """Put copies into a list of inputs for those from whose address vectors cannot be loaded."""
+    for place in range(len(args)):
+        args[place] = aligned(args[place])
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:

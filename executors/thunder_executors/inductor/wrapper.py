@@ -1,4 +1,7 @@
-"""Inductor's wrapper as Python of our own: one function of tensors that needs PyTorch and the kernels alone."""
+"""Inductor's wrapper as Python of our own: one function that needs PyTorch and the kernels alone.
+
+It takes its tensors in a list, which it empties, and deletes each after it was read last.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ LIBRARY = {
     "assert_size_stride": f"{GUARDS}.assert_size_stride",
 }
 DROPPED = frozenset({"assert_alignment"})  # kernels for the CPU load unaligned memory
+GIVEN = "args"  # the list of inputs, in Inductor's words
+CLEAR = f"{GIVEN}.clear"
 BORROWED = "extern_kernels"
 INDUCTORS = "torch.ops.inductor."
 OPERATORS = "torch.ops."  # PyTorch's own, and those of libraries that the model brings along
@@ -36,14 +41,8 @@ def printed(wrapper: str, kernels: Collection[str]) -> str:
     lines = [line for statement in statements(wrapper) for line in body.lines(statement)]
     used = "\n".join(lines)
     head = [f"{name} = {path}" for name, path in LIBRARY.items() if f"{name}(" in used]
-    return (
-        "\n".join(["import torch", "", *head, "", "", *_signature(body.inputs), *(f"    {line}" for line in lines)])
-        + "\n"
-    )
-
-
-def _signature(inputs: list[str]) -> Iterator[str]:
-    yield f"def {ENTRY}({', '.join(inputs)}):"
+    text = ["import torch", "", *head, "", "", f"def {ENTRY}({GIVEN}):", *(f"    {line}" for line in lines)]
+    return "\n".join(text) + "\n"
 
 
 def statements(wrapper: str) -> list[ast.stmt]:
@@ -57,7 +56,7 @@ def statements(wrapper: str) -> list[ast.stmt]:
 
 def unpacked(statement: ast.stmt) -> list[str]:
     """The inputs, if this is the statement that names them: `arg0_1, arg1_1 = args`."""
-    if not isinstance(statement, ast.Assign) or ast.unparse(statement.value) != "args":
+    if not isinstance(statement, ast.Assign) or ast.unparse(statement.value) != GIVEN:
         return []
     names = statement.targets[0]
     return [ast.unparse(name) for name in (names.elts if isinstance(names, ast.Tuple) else [names])]
@@ -71,25 +70,14 @@ class _Body:
     inputs: list[str] = field(default_factory=list)
 
     def lines(self, statement: ast.stmt) -> Iterator[str]:
-        if self._is_unpacking(statement) or _is_call_of(statement, "args.clear"):
-            return
+        self.inputs += unpacked(statement)
         if any(_is_call_of(statement, name) for name in DROPPED) or self._checks_input(statement):
             return
-        if isinstance(statement, ast.Delete):
-            statement.targets = [t for t in statement.targets if not (isinstance(t, ast.Name) and t.id in self.inputs)]
-            if not statement.targets:
-                return
         if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
             statement.value = statement.value if len(statement.value.elts) > 1 else statement.value.elts[0]
         for node in ast.walk(statement):
             self._allow(node)
         yield ast.unparse(_Shortened().visit(statement))
-
-    def _is_unpacking(self, statement: ast.stmt) -> bool:
-        """`arg0_1, arg1_1 = args`, from which the inputs are learned."""
-        names = unpacked(statement)
-        self.inputs += names
-        return bool(names)
 
     def _checks_input(self, statement: ast.stmt) -> bool:
         """A check of an input, which the program's guards and the trace's metadata have made already."""
@@ -104,9 +92,8 @@ class _Body:
             self._allow_call(ast.unparse(node.func))
 
     def _allow_call(self, name: str) -> None:
-        known = (
-            name in self.kernels or name in LIBRARY or (name.startswith(OPERATORS) and not name.startswith(INDUCTORS))
-        )
+        called = name in self.kernels or name in LIBRARY or name == CLEAR
+        known = called or (name.startswith(OPERATORS) and not name.startswith(INDUCTORS))
         if not known and not (name.startswith(f"{BORROWED}.") and _borrowed(name)):
             raise Unsupported(f"its wrapper calls {name}")
 

@@ -1,0 +1,26 @@
+"""How a program is connected to autograd, without torch: manifests hold it, and are read without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """How a computation is connected to autograd, as plain data.
+
+    It has `count` results, and behind them what is saved. `results` are the places of those that gradients come in
+    for, `strides` how these are laid out (in elements), and `followed` the inputs that gradients go out for. `random`
+    programs draw random numbers, and those that write to their inputs cannot be run a second time. `viewed` are the
+    inputs that the tail takes before the results, where there is a tail. With `beneath_autocast`, forward and backward
+    hold the casts that autocast makes, and run while it is off.
+    """
+
+    count: int
+    results: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    followed: tuple[int, ...]
+    random: bool = False
+    writes: bool = False
+    viewed: tuple[int, ...] = ()
+    beneath_autocast: bool = False

@@ -1,0 +1,60 @@
+"""Writes to what autograd follows, said without writing, where eager PyTorch's backward does not mind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from thunder_core.capture.derivative import first_line, paired
+from thunder_core.capture.fake import fake_like, new_mode
+from thunder_core.capture.rules import target_of
+from thunder_core.ir.proxy import TensorProxy, tensor_proxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import replace_leaves
+from thunder_core.lower.differentiable import differentiable
+from thunder_core.transforms.functionalize import Functionalize
+
+
+def without_followed_writes(trace: Trace) -> Trace | None:
+    """The trace without writes to what autograd follows; None where there are none, or eager PyTorch refuses one.
+
+    That is asked of PyTorch itself: the lines run on tensors without data, forward and backward, and autograd compares
+    the versions of what it saved.
+    """
+    followed = differentiable(trace)
+    writes = any(name in followed for line in trace.bound_symbols for name in line.mutates)
+    return None if not writes or complaint(trace) else Functionalize()(trace)
+
+
+def complaint(trace: Trace) -> str:
+    """What eager PyTorch raises when it runs a trace and goes back through it; empty if nothing."""
+    mode = new_mode()
+    try:
+        with torch.enable_grad(), torch._C._DisableAutocast(), mode:
+            values = _given(trace, mode)
+            for line in trace.bound_symbols:
+                _run(line, values)
+            results = [values[proxy.name] for proxy in trace.outputs if isinstance(proxy, TensorProxy)]
+            ends = [result for result in results if result.requires_grad]
+            torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
+    except Exception as error:  # whatever PyTorch raises, to whatever the program does
+        return first_line(error) or type(error).__name__
+    return ""
+
+
+def _given(trace: Trace, mode: Any) -> dict[str, torch.Tensor]:
+    """Tensors without data for the inputs and constants of a trace."""
+    proxies = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
+    constants = {name: value for name, value in trace.constants.items() if isinstance(value, torch.Tensor)}
+    values = {name: fake_like(tensor_proxy(name, value), mode) for name, value in constants.items()}
+    return values | {proxy.name: fake_like(proxy, mode).requires_grad_(proxy.requires_grad) for proxy in proxies}
+
+
+def _run(line: BoundSymbol, values: dict[str, torch.Tensor]) -> None:
+    def value(leaf: Any) -> Any:
+        return values[leaf.name] if isinstance(leaf, TensorProxy) else leaf
+
+    output = target_of(line)(*replace_leaves(line.args, value), **replace_leaves(dict(line.kwargs), value))
+    values.update((proxy.name, tensor) for proxy, tensor in paired(line.output, output))
