@@ -29,7 +29,8 @@ def program_shares(program: Program, model: torch.nn.Module, inputs: dict[str, A
     tensors, _ = program.prepare(model, (), inputs)
     forward = Timed(program.last("computation"), lambda: tensors)
     parts = [forward, *_backward(program, tensors)]
-    with torch.no_grad():
+    recorded = program.derivative is None and torch.is_grad_enabled()  # by autograd, which it may ask for something
+    with torch.set_grad_enabled(recorded):
         shares = time_shares(*parts, device=next(model.parameters()).device)
     return TimeShares(*shares)
 

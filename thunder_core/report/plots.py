@@ -15,6 +15,7 @@ from thunder_core.validation.report import OutputReport, ValidationReport
 WIDTH = 520
 LETTER = 6.6  # width of a letter of the labels
 LONGEST = 31  # letters of a label
+LONGEST_PATH = 43  # of a parameter's name, whose layer and whose end tell it from others
 ROW = 24
 STRIP = 56
 MOST_ROWS = 12
@@ -152,9 +153,9 @@ def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars
     return Bars(title, len(rows) * ROW + 8, tuple(bars), rest)
 
 
-def label_room(labels: Iterable[str]) -> float:
-    """The width that the longest of these labels takes, with a gap."""
-    longest = max((len(figures.shortened(label, LONGEST)) for label in labels), default=0)
+def label_room(labels: Iterable[str], most: int = LONGEST) -> float:
+    """The width that the longest of these labels takes, with a gap; none has more letters than `most`."""
+    longest = max((len(figures.shortened(label, most)) for label in labels), default=0)
     return longest * LETTER + 12
 
 
@@ -229,7 +230,7 @@ def error_dumbbells(validation: ValidationReport) -> Dumbbells:
     """The largest error of each output beside eager's own, the worst first."""
     shown, hidden = validation.ranked[:MOST_ROWS], validation.ranked[MOST_ROWS:]
     allowed = {o.name: validation.allowed(o) for o in shown}
-    left = label_room(o.name for o in shown)
+    left = label_room((o.name for o in shown), LONGEST_PATH)
     values = [value for o in shown for value in (o.optimized.maximum, o.eager.maximum, allowed[o.name])]
     axis = logarithmic(values, left, WIDTH - 12)
     rows = tuple(_dumbbell(o, axis, allowed[o.name], 12 + ROW * number) for number, o in enumerate(shown))
@@ -240,7 +241,7 @@ def error_dumbbells(validation: ValidationReport) -> Dumbbells:
 def _dumbbell(output: OutputReport, axis: Axis, allowed: float, y: float) -> Dumbbell:
     mine, theirs = output.optimized.maximum, output.eager.maximum
     return Dumbbell(
-        label=figures.shortened(output.name, LONGEST),
+        label=figures.shortened(output.name, LONGEST_PATH),
         full_label=output.name,
         text=f"{figures.error(mine)}, eager {figures.error(theirs)}, allowed {figures.error(allowed)}",
         y=y,
