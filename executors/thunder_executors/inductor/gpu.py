@@ -57,7 +57,7 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     try:
         generated, sources = generate(region, target)
         check_outputs(region, generated)
-        text = printed(generated.wrapper, sources)
+        text = printed(generated.wrapper, sources, region)
         calls = {ast.unparse(call.func): call for call in _calls(generated.wrapper, set(sources))}
         kernels = {name: compiled(name, sources[name], numbers_of(call), target) for name, call in calls.items()}
     except Unsupported as error:
@@ -65,9 +65,13 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     except Exception as error:  # Inductor raises what its passes raise
         return Refusal(f"Inductor: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", lasting=True)
     index = region.inputs[0].device.index or 0
+    places = tuple(place for place, proxy in enumerate(region.inputs) if proxy in region.writes)
+    written = f", {places}" if places else ""
     head, _, rest = text.partition("\n")
     names = "".join(f'{name} = KERNELS["{name}"]\n' for name in kernels)
-    whole = f"{head}\n{HEAD}\n\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\nregion = on_gpu(region, {index})\n"
+    whole = (
+        f"{head}\n{HEAD}\n\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\nregion = on_gpu(region, {index}{written})\n"
+    )
     return MachineCode(whole, library_of(kernels), ())
 
 
