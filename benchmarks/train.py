@@ -1,9 +1,11 @@
 """Training steps beside eager and torch.compile: time and memory in the steady state, and cold compilation.
 
 `steady`: forward, backward and gradients set to None, Llama of 8 layers of width 512, batch 1 x 128, one thread; CPU
-time, medians of rounds that run each in turn in one process. `memory`: the most bytes that PyTorch's allocator held at
-a time during a step, in a process each. `cold`: CPU seconds of the first step of a Llama of 32 layers of width 256,
-the compilers' processes included, each in a process of its own with an empty cache folder.
+time, medians of rounds that run each in turn in one process. `whole step`: the same in float32 with the step of AdamW,
+as one function that is compiled, with each of PyTorch's implementations (a loop over parameters, `foreach`, `fused`);
+`torch.compile` divides it at `backward()`, and compiles the optimizer's step by itself. `memory`: the most bytes that
+PyTorch's allocator held at a time during a step, in a process each. `cold`: CPU seconds of the first step of a Llama of
+32 layers of width 256, the compilers' processes included, each in a process of its own with an empty cache folder.
 
 Usage: python -m benchmarks.train [--dtypes float32 bfloat16] [--rounds 40] [--cold 32] [--out FILE]
 """
@@ -63,6 +65,48 @@ def _torch_compile(model: Any) -> Any:
 COMPILERS: dict[str, Callable[[Any], Any]] = {"eager": _eager, "thunder": _thunder, "torch.compile": _torch_compile}
 
 
+OPTIMIZERS: dict[str, dict[str, bool]] = {
+    "loop": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+}
+
+
+def whole_steps(dtype: str, layers: int, optimizer: str) -> dict[str, Step]:
+    """Forward, backward and step by each, on a model of its own."""
+    return {name: _whole_step(name, dtype, layers, optimizer) for name in COMPILERS}
+
+
+def _whole_step(who: str, dtype: str, layers: int, optimizer: str) -> Step:
+    import torch
+
+    model, tokens = model_and_input(layers, dtype)
+    model.train()
+    adamw = torch.optim.AdamW(model.parameters(), lr=1e-4, **OPTIMIZERS[optimizer])
+
+    def step(tokens: Any) -> Any:
+        adamw.zero_grad()
+        loss = model(tokens, labels=tokens, use_cache=False).loss
+        loss.backward()
+        adamw.step()
+        return loss.detach()
+
+    compiled = COMPILERS[who](step)
+    return lambda: compiled(tokens)
+
+
+def whole(dtype: str, layers: int, optimizer: str, rounds: int) -> dict[str, float]:
+    """The median CPU milliseconds of a whole step of each; they all end at the same loss."""
+    import torch
+
+    calls = whole_steps(dtype, layers, optimizer)
+    found = in_turn(calls, rounds)
+    losses = [call() for call in calls.values()]
+    for loss in losses[1:]:
+        torch.testing.assert_close(loss, losses[0], rtol=1e-3, atol=1e-3)
+    return found
+
+
 def steady(dtype: str, layers: int, rounds: int) -> dict[str, float]:
     """The median CPU milliseconds of a step of each."""
     calls = steps(dtype, layers, list(COMPILERS))
@@ -104,7 +148,7 @@ def row(what: str, dtype: str, layers: int, found: dict[str, float]) -> dict[str
     """A line of the table, printed."""
     ratios = {f"thunder / {name}": found["thunder"] / value for name, value in found.items() if name != "thunder"}
     told = "  ".join(f"{name} {value:.4g}" for name, value in (found | ratios).items())
-    print(f"{what:<7} {layers:>3} layers  {dtype:<9} {told}", flush=True)
+    print(f"{what:<19} {layers:>3} layers  {dtype:<9} {told}", flush=True)
     return {"what": what, "layers": layers, "dtype": dtype, **found, **ratios}
 
 
@@ -127,6 +171,10 @@ def main() -> None:
     rows = []
     for dtype in options.dtypes:
         rows.append(row("steady", dtype, options.layers, steady(dtype, options.layers, options.rounds)))
+        if dtype == "float32":
+            for name in OPTIMIZERS:
+                found = whole(dtype, options.layers, name, options.rounds)
+                rows.append(row(f"whole step, {name}", dtype, options.layers, found))
         found = {who: asked_of("memory", who, dtype, options.layers) / 2**20 for who in COMPILERS}
         rows.append(row("memory", dtype, options.layers, found))
     if options.cold:

@@ -31,6 +31,8 @@ compiled kernels are kept; [the cache](cache.md) has a page of its own.
     thunder optimize --config run.toml --dry-run     # the plan alone
     thunder optimize ./bert -o out --include-weights # an artifact that needs no checkpoint
     thunder validate out                             # beside eager PyTorch, on the machine that is to run it
+    thunder optimize ./llama --train -o step         # a step of training: loss and gradients, forward and backward
+    thunder bench ./llama --train --against eager,inductor
     thunder bench out --batch 1,8 --seq 128 --json > baseline.json
     thunder bench out --batch 1,8 --seq 128 --baseline baseline.json --fail-above 5%
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -48,9 +49,15 @@ RecipeName = Annotated[
         autocompletion=complete_recipe,
     ),
 ]
-Set = Annotated[
+Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the recipe; may be repeated.")
 ]
+Train = Annotated[
+    bool,
+    typer.Option("--train", metavar=FLAG, help="A step of training: forward, loss and backward."),
+]
+Batch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Samples in an input [default: 1]")]
+Seq = Annotated[int | None, typer.Option("--seq", metavar="N", help="Tokens in a sample [default: 128]")]
 Dtype = Annotated[
     str | None,
     typer.Option("--dtype", metavar="NAME", help="float32, bfloat16, float16 or float64.", rich_help_panel=MODEL),
@@ -107,3 +114,19 @@ TrustRemoteCode = Annotated[
 Strict = Annotated[
     bool, typer.Option("--strict", metavar=FLAG, help="Fail where this machine lacks a part of the recipe.")
 ]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What every command takes that loads a model and applies a recipe; `spread` makes options of it."""
+
+    recipe: RecipeName = None
+    assignments: Assignments = None
+    train: Train = False
+    dtype: Dtype = None
+    device: Device = None
+    task: Task = None
+    revision: Revision = None
+    random_weights: RandomWeights = False
+    trust_remote_code: TrustRemoteCode = False
+    seed: Seed = None

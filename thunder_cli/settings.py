@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping, Set
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic import ValidationError as Malformed
 
+from thunder_cli.options import ModelOptions
+from thunder_core import plugins
 from thunder_core.errors import BadConfigFile, BadOption
 from thunder_core.models.request import ModelRequest
 from thunder_core.pipeline import Request
@@ -33,6 +35,7 @@ class Settings(BaseModel):
     out: str | None = None
     force: bool | None = None
     strict: bool | None = None
+    train: bool | None = None
     dtype: str | None = None
     device: str | None = None
     target: str | None = None
@@ -72,7 +75,7 @@ class Settings(BaseModel):
 
 
 MODEL_FIELDS = ("model", "dtype", "device", "task", "revision", "random_weights", "trust_remote_code", "seed")
-REQUEST_FIELDS = ("recipe", "force", "strict", "batch", "seq", "runs", "warmup", "include_weights", "target")
+REQUEST_FIELDS = ("recipe", "force", "strict", "batch", "seq", "runs", "warmup", "include_weights", "target", "train")
 
 
 def _given(settings: Settings) -> dict[str, Any]:
@@ -99,6 +102,27 @@ def read_settings(path: Path) -> Settings:
         raise BadConfigFile(f"{path}: {_problem(error)}", fix=_remedy(error)) from error
 
 
+def chosen_settings(options: ModelOptions, **own: object) -> Settings:
+    """The settings that a command was given: those that all commands share, and its own; a flag that is off says
+    nothing. Raises `BadOption`.
+    """
+    given = {**asdict(options), **own}
+    assignments = parse_assignments(given.pop("assignments") or [])
+    return settings_of(
+        {**{name: None if value is False else value for name, value in given.items()}, "set": assignments or None}
+    )
+
+
+def require_artifacts_own(settings: Settings, artifact: Path, but: Set[str] = frozenset()) -> None:
+    """Raise `BadOption` for settings of a model, which an artifact has already."""
+    given = [f"--{name}" for name in _given(settings) if name not in {"model", *but}]
+    if given:
+        raise BadOption(
+            f"{', '.join(given)} is for models, and {artifact} is an artifact, which has its own",
+            fix="leave it out, or name the model in place of the artifact",
+        )
+
+
 def settings_of(options: Mapping[str, object]) -> Settings:
     """The settings that were given as options; raises `BadOption`."""
     try:
@@ -120,9 +144,7 @@ def _remedy(error: Malformed) -> str:
     if detail["type"] != "extra_forbidden":
         return f"use a value that is {detail['msg'].removeprefix('Input should be ').lower()}"
     known = sorted(dashed(name) for name in Settings.model_fields)
-    near = get_close_matches(str(detail["loc"][0]), known, n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"{meant}known: {', '.join(known)}"
+    return f"{plugins.meant(str(detail['loc'][0]), known)}known: {', '.join(known)}"
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Value]:

@@ -260,6 +260,23 @@ class BadPattern(UsageError):
     code = "TH0215"
 
 
+class NoLoss(UsageError):
+    """`--train` was given for a model that gives no loss: its task has no labels, or its forward makes none of them.
+
+    A step of training is a forward, its loss and the backward of that. `--task` names what the model is to be trained
+    for, where its config does not say it. In Python, a loss of one's own can be compiled with the model:
+    `thunder_core.jit` of a function that computes it.
+    """
+
+    code = "TH0217"
+
+
+class NothingToTrain(UsageError):
+    """`--train` was given for a model whose parameters are all frozen: none has `requires_grad`."""
+
+    code = "TH0218"
+
+
 # ---- 03: environment ------------------------------------------------------------------------------------------
 
 
@@ -309,6 +326,25 @@ class NotComparable(ValidationError):
     """The optimized model's outputs have another structure, shape or dtype than eager's. Nothing was written."""
 
     code = "TH0402"
+
+
+class NotFinite(ValidationError):
+    """The loss, or a gradient, is infinite or not a number in eager PyTorch itself, so nothing can be compared with it.
+
+    Nothing was written. A narrow range is the most frequent cause: float16 ends at 65,504, and bfloat16 has the range
+    of float32. Weights that have diverged are another.
+    """
+
+    code = "TH0403"
+
+
+class OtherRandomNumbers(ValidationError):
+    """The optimized model draws other random numbers than eager PyTorch from the same seed. Nothing was written.
+
+    With other numbers in its dropout a model gives other results, and how far they are from eager's says nothing.
+    """
+
+    code = "TH0404"
 
 
 # ---- 05: baselines --------------------------------------------------------------------------------------------

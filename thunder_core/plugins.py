@@ -14,7 +14,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -87,14 +87,22 @@ def imported(path: str) -> object:
     return found
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownName:
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three of the known names that look most like the given one, whatever its case."""
+    by_lower = {one.lower(): one for one in sorted(known)}
+    return [by_lower[near] for near in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)]
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The question whether one of the nearest names was meant, as the begin of a sentence; empty where none is near."""
+    near = nearest(name, known)
+    return f"did you mean {' or '.join(near)}? " if near else ""
+
+
+def unknown_name(kind: str, name: str, known: Collection[str]) -> UnknownName:
     """The error for a name that does not exist, suggesting the nearest of those that do."""
-    everything = sorted(known)
-    near = difflib.get_close_matches(_hyphenated(name), everything, n=3, cutoff=0.5)
-    asked = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
     return UnknownName(
-        f"There is no {kind} called {name!r}.",
-        fix=f"{asked}Known: {', '.join(everything) or 'none'}.",
+        f"there is no {kind} called {name!r}", fix=f"{meant(name, known)}known: {', '.join(sorted(known)) or 'none'}"
     )
 
 

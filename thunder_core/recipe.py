@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -205,9 +204,11 @@ class Recipe:
         known = list(self.Options.model_fields)
         for name in options:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
-                fix = f"{hint}it takes: {', '.join(known)}" if known else "leave it out: this recipe takes no options"
+                fix = (
+                    f"{plugins.meant(name, known)}it takes: {', '.join(known)}"
+                    if known
+                    else "leave it out: this recipe takes no options"
+                )
                 raise UnknownName(f"recipe {self.name} has no option {name!r}", fix=fix)
         try:
             return self.Options.model_validate(options)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -328,6 +330,24 @@ def gradients_by_name(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tens
     return torch.autograd.grad(model(x).square().sum(), dict(model.named_parameters()))
 
 
+def gradients_of_an_iterator(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad(model(x).square().sum(), model.parameters())
+
+
+def accumulated_by_name(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    model(x).square().sum().backward(inputs=dict(model[1].named_parameters()))
+    return model[1].weight.grad.clone()
+
+
+def accumulated_for_an_iterator(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    model(x).square().sum().backward(inputs=model[1].parameters())
+    return model[1].weight.grad.clone()
+
+
+def gradients_by_ordered_name(model: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    return torch.autograd.grad(model(x).square().sum(), OrderedDict(model.named_parameters()))
+
+
 def in_two_stages(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     hidden = model[0](x)
     cut = hidden.detach().requires_grad_()
@@ -346,7 +366,7 @@ def one_graph_left(model: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, ...
     "step",
     [
         fresh, leaf_inside, several_steps, frozen_inside, second_derivative, unused_parameters, data_written,
-        gradients_by_name, in_two_stages, one_graph_left,
+        in_two_stages, one_graph_left,
     ],
 )  # fmt: skip
 def test_states_and_random_numbers_are_eagers(step: Callable[..., Any]) -> None:
@@ -363,6 +383,28 @@ def test_states_and_random_numbers_are_eagers(step: Callable[..., Any]) -> None:
         torch.testing.assert_close(ours.state_dict(), eager.state_dict(), rtol=0, atol=0)
         torch.testing.assert_close(grads(ours), grads(eager), rtol=0, atol=0)
     assert thunder.cache_misses(compiled) <= 2
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        gradients_by_name, gradients_by_ordered_name, gradients_of_an_iterator,
+        accumulated_by_name, accumulated_for_an_iterator,
+    ],
+)  # fmt: skip
+def test_leaves_are_taken_and_refused_in_the_forms_that_this_pytorch_takes(step: Callable[..., Any]) -> None:
+    """A dict of them, say, is refused by PyTorch 2.11 and gives a dict in 2.13."""
+    ours, eager = small(), small()
+    try:
+        wanted = step(eager, X)
+    except (RuntimeError, TypeError) as error:
+        with pytest.raises(type(error), match=re.escape(str(error).partition(".")[0])):
+            thunder.jit(step)(ours, X)
+        return
+    found = thunder.jit(step)(ours, X)
+    assert type(found) is type(wanted)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(grads(ours), grads(eager))
 
 
 @pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_forward_hook"])

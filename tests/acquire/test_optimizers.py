@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
+from tests.lower.test_fusion import Replays
 from thunder_core.errors import DataDependent
 
 Training = tuple[nn.Module, torch.optim.Optimizer]
@@ -43,9 +45,10 @@ def assert_trains_alike(
     ours: Training,
     eager: Training,
     between: Callable[..., Any] = lambda model, optimizer: None,
+    executors: Sequence[Any] = ("torch",),
 ) -> Any:
     """Train for some steps, compiled and eager; the compiled step."""
-    compiled = thunder.jit(step)
+    compiled = thunder.jit(step, executors=executors)
     for _ in range(5):
         torch.testing.assert_close(compiled(*ours, X), step(*eager, X), rtol=0, atol=0)
         between(*ours)
@@ -80,6 +83,23 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
 def test_optimizers_do_to_the_bit_what_eager_does(kind: str, options: dict[str, Any]) -> None:
     compiled = assert_trains_alike(step, training(kind, **options), training(kind, **options))
     assert thunder.cache_misses(compiled) == 2  # without states and gradients, and with them
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS, ids=lambda value: str(value).replace(" ", ""))
+def test_optimizers_in_regions_do_what_eager_does(kind: str, options: dict[str, Any]) -> None:
+    executor = Replays(updates=True)
+    ours, eager = training(kind, **options), training(kind, **options)
+    compiled = assert_trains_alike(step, ours, eager, executors=(executor, "torch"))
+    assert thunder.cache_misses(compiled) == 2
+    assert [p._version for p in ours[0].parameters()] == [p._version for p in eager[0].parameters()]
+    assert [p._version for p in ours[0].parameters()] == [p._version for p in eager[0].parameters()]
+    lines = thunder.last_traces(compiled)[-1].bound_symbols
+    fused = {name for line in lines if line.executor == "replays" for name in line.mutates}
+    given = thunder.last_traces(compiled)[0].inputs
+    weights = {proxy.name for proxy in given if re.fullmatch(r".*_params_\d", proxy.name)}
+    assert len(weights) == 4
+    single = options.get("fused", False) or (kind, options) == ("SGD", {})  # one operation is not worth a region
+    assert fused <= weights if single else fused >= weights
 
 
 def test_gradients_can_be_kept_at_zero_clipped_and_accumulated() -> None:
@@ -331,3 +351,7 @@ def test_a_whole_step_is_fused_and_follows_eager() -> None:
     fused = [line for line in lines if line.executor == "inductor"]
     assert fused
     assert any(part.module.startswith("backward of ") for line in fused for part in line.subsymbols)
+    steps = [line for line in fused if line.mutates]
+    assert len(steps) == 4, "one region for each parameter"
+    others = {line.symbol.name for line in lines if line.mutates and line.executor != "inductor"}
+    assert others == {"torch.Tensor.add_"}, "only steps are counted outside of them"

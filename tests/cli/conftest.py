@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
 
+from tests.cli.small import Result, saved
 from thunder_cli.main import main
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a command gave: its exit status, and what it wrote."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
 
 Thunder = Callable[..., Result]
 
@@ -52,3 +37,18 @@ def thunder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 def here(tmp_path: Path) -> Path:
     """The working folder of `thunder`."""
     return tmp_path / "here"
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The models are too small for more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small Llama in Hugging Face layout; not to be changed."""
+    return saved(tmp_path_factory.mktemp("models") / "small-llama")

@@ -8,27 +8,15 @@ import pytest
 import torch
 
 from thunder_core.benchmark import BenchmarkSuite
-from thunder_core.models.load import load_model
 from thunder_core.models.request import ModelRequest
-from thunder_core.models.samples import SAMPLES
 from thunder_core.pipeline import Request, contest, optimize
 
-QUICK = ("--runs", 2, "--warmup", 0)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+ROUNDS = ("--runs", 2, "--warmup", 0)
 
 
 @pytest.fixture(scope="session")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "small"
-    load_model(ModelRequest(sample=SAMPLES["llama"])).model.save_pretrained(folder)
-    return folder
+def model(llama):
+    return llama
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +33,7 @@ def sizes(suite):
 
 
 def test_a_model_under_a_recipe_at_several_sizes(thunder, model):
-    done = thunder("bench", model, "--recipe", "hf-llama", "--batch", "1,2", "--seq", "4, 8", *QUICK, "--json")
+    done = thunder("bench", model, "--recipe", "hf-llama", "--batch", "1,2", "--seq", "4, 8", *ROUNDS, "--json")
     assert done.status == 0, done.out
     assert sizes(done.json) == [("1", "4"), ("1", "8"), ("2", "4"), ("2", "8")]
     assert done.json["schema_version"] == 1
@@ -58,7 +46,7 @@ def test_a_model_under_a_recipe_at_several_sizes(thunder, model):
 
 
 def test_an_artifact(thunder, artifact):
-    done = thunder("bench", artifact, "--seq", 8, *QUICK)
+    done = thunder("bench", artifact, "--seq", 8, *ROUNDS)
     assert done.status == 0, done.err
     assert all(word in done.out for word in ("hf-llama", "1 x 8", "eager", "thunder", "median"))
     assert "measure 1 x 8" in done.err
@@ -84,7 +72,7 @@ def test_a_damaged_artifact_is_rejected(thunder, artifact, tmp_path):
 
 def test_another_contender(thunder, model, monkeypatch):
     monkeypatch.setitem(contest.CONTENDERS, "twice", lambda m: lambda **inputs: (m(**inputs), m(**inputs)))
-    done = thunder("bench", model, "--seq", 4, "--against", "twice,eager", *QUICK, "--json")
+    done = thunder("bench", model, "--seq", 4, "--against", "twice,eager", *ROUNDS, "--json")
     assert [candidate["name"] for candidate in done.json["reports"][0]["candidates"]] == ["twice", "eager", "thunder"]
 
 

@@ -78,4 +78,4 @@ def test_an_unknown_executor_suggests_the_nearest(thunder):
     done = thunder("executors", "troch")
     assert (done.status, done.out) == (2, "")
     assert "TH0202" in done.err
-    assert "'torch'" in done.err
+    assert "did you mean torch" in done.err

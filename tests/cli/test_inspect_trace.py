@@ -19,7 +19,6 @@ from thunder_core.models.load import LoadedModel, load_model, rebuild_model
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.samples import SAMPLES
 
-torch.set_num_threads(1)
 ROOT = Path(__file__).parents[2]
 
 

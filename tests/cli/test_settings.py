@@ -27,6 +27,7 @@ trust-remote-code = false
 force = true
 strict = true
 include-weights = true
+train = true
 target = "sm_90"
 no-validate = true
 no-benchmark = true
@@ -52,6 +53,7 @@ def test_a_file_may_hold_everything(tmp_path):
     assert not request.model.trust_remote_code
     assert (request.force, request.strict, request.validate, request.benchmark) == (True, True, False, False)
     assert request.include_weights
+    assert request.train
     assert request.out == Path("result")
     assert request.options == {"speed": "high"}
 

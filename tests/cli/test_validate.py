@@ -6,22 +6,14 @@ import json
 import shutil
 
 import pytest
-import torch
 
 from tests.artifact.damages import manifest_of, reseal
+from tests.cli.small import QUICK, saved
 from thunder_core.artifact.manifest import SCHEMA_VERSION
 from thunder_core.artifact.read import open_artifact
 from thunder_core.recipe import Recipe, Tolerance
 
-QUICK = ("--seq", 8, "--no-benchmark", "--quiet")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+MAKE = (*QUICK, "--no-benchmark", "--quiet")
 
 
 def bytes_of(folder):
@@ -34,7 +26,7 @@ def made(tmp_path_factory):
     from thunder_cli.main import main
 
     folder = tmp_path_factory.mktemp("made")
-    run = ["optimize", "--recipe", "hf-llama", *map(str, QUICK)]
+    run = ["optimize", "--recipe", "hf-llama", *map(str, MAKE)]
     assert main([*run, "--out", str(folder / "whole"), "--include-weights"]) == 0
     assert main([*run, "--out", str(folder / "bare"), "--no-validate"]) == 0
     return folder
@@ -163,16 +155,12 @@ def test_whether_weights_are_included_is_said(thunder, made):
 
 
 def test_bench_needs_no_checkpoint_where_the_weights_are_included(thunder, here, made, tmp_path):
-    from thunder_core.models import samples
-    from thunder_core.models.load import load_model
-    from thunder_core.models.request import ModelRequest
-
-    load_model(ModelRequest(sample=samples.SAMPLES["llama"])).model.save_pretrained(tmp_path / "model")
-    run = ("optimize", tmp_path / "model", "-r", "hf-llama", *QUICK, "--no-validate", "--out")
+    saved(tmp_path / "model")
+    run = ("optimize", tmp_path / "model", "-r", "hf-llama", *MAKE, "--no-validate", "--out")
     assert thunder(*run, "whole", "--include-weights").status == 0
     assert thunder(*run, "bare").status == 0
     shutil.rmtree(tmp_path / "model")
-    quick = ("--seq", 8, "--runs", 2, "--warmup", 0, "--quiet", "--json")
+    quick = (*QUICK, "--quiet", "--json")
     assert thunder("bench", "whole", *quick).status == 0
     assert thunder("validate", "whole", "--quiet").status == 0
     assert thunder("bench", "bare", *quick).status == 2

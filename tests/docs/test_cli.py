@@ -8,6 +8,7 @@ import shlex
 import pytest
 
 from docs import cli
+from tests.readme import ROOT
 from thunder_cli.main import main
 from thunder_cli.settings import read_settings
 from thunder_core import plugins
@@ -27,7 +28,11 @@ def test_the_example_of_a_file_is_valid(tmp_path):
     assert read_settings(tmp_path / "run.toml").recipe == "hf-llama3"
 
 
-@pytest.mark.parametrize("line", re.findall(r"^    (thunder .*)$", cli.HEAD, re.MULTILINE))
+PAGES = ("README.md", "docs/training.md", "docs/inspect-trace.md", "docs/cli.md")
+TEXT = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(re.findall(r"^(?:\$ |    )?(thunder [a-z].*)$", TEXT, re.MULTILINE)))
 def test_every_example_is_understood(line, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     words = shlex.split(line.partition("#")[0].partition(">")[0])[1:]

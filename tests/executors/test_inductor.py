@@ -13,9 +13,10 @@ from torch._inductor import config
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.lower import fusion
 from thunder_core.lower.fusion import Fused, Refusal
 from thunder_core.lower.machine_code import MachineCode, kept_by
+from thunder_core.lower.offer import offered
+from thunder_core.lower.region import Region
 from thunder_executors.inductor import EXECUTOR
 from thunder_executors.inductor.build import build
 from thunder_executors.inductor.generate import Unsupported
@@ -110,7 +111,7 @@ def regions_of(function, *args):
     with torch.no_grad():
         compiled(*args)
         computation = next(t for t in thunder.last_traces(compiled) if t.made_by.startswith("drop"))
-        return fusion._stretches(computation, EXECUTOR)
+        return offered(computation, EXECUTOR.fuses, updates=EXECUTOR.updates).stretches
 
 
 @pytest.fixture(scope="module")
@@ -153,9 +154,61 @@ def test_results_are_pytorchs_own(name, built, cheap):
 
 def test_what_inductor_cannot_keep_is_refused():
     with pytest.raises(Unsupported, match=r"calls os\.system"):
-        printed("def call(args):\n    os.system('true')\n    return ()\n", ())
+        printed("def call(args):\n    os.system('true')\n    return ()\n", (), Region((), ()))
     with pytest.raises(Unsupported, match="holds a Import"):
-        printed("def call(args):\n    import os\n    return ()\n", ())
+        printed("def call(args):\n    import os\n    return ()\n", (), Region((), ()))
+
+
+UPDATES = {
+    "moved": lambda x, y: (x.mul_(0.9).add_(y, alpha=0.1), y.sub_(x.sqrt()))[2:],
+    "half": lambda x, y: (x.mul_(y), x.add_(y))[2:],
+    "rounded": lambda x, y: x.add_(y.double()).mul_(3).copy_(x.neg().half()),
+    "in place and new": lambda x, y: (y.exp().add_(x).mul_(2), x.lerp_(y, 0.3), x * y)[::2],
+    "from nothing": lambda x, y: (x.zero_(), x.add_(1), y.fill_(2.0), y.div_(3))[4:],
+    "turned": lambda x, y: (x.add_(y), x.mul_(2), x.sub_(y))[3:],
+}
+
+
+def drawn(name):
+    torch.manual_seed(0)
+    x, y = torch.rand(12, 20) + 1, torch.rand(12, 20) + 1
+    x = x.bfloat16() if name == "half" else x
+    return (torch.rand(20, 12).add_(1).t() if name == "turned" else x), y
+
+
+def test_updates_write_what_pytorch_does():
+    def every(*pairs):
+        return [update(*pair) for update, pair in zip(UPDATES.values(), pairs, strict=True)]
+
+    ours, eager = [drawn(name) for name in UPDATES], [drawn(name) for name in UPDATES]
+    compiled = thunder.jit(every, executors=("inductor", "torch"))
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(compiled(*ours), every(*eager), rtol=2**-6, atol=1e-5)
+    torch.testing.assert_close(ours, eager, rtol=2**-6, atol=1e-5)
+    assert [[one._version for one in pair] for pair in ours] == [[one._version for one in pair] for pair in eager]
+    lines = thunder.last_traces(compiled)[-1].bound_symbols
+    assert [line.symbol.name for line in lines if line.mutates and line.executor != "inductor"] == []
+
+
+def test_numbers_that_change_are_given_to_regions():
+    def step(x, y, given):
+        rate = given.item()
+        y.mul_(rate).add_(x, alpha=1 - rate)
+        x.addcdiv_(y, y.abs() + 1, value=-rate)
+        x.lerp_(y, rate).sub_(y, alpha=rate)
+        return x.addcmul(y, y, value=rate) / rate
+
+    ours, eager = drawn("moved"), drawn("moved")
+    compiled = thunder.jit(step, executors=("inductor", "torch"))
+    with torch.no_grad():
+        for rate in map(torch.tensor, (0.5, 0.25, 0.125, 0.75)):
+            torch.testing.assert_close(compiled(*ours, rate), step(*eager, rate))
+            torch.testing.assert_close(ours, eager)
+    assert thunder.cache_misses(compiled) == 1
+    lines = thunder.last_traces(compiled)[-2].bound_symbols
+    (region,) = [line for line in lines if line.executor == "inductor"]
+    assert len(region.inputs) == 5, "two tensors, and the rate in three forms"
 
 
 def test_results_laid_out_otherwise_are_refused():

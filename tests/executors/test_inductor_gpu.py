@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from tests.executors.test_inductor import PROGRAMS, layout, regions_of, shared
+from tests.executors.test_inductor import PROGRAMS, UPDATES, layout, regions_of, shared
+from tests.executors.test_inductor import drawn as two_drawn
 from thunder_core import plugins
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.lower.device_code import targeting
@@ -94,7 +96,7 @@ def interpreted(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "compiled", compiled)
     monkeypatch.setattr(gpu, "library_of", lambda kernels: b"none")
     monkeypatch.setattr(launch, "kernels_of", lambda library: kernels)
-    monkeypatch.setattr(launch, "on_gpu", lambda function, index: function)
+    monkeypatch.setattr(launch, "on_gpu", lambda function, index, written=(): function)
 
     def function(region):
         code = gpu.built(region, "sm_90")
@@ -127,6 +129,34 @@ def test_regions_compute_what_pytorch_does(name, interpreted):
         torch.testing.assert_close(one, other, **rough)
     assert [layout(one) for one in found] == [layout(one) for one in expected]
     assert shared(found, given) == shared(expected, given)
+
+
+@pytest.mark.parametrize("name", ["moved", "half", "in place and new", "from nothing", "turned"])
+def test_regions_write_what_pytorch_does(name, interpreted):
+    for _, stretch in regions_of(UPDATES[name], *two_drawn(name)):
+        region = stretch.region
+        ours, expected = ([drawn(proxy).abs_().add_(1) for proxy in region.inputs] for _ in range(2))
+        before = [one._version for one in ours]
+        interpreted(there(region))([*ours])
+        evaluate(region, tuple(expected))
+        rough = {"rtol": 2**-6, "atol": 2**-6} if name == "half" else {}
+        torch.testing.assert_close(ours, expected, **rough)
+        writes = [proxy.name for proxy in region.writes]
+        versions = [one._version - first for one, first in zip(ours, before, strict=True)]
+        assert versions == [writes.count(proxy.name) for proxy in region.inputs]
+        assert writes
+
+
+def test_what_lies_where_vectors_cannot_be_loaded_is_written_to_nevertheless(monkeypatch):
+    def region(args):
+        copies.append(args[1].data_ptr() != odd.data_ptr())
+        args.pop().add_(args.pop())
+
+    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+    copies, odd = [], torch.zeros(9)[1:]
+    launch.on_gpu(region, 0, (1,))([torch.ones(8), odd])
+    assert copies == [True]
+    assert odd.tolist() == [1.0] * 8
 
 
 PROGRAM = """

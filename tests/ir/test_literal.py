@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import enum
 import math
+import sys
 import types
 
 import pytest
@@ -92,3 +93,16 @@ def test_proxies_and_code_print_as_they_stand():
 def test_names_are_made_valid(text, name):
     assert valid_name(text) == name
     assert name.isidentifier()
+
+
+def test_a_module_whose_name_is_no_identifier_is_imported_all_the_same(monkeypatch):
+    name = "code_of_models.397beb.own"
+    module = types.ModuleType(name)
+    monkeypatch.setitem(sys.modules, "code_of_models", types.ModuleType("code_of_models"))
+    monkeypatch.setitem(sys.modules, "code_of_models.397beb", types.ModuleType("code_of_models.397beb"))
+    monkeypatch.setitem(sys.modules, name, module)
+    namespace: dict[str, object] = {}
+    exec(import_line(f"{name}:__dict__ as own_globals"), namespace)
+    assert namespace["own_globals"] is vars(module)
+    exec(import_line(f"{name}:__name__"), namespace)
+    assert namespace["__name__"] == name

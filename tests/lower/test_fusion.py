@@ -24,6 +24,7 @@ class Replays(FusionExecutor):
     name: str = "replays"
     regions: list[Region] = field(default_factory=list)
     refused: str = ""
+    updates: bool = False
 
     @property
     def claims(self) -> str:
@@ -39,7 +40,8 @@ class Replays(FusionExecutor):
     def runner(self, region: Region):
         def named(name):
             def run(*given):
-                values = {proxy.name: tensor for proxy, tensor in zip(region.inputs, given, strict=True)}
+                taken = (*region.inputs, *region.numbers)
+                values = {proxy.name: tensor for proxy, tensor in zip(taken, given, strict=True)}
 
                 def value(leaf):
                     return values.get(getattr(leaf, "name", None), leaf)
@@ -50,7 +52,7 @@ class Replays(FusionExecutor):
                     results = result if isinstance(result, tuple | list) else [result]
                     values.update(zip((proxy.name for proxy in operation.outputs), results, strict=True))
                 outputs = tuple(values[proxy.name] for proxy in region.outputs)
-                return outputs if len(outputs) > 1 else outputs[0]
+                return outputs[0] if len(outputs) == 1 else outputs
 
             run.__name__ = run.__qualname__ = name
             return run
@@ -172,10 +174,16 @@ def test_what_is_written_later_can_be_read_before():
     assert len(executor.regions) == 2
 
 
-def test_what_autograd_records_is_left_to_it():
+@pytest.mark.parametrize("updates", [False, True])
+def test_what_autograd_records_is_left_to_it(updates):
     weight = torch.nn.Parameter(torch.randn(4, 4))
-    executor = Replays()
-    recorded = lambda x: ((x @ weight).exp_() + 1).sum()  # noqa: E731
+    executor = Replays(updates=updates)
+
+    def recorded(x):
+        hidden = (x @ weight).exp_()
+        hidden.register_hook(lambda gradient: gradient * 2)
+        return (hidden + 1).sum()
+
     compiled = thunder.jit(recorded, executors=(executor, "torch"))
     x = torch.randn(4, 4)
     compiled(x).backward()

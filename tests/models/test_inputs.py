@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from thunder_core.errors import BadOption, NoExampleInputs, SequenceTooLong
+from thunder_core.errors import BadOption, NoExampleInputs, NoLoss, SequenceTooLong
 from thunder_core.models.inputs import check_sequence_length, example_inputs
 from thunder_core.models.labels import IGNORED
 from thunder_core.models.load import load_model
@@ -154,7 +154,7 @@ def test_an_encoder_decoder_says_its_labels_one_step_later():
 
 def test_a_base_model_has_no_labels():
     loaded = load("BertModel", BERT)
-    with pytest.raises(BadOption, match="no labels"):
+    with pytest.raises(NoLoss, match="no labels"):
         example_inputs(loaded, batch=1, seq=4, seed=0, labels=True)
 
 

@@ -137,6 +137,7 @@ def runs(candidate: Program) -> bool:
 WAYS: dict[str, Callable[[], dict[str, Any]]] = {
     "torch": dict,
     "regions": lambda: {"executors": (Replays(), "torch")},
+    "updates": lambda: {"executors": (Replays(updates=True), "torch")},
     "functional": lambda: {"executors": (Replays(), "torch"), "transforms": (Functionalize(),)},
 }
 

@@ -8,6 +8,7 @@ import thunder_core
 from thunder_core.lower.memory import memory_use
 from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, trace_summaries
 from thunder_core.pipeline.narrate import running_behind
+from thunder_core.pipeline.shares import TimeShares
 
 
 def last_trace(function, *inputs):
@@ -54,7 +55,8 @@ def test_a_backward_and_a_tail_are_accounted_for():
     assert names[0] == "part views"
     assert names[1:6] == names[6:] == [stage.trace.made_by for stage in program.stages_of("backward")[:5]]
     assert rows[6].changed == 0
-    (share,) = executor_shares(program.last("computation"), {"torch": 1.0}, running_behind(program))
-    assert (share.executor, share.operations, share.time_share) == ("torch", 3, 1.0)
+    times = TimeShares({"torch": 0.25}, {"torch": 0.75})
+    (share,) = executor_shares(program.last("computation"), times, running_behind(program))
+    assert (share.executor, share.operations, share.time_share, share.backward_share) == ("torch", 3, 0.25, 0.75)
     lines = [line for trace in running_behind(program) for line in trace.bound_symbols if line.executor]
     assert share.backward == len(lines) > 3

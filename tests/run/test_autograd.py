@@ -282,6 +282,30 @@ def built_up_in_parts(program):
     return [whole, row, x.grad, y.grad]
 
 
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    """Random numbers are drawn by lines that write."""
+    hidden = functional.dropout(x * 2, 0.5, inplace=True)
+    hidden += torch.empty(3, 4).normal_()
+    return hidden.mul_(torch.zeros(3, 4).bernoulli_(0.5))
+
+
+@case(noisy)
+def random_numbers_written_in_place(program):
+    x = leaf(3, 4)
+    torch.manual_seed(0)
+    out = program(x)
+    out.sum().backward()
+    return [out, x.grad, torch.rand(1)]
+
+
+@case(lambda x: functional.rrelu(x * 2, training=True, inplace=True), derived=False)
+def noise_that_is_drawn_while_it_is_used(program):
+    x = leaf(3, 4)
+    torch.manual_seed(0)
+    program(x).sum().backward()
+    return [x.grad]
+
+
 @case(lambda x: (x * 2).exp().add_(1), derived=False)
 def written_after_it_was_saved(program):
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):

@@ -12,6 +12,7 @@ import typer
 from thunder_cli import options
 from thunder_cli.console import stderr, stdout
 from thunder_cli.hush import hushed
+from thunder_cli.spread import spread
 from thunder_core.errors import BadOption, OutputNotWritable
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def complete_contender(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in ("eager", "inductor") if name.startswith(last)]
 
 
+@spread
 def bench(
     model: Annotated[
         str | None,
@@ -39,7 +41,7 @@ def bench(
         ),
     ] = None,
     *,
-    recipe: options.RecipeName = None,
+    chosen: options.ModelOptions,
     against: Annotated[
         str,
         typer.Option(
@@ -65,23 +67,18 @@ def bench(
             "--fail-above", metavar="P%", help="Exit with 5 if more than this of a speed-up is lost [default: 5%]"
         ),
     ] = None,
-    dtype: options.Dtype = None,
-    device: options.Device = None,
-    task: options.Task = None,
-    set_: options.Set = None,
-    revision: options.Revision = None,
-    random_weights: options.RandomWeights = False,
-    trust_remote_code: options.TrustRemoteCode = False,
-    seed: options.Seed = None,
     strict: options.Strict = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Measure an artifact, or MODEL under a recipe, against eager PyTorch and others."""
+    """Measure an artifact, or MODEL under a recipe, against eager PyTorch and others.
+
+    With --train, and for an artifact that was made with it, what is measured is a step of training.
+    """
     with hushed(debug=debug):
         from thunder_cli.progress import watching
-        from thunder_cli.settings import parse_assignments, settings_of
+        from thunder_cli.settings import chosen_settings
         from thunder_core.benchmark import check_against_baseline, compare_with_baseline, fraction_of, read_suite
         from thunder_core.pipeline.contest import Contest
 
@@ -91,21 +88,7 @@ def bench(
         earlier = None if baseline is None else read_suite(baseline)
         for file in (out, plot):
             require_file(file, PLOTS if file is plot else None)
-        settings = settings_of(
-            {
-                "model": model,
-                "recipe": recipe,
-                "dtype": dtype,
-                "device": device,
-                "task": task,
-                "revision": revision,
-                "random_weights": random_weights or None,
-                "trust_remote_code": trust_remote_code or None,
-                "seed": seed,
-                "strict": strict or None,
-                "set": parse_assignments(set_ or []),
-            }
-        )
+        settings = chosen_settings(chosen, model=model, strict=strict)
         contest = Contest(
             against=tuple(name.strip() for name in against.split(",") if name.strip()),
             batches=numbers("--batch", batch),
@@ -124,18 +107,14 @@ def bench(
 
 def measured(settings: Settings, contest: Contest, progress: Progress) -> BenchmarkSuite:
     """Measure what MODEL names: an artifact where its folder holds one, a model otherwise."""
+    from thunder_cli.settings import require_artifacts_own
     from thunder_core.artifact.read import is_artifact
     from thunder_core.pipeline.contest import bench_artifact, bench_model
 
     folder = Path(settings.model or "").expanduser()
     if not settings.model or not is_artifact(folder):
         return bench_model(settings.request(), contest, progress)
-    given = sorted(settings.model_dump(by_alias=True, exclude_none=True).keys() - {"model", "device", "set"})
-    if given or settings.set:
-        raise BadOption(
-            f"{folder} is an artifact, which has its own {given[0] if given else 'set'}",
-            fix="leave that option out, or name the model",
-        )
+    require_artifacts_own(settings, folder, but={"device"})
     return bench_artifact(folder, contest, device=settings.device, progress=progress)
 
 

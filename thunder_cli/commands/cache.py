@@ -8,6 +8,7 @@ import typer
 
 from thunder_cli.console import plain, print_json, stdout
 from thunder_cli.options import FLAG, Debug, Json
+from thunder_core import plugins
 
 if TYPE_CHECKING:
     from thunder_core.cache import Freed, Record
@@ -143,8 +144,6 @@ def why(
 
 def find_entry(records: list[Record], wanted: str | None) -> Record:
     """The entry whose digest begins so, or the last that was built under a label; raises `UnknownName`, `BadOption`."""
-    import difflib
-
     from thunder_core.errors import BadOption, UnknownName
 
     sound = sorted((one for one in records if not one.damage), key=lambda one: one.created)
@@ -155,8 +154,7 @@ def find_entry(records: list[Record], wanted: str | None) -> Record:
     if found:
         named = ", ".join(one.digest[:12] for one in found[:4])
         raise BadOption(f"{len(found)} entries begin with {wanted!r}", fix=f"write more digits: {named}, ...")
-    near = difflib.get_close_matches(wanted or "", {one.label for one in sound}, n=3, cutoff=0.5)
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    meant = plugins.meant(wanted or "", {one.label for one in sound})
     what = "the cache holds no entry" if wanted is None else f"the cache holds no entry called {wanted!r}"
     raise UnknownName(what, fix=f"{meant}`thunder cache list` shows what there is")
 

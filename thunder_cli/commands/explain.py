@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from thunder_cli.console import print_json, stdout
 from thunder_cli.options import Debug, Json
+from thunder_core import plugins
 from thunder_core.errors import ThunderError, UnknownName, all_errors
 
 Error = type[ThunderError]
@@ -48,9 +48,9 @@ def find_error(code: str) -> Error:
     wanted = code.strip().upper()
     if (found := known.get(wanted) or by_name.get(wanted.lower())) is not None:
         return found
-    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.6)
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
-    raise UnknownName(f"there is no error code {code!r}", fix=f"{meant}`thunder explain` lists them all")
+    raise UnknownName(
+        f"there is no error code {code!r}", fix=f"{plugins.meant(wanted, known)}`thunder explain` lists them all"
+    )
 
 
 def meaning(error: Error) -> str:

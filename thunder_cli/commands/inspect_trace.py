@@ -10,14 +10,17 @@ import typer
 from thunder_cli import options
 from thunder_cli.console import print_json
 from thunder_cli.hush import hushed
+from thunder_cli.spread import spread
 
 if TYPE_CHECKING:
+    from thunder_cli.settings import Settings
     from thunder_core.inspect.subject import Subject
 
 TraceName = Literal["prologue", "computation", "tail", "backward", "epilogue"]
 Level = Literal["torch", "aten"]
 
 
+@spread
 def inspect_trace(
     subject: Annotated[
         str | None,
@@ -51,41 +54,19 @@ def inspect_trace(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, in plain form.")
     ] = None,
-    train: Annotated[
-        bool, typer.Option("--train", help="Call the model as in training, so that there is a backward.")
-    ] = False,
-    recipe: options.RecipeName = None,
-    dtype: options.Dtype = None,
-    device: options.Device = None,
-    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Samples in an input [default: 1]")] = None,
-    seq: Annotated[int | None, typer.Option("--seq", metavar="N", help="Tokens in a sample [default: 128]")] = None,
-    task: options.Task = None,
-    set_: options.Set = None,
-    revision: options.Revision = None,
-    random_weights: options.RandomWeights = False,
-    trust_remote_code: options.TrustRemoteCode = False,
-    seed: options.Seed = None,
+    chosen: options.ModelOptions,
+    batch: options.Batch = None,
+    seq: options.Seq = None,
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Show the traces of an artifact or a model: what was recorded, what each step made of it, and what runs."""
     from thunder_cli.views.trace import Look, View
 
-    settings: dict[str, object] = {
-        "model": subject,
-        "recipe": recipe,
-        "dtype": dtype,
-        "device": device,
-        "task": task,
-        "revision": revision,
-        "random_weights": random_weights or None,
-        "trust_remote_code": trust_remote_code or None,
-        "seed": seed,
-        "batch": batch,
-        "seq": seq,
-    }
     with hushed(debug=debug):
-        shown = subject_named(subject, program, settings, set_ or [], train=train)
+        from thunder_cli.settings import chosen_settings
+
+        shown = subject_named(chosen_settings(chosen, model=subject, batch=batch, seq=seq), program)
     look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
     view = View(shown, look)
     if json:
@@ -96,32 +77,18 @@ def inspect_trace(
         view.print_list() if list_ else view.print()
 
 
-def subject_named(
-    name: str | None, program: int, settings: dict[str, object], assignments: list[str], *, train: bool
-) -> Subject:
-    """The artifact of that name; or else the model, loaded, compiled and called once."""
+def subject_named(settings: Settings, program: int) -> Subject:
+    """The artifact that is named; or else the model, loaded, compiled and called once."""
+    from thunder_cli.settings import require_artifacts_own
     from thunder_core.artifact.read import is_artifact, open_artifact
-    from thunder_core.errors import BadOption
+    from thunder_core.inspect.live import traced_model
     from thunder_core.inspect.subject import subject_of
 
-    if name is None or not is_artifact(Path(name).expanduser()):
-        return model_named(settings, assignments, train=train)
-    settings = {**settings, "train": train}
-    given = [f"--{option.replace('_', '-')}" for option, value in settings.items() if value and option != "model"]
-    if given or assignments:
-        raise BadOption(
-            f"{', '.join(given) or '--set'} is for models, and {name} is an artifact, whose traces are what they are",
-            fix="leave it out, or name the model in place of the artifact",
-        )
-    return subject_of(open_artifact(Path(name)), program)
-
-
-def model_named(settings: dict[str, object], assignments: list[str], *, train: bool) -> Subject:
-    """The traces of a model by a recipe."""
-    from thunder_cli.settings import parse_assignments, settings_of
-    from thunder_core.inspect.live import traced_model
-
-    return traced_model(settings_of({**settings, "set": parse_assignments(assignments)}).request(), train=train)
+    folder = Path(settings.model or "").expanduser()
+    if not settings.model or not is_artifact(folder):
+        return traced_model(settings.request())
+    require_artifacts_own(settings, folder)
+    return subject_of(open_artifact(folder), program)
 
 
 def write(path: Path, text: str) -> None:

@@ -10,15 +10,17 @@ import typer
 from thunder_cli import options
 from thunder_cli.console import plain, print_json, stderr, stdout
 from thunder_cli.hush import hushed
+from thunder_cli.spread import spread
 
 if TYPE_CHECKING:
     from thunder_core.pipeline import Outcome, Plan
 
 
+@spread
 def optimize(
     model: options.Model = None,
     *,
-    recipe: options.RecipeName = None,
+    chosen: options.ModelOptions,
     out: Annotated[
         str | None,
         typer.Option("--out", "-o", metavar="DIR", help="Where the artifact goes [default: ./MODEL-RECIPE.thunder]"),
@@ -32,21 +34,13 @@ def optimize(
             "--include-weights", metavar=options.FLAG, help="Copy the weights too: the artifact needs no checkpoint."
         ),
     ] = False,
-    dtype: options.Dtype = None,
-    device: options.Device = None,
     target: options.Target = None,
-    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Samples in an input [default: 1]")] = None,
-    seq: Annotated[int | None, typer.Option("--seq", metavar="N", help="Tokens in a sample [default: 128]")] = None,
-    task: options.Task = None,
-    set_: options.Set = None,
+    batch: options.Batch = None,
+    seq: options.Seq = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="A TOML file with any of these options; the command line wins."),
     ] = None,
-    revision: options.Revision = None,
-    random_weights: options.RandomWeights = False,
-    trust_remote_code: options.TrustRemoteCode = False,
-    seed: options.Seed = None,
     runs: options.Runs = None,
     warmup: options.Warmup = None,
     no_validate: Annotated[
@@ -62,37 +56,31 @@ def optimize(
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Optimize MODEL by a recipe: validated against eager PyTorch, measured, and saved as an artifact."""
+    """Optimize MODEL by a recipe: validated against eager PyTorch, measured, and saved as an artifact.
+
+    With --train, what is optimized is a step of training: its loss and the gradient of every parameter are validated,
+    forward and backward measured, and the artifact holds both.
+    """
     with hushed(debug=debug):
         from thunder_cli.progress import watching
-        from thunder_cli.settings import Settings, parse_assignments, read_settings, settings_of
+        from thunder_cli.settings import Settings, chosen_settings, read_settings
         from thunder_cli.views.plan import plan_view
         from thunder_core.pipeline import carry_out, plan
 
-        given = settings_of(
-            {
-                "model": model,
-                "recipe": recipe,
-                "out": out,
-                "force": force or None,
-                "strict": strict or None,
-                "dtype": dtype,
-                "device": device,
-                "target": target,
-                "task": task,
-                "revision": revision,
-                "random_weights": random_weights or None,
-                "trust_remote_code": trust_remote_code or None,
-                "seed": seed,
-                "batch": batch,
-                "seq": seq,
-                "runs": runs,
-                "warmup": warmup,
-                "include_weights": include_weights or None,
-                "no_validate": no_validate or None,
-                "no_benchmark": no_benchmark or None,
-                "set": parse_assignments(set_ or []),
-            }
+        given = chosen_settings(
+            chosen,
+            model=model,
+            out=out,
+            force=force,
+            include_weights=include_weights,
+            target=target,
+            batch=batch,
+            seq=seq,
+            runs=runs,
+            warmup=warmup,
+            no_validate=no_validate,
+            no_benchmark=no_benchmark,
+            strict=strict,
         )
         planned = plan(given.over(read_settings(config) if config else Settings()).request())
         if dry_run:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from thunder_cli.views.outcome import benchmark_view, speedup_text
+from thunder_cli.views.outcome import benchmark_view, rounds_of, speedup_text
 from thunder_cli.views.quantity import seconds, speedup
 from thunder_cli.views.table import plain_table, titled
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Comparison
@@ -20,7 +20,6 @@ def suite_view(suite: BenchmarkSuite) -> RenderableType:
     title = f"{names['model']}, {names['recipe']}, {names['dtype']}"
     if len(suite.reports) == 1:
         return benchmark_view(first, title=f"{title}, {size_of(first)}")
-    detail = f"{first.runs} runs in turn after {first.warmup} to warm up, {first.machine}"
     table = plain_table("batch x seq", "candidate", "median", "spread", "speed-up  [95%]", text=2)
     for report in suite.reports:
         for candidate in report.candidates:
@@ -32,7 +31,7 @@ def suite_view(suite: BenchmarkSuite) -> RenderableType:
                 Text(seconds(candidate.spread), "dim"),
                 "" if leading else speedup_text(candidate),
             )
-    return titled(title, detail, table)
+    return titled(title, rounds_of(first), table)
 
 
 def size_of(report: BenchmarkReport) -> str:

@@ -9,15 +9,17 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from thunder_cli.views.quantity import magnitude, percent, seconds, speedup
+from thunder_cli.views.quantity import magnitude, percent, seconds, size, speedup
 from thunder_cli.views.table import DIM, HEAD, plain_table, titled
 from thunder_core.benchmark import BenchmarkReport, Candidate
 from thunder_core.report import Report
 from thunder_core.validation import OutputReport, ValidationReport
+from thunder_core.validation.gradients import GRADIENT
 
 SHOWN_OUTPUTS = 6
+FIRST = ("loss",)  # shown whatever else there is, with what is the language model's
 WIDE = 100  # columns; below it, mean errors are left out
-LONGEST_NAME = 30
+LONGEST_NAME, LONG_NAME = 30, 48
 GOOD, BAD = "green", "bold red"
 
 
@@ -27,6 +29,7 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
         *_validation(report, width),
         *_benchmark(report),
         *operations_view(report),
+        *_memory(report),
         *refused_view(report),
         *_remarks(report),
     ]
@@ -56,20 +59,21 @@ def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableTy
     detail = f"{inputs} that were not traced, against {validation.reference_dtype}"
     language = any(output.language for output in validation.outputs)
     spoken = ("KL, nats", "top-1") if language else ()
+    trains = any(output.name.endswith(GRADIENT) for output in validation.outputs)
+    wide = wide and not trains  # the names of gradients need the room
     means = ("mean", "eager's") if wide else ()
     table = plain_table("output", "max error", "eager's own", *means, *spoken, "")
-    ranked = sorted(validation.outputs, key=lambda output: (output.passed, -output.smallest_tolerance))
-    first = next((output for output in validation.outputs if output.language), None)
-    shown = [*([first] if first else []), *(output for output in ranked if output is not first)][:SHOWN_OUTPUTS]
+    first = [output for output in validation.outputs if output.language or output.name in FIRST]
+    shown = [*first, *(output for output in validation.ranked if output not in first)][:SHOWN_OUTPUTS]
     for output in shown:
-        table.add_row(*_output(output, language, wide))
+        table.add_row(*_output(output, language, wide, LONG_NAME if trains else LONGEST_NAME))
     hidden = len(validation.outputs) - len(shown)
-    more = Text(f"and {hidden} more, each nearer than these to eager", DIM)
+    more = Text(f"and {hidden} more, each further inside what is allowed", DIM)
     return titled("Validation", detail, Group(table, more) if hidden else table)
 
 
-def _output(output: OutputReport, language: bool, wide: bool) -> Iterator[RenderableType]:
-    yield Text(output.name if len(output.name) <= LONGEST_NAME else f"…{output.name[-LONGEST_NAME + 1 :]}")
+def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iterator[RenderableType]:
+    yield Text(output.name if len(output.name) <= room else f"…{output.name[-room + 1 :]}")
     yield magnitude(output.optimized.maximum)
     yield Text(magnitude(output.eager.maximum), DIM)
     if wide:
@@ -90,13 +94,19 @@ def _benchmark(report: Report) -> Iterator[RenderableType]:
 
 def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark") -> RenderableType:
     """Each candidate: its median, spread and speed-up."""
-    detail = f"{benchmark.runs} runs in turn after {benchmark.warmup} to warm up, {benchmark.machine}"
+    detail = rounds_of(benchmark)
     memory = any(candidate.peak_bytes is not None for candidate in benchmark.candidates)
     columns = ("median", "spread", "speed-up  [95%]", *(("peak memory",) if memory else ()))
     table = plain_table("candidate", *columns)
     for candidate in benchmark.candidates:
         table.add_row(*_candidate(candidate, benchmark, memory))
     return titled(title, detail, table)
+
+
+def rounds_of(benchmark: BenchmarkReport) -> str:
+    """How often what was measured, and where."""
+    what = "runs" if benchmark.call == "call" else f"{benchmark.call}s"
+    return f"{benchmark.runs} {what} in turn after {benchmark.warmup} to warm up, {benchmark.machine}"
 
 
 def _candidate(candidate: Candidate, benchmark: BenchmarkReport, memory: bool) -> Iterator[RenderableType]:
@@ -119,16 +129,41 @@ def operations_view(report: Report) -> Iterator[RenderableType]:
     """How many operations each executor runs, and its part of the time where that was measured."""
     if not report.executors:
         return
-    table = plain_table("executor", "operations", "time", "most frequent")
-    table.columns[3].justify, table.columns[3].no_wrap = "left", False
+    trains = any(share.backward for share in report.executors)
+    behind = ("backward", "its time") if trains else ()
+    table = plain_table("executor", "forward" if trains else "operations", "time", *behind, "most frequent")
+    table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
     total = sum(share.operations for share in report.executors)
     frequent = ", ".join(f"{o.name.rpartition('.')[2]} {o.count}" for o in report.operations[:5])
     for number, share in enumerate(report.executors):
         count = f"{share.operations} ({percent(share.operations / total)})"
-        time = "" if share.time_share is None else percent(share.time_share)
-        table.add_row(share.executor, count, time, Text(frequent if number == 0 else "", DIM))
+        both = (str(share.backward), _part(share.backward_share)) if trains else ()
+        table.add_row(share.executor, count, _part(share.time_share), *both, Text(frequent if number == 0 else "", DIM))
     traced = next((row.lines for row in report.traces if row.trace == "computation"), total)
-    yield titled("Operations", f"{traced} as traced, {total} as run", table)
+    yield titled("Operations", f"{traced} as traced, {total} as run{_backward(report)}", table)
+
+
+def _part(share: float | None) -> str:
+    return "" if share is None else percent(share)
+
+
+def _backward(report: Report) -> str:
+    """What is to be said of the backward of a step of training."""
+    behind = sum(share.backward for share in report.executors)
+    if not report.train:
+        return ""
+    recorded = f"; there is no backward of its own, autograd records the program: {report.recorded}"
+    return recorded if report.recorded else f", {behind} in the backward"
+
+
+def _memory(report: Report) -> Iterator[RenderableType]:
+    """The peak, and where it is."""
+    peak = report.memory_peak
+    if peak is None:
+        return
+    kept = f"; the forward keeps {size(report.saved_bytes)}" if report.saved_bytes else ""
+    place = f"at the peak, in line {peak.line} of the {peak.trace}{kept}; estimated"
+    yield Text.assemble(("Memory", HEAD), f"  {size(peak.bytes)} ", (place, DIM))
 
 
 def refused_view(report: Report, *, absent: bool = False) -> Iterator[RenderableType]:

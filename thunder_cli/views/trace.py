@@ -146,9 +146,9 @@ class View:
                 first = Text(name if stage is stages[0] else "", "bold")
                 table.add_row(first, *(Text(text, style) for text in row(stage)))
         console = stdout()
-        console.print(
-            Text.assemble((self.subject.name, "bold"), f", program {self.subject.program}; what is bold runs\n")
-        )
+        purpose = ", for training" if self.subject.train else ""
+        rest = f"{purpose}, program {self.subject.program}; what is bold runs\n"
+        console.print(Text.assemble((self.subject.name, "bold"), rest))
         console.print(table)
         if "backward" not in self.subject.traces:
             console.print(Text(f"\n{self.subject.absent('backward')}", "dim"))
@@ -168,6 +168,7 @@ class View:
         keys = ("trace", "number", "name", "made_by", "lines", "added", "removed", "seconds", "runs", "given")
         stages = [{key: getattr(stage.facts, key) for key in keys} for stage in self.subject.stages]
         told: dict[str, object] = {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
+        told["train"] = self.subject.train
         told["recorded"] = self.subject.recorded if "backward" not in self.subject.traces else ""
         if self.subject.weights is not None:
             told["weights"] = {"included": bool(self.subject.weights), "bytes": self.subject.weights}

@@ -17,7 +17,7 @@ from thunder_core.acquire.prologue import line, path_name
 from thunder_core.capture.numbers import Unknown
 from thunder_core.errors import CannotReplay
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
-from thunder_core.ir.objects import HEAP_TYPE
+from thunder_core.ir.objects import is_native
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -278,7 +278,7 @@ def parts_of(value: Any) -> list[Any]:
 
 def is_rebuildable(kind: type) -> bool:
     """Whether an instance is its items and its attributes and nothing else: no state is kept in C."""
-    return all(base in REBUILT_BASES for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
+    return all(base in REBUILT_BASES for base in kind.__mro__ if is_native(base))
 
 
 def attributes_of(value: Any) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import SourceLine
 from thunder_core.interpreter import Observer
-from thunder_core.ir.objects import HEAP_TYPE
+from thunder_core.ir.objects import is_native
 from thunder_core.ir.proxy import Proxy
 
 KEYED = (operator.contains, operator.getitem)
@@ -178,7 +178,7 @@ class Acquisition(Observer):
             return method_of_generator(self, function)
         if kind is types.BuiltinMethodType and is_autograd_function(function):
             return functools.partial(self._apply, function)
-        if kind is not type or not function.__flags__ & HEAP_TYPE:
+        if kind is not type or is_native(function):
             self._native(function, args, kwargs)
         return None
 

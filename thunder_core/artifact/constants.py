@@ -20,7 +20,7 @@ from thunder_core.artifact.tensors import NAMES
 from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
 from thunder_core.errors import ArtifactForeign, CannotReplay
 from thunder_core.ir.literal import dotted_name
-from thunder_core.ir.objects import HEAP_TYPE
+from thunder_core.ir.objects import is_native
 from thunder_core.lower.machine_code import ENTRY, SHARED_OBJECT, MachineCode, kept_by
 
 NAMELESS = ("__main__", "builtins")
@@ -118,7 +118,7 @@ def import_path(value: Any) -> str | None:
 def is_builtin(value: Any) -> bool:
     """Whether an object is a function or class of C, as Python's own builtins are: one put in their place is not."""
     if isinstance(value, type):
-        return not value.__flags__ & HEAP_TYPE
+        return is_native(value)
     return isinstance(value, types.BuiltinFunctionType)
 
 

@@ -114,7 +114,8 @@ def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[
 def rebuilt(artifact: Artifact, device: str | None = None) -> torch.nn.Module:
     """The model that an artifact was made from, built once more, on its device or another.
 
-    With the artifact's weights where they were included; from where it came from otherwise.
+    With the artifact's weights where they were included; from where it came from otherwise. It is in train mode where
+    the artifact is for training.
     """
     if artifact.manifest.shell is None:
         return with_weights(artifact, from_source(artifact, device))
@@ -145,7 +146,7 @@ def from_source(artifact: Artifact, device: str | None) -> torch.nn.Module:
             + (", with weights=True to give it the artifact's weights" if artifact.manifest.weights else ""),
         )
     rebuild: Any = plugins.imported(REBUILD)
-    model: torch.nn.Module = rebuild(artifact.manifest.source, device=device).model
+    model: torch.nn.Module = rebuild(artifact.manifest.source, device=device, train=artifact.manifest.train).model
     return model
 
 

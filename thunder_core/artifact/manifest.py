@@ -160,7 +160,8 @@ class Manifest(Facts):
     """Everything about an artifact that is not in one of its files; `digest` is that of the manifest without itself.
 
     `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order; `drawn` are
-    the sizes and the seed that they were drawn with. `weights` are the model's parameters and buffers by their names,
+    the sizes and the seed that they were drawn with. `train` says that what is called is a step of training, with
+    labels and in train mode. `weights` are the model's parameters and buffers by their names,
     where they were included, and `shell` what they are put into. `machine` is where compiled regions run.
     `cubins` are kernels for a GPU of the architecture `target` (`sm_90`), where it was made for one.
     """
@@ -180,6 +181,7 @@ class Manifest(Facts):
     programs: tuple[ProgramFacts, ...]
     example: tuple[str, ...] = ()
     drawn: dict[str, int] = {}
+    train: bool = False
     validation: ValidationState = "off"
     weights: dict[str, WeightFacts] = {}
     shell: ShellFacts | None = None

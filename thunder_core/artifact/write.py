@@ -60,6 +60,7 @@ def write_artifact(
     report: Report | None = None,
     example: Mapping[str, torch.Tensor] | None = None,
     drawn: Mapping[str, int] | None = None,
+    train: bool = False,
     include_weights: bool = False,
     target: str = "",
     kernels: Sequence[DeviceCode] = (),
@@ -69,7 +70,8 @@ def write_artifact(
 
     `source` is plain data from which the model is rebuilt (`LoadedModel.source`), empty where there is none;
     `fingerprint` that of the model's structure; `example` the keyword arguments that were traced, and `drawn` what
-    they were drawn with. With `include_weights` the model's parameters and buffers are written as well.
+    they were drawn with; `train` says that it is for training. With `include_weights` the model's parameters and
+    buffers are written as well.
     `kernels` are machine code for a GPU of the architecture `target` (`sm_90`), which need not be here.
 
     Raises `WrongInputs` where nothing was traced yet, `CannotReplay` for a program that refers to an object which
@@ -90,6 +92,7 @@ def write_artifact(
         environment=(report.environment if report else describe_environment()).model_dump(mode="json"),
         example=tuple(example or ()),
         drawn=dict(drawn or {}),
+        train=train,
         validation=report.validation_state if report else "off",
         target=target,
     )

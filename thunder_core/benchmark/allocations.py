@@ -16,7 +16,8 @@ def peak_allocated(run: Callable[[], object]) -> int:
     Told by the hooks of PyTorch's allocator (`torch.profiler` with `profile_memory`), which see the kernels' own
     temporaries too. It slows the call down.
     """
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    # Without `acc_events` PyTorch 2.11 warns that a next cycle would drop this one's events.
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:
         run()
     results = profiler.profiler.kineto_results if profiler.profiler else None
     events = [event for event in (results.events() if results else ()) if event.name() == MEMORY]

@@ -61,6 +61,11 @@ class BenchmarkReport(Facts):
     candidates: tuple[Candidate, ...]
 
     @property
+    def call(self) -> str:
+        """What one measured call is: `call`, or `training step`."""
+        return self.configuration.get("call", "call")
+
+    @property
     def first(self) -> Candidate:
         """The candidate that the others are compared with."""
         return self.candidates[0]

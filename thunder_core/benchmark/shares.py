@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 import torch
@@ -36,15 +37,28 @@ class Clock:
         self._before = time.perf_counter()
 
 
-def time_shares(trace: Trace, inputs: Sequence[object], *, device: torch.device) -> dict[str, float]:
-    """Each executor's part of a computation's time, 0 to 1, medians of a few runs; on CUDA each line is waited for.
+@dataclass(frozen=True)
+class Timed:
+    """A trace whose time is to be shared out; `inputs` are made anew for each run, since a backward empties them."""
 
-    Lines of no executor, which free memory, count for the one before them.
+    trace: Trace
+    inputs: Callable[[], Sequence[object]]
+
+
+def time_shares(*parts: Timed, device: torch.device) -> list[dict[str, float]]:
+    """Each executor's part of the time of all parts together, 0 to 1, part by part; medians of a few runs.
+
+    On CUDA each line is waited for. Lines of no executor, which free memory, count for the one before them; those that
+    unpack, at the begin of a backward, for the first.
     """
-    runs = [_run(trace, inputs, device) for _ in range(RUNS + 1)][1:]  # the first one warms up
-    medians = {name: median(run[name] for run in runs) for name in runs[0]}
-    total = sum(medians.values()) or 1.0
-    return {name: seconds / total for name, seconds in medians.items()}
+    found = [_medians(part, device) for part in parts]
+    total = sum(sum(one.values()) for one in found) or 1.0
+    return [{name: seconds / total for name, seconds in one.items()} for one in found]
+
+
+def _medians(part: Timed, device: torch.device) -> dict[str, float]:
+    runs = [_run(part.trace, part.inputs(), device) for _ in range(RUNS + 1)][1:]  # the first one warms up
+    return {name: median(run[name] for run in runs) for name in runs[0]}
 
 
 def _run(trace: Trace, inputs: Sequence[object], device: torch.device) -> dict[str, float]:
@@ -59,7 +73,7 @@ def _run(trace: Trace, inputs: Sequence[object], device: torch.device) -> dict[s
 
 
 def _with_ticks(trace: Trace) -> Iterator[BoundSymbol]:
-    executor = ""
+    executor = next((bsym.executor for bsym in trace.bound_symbols if bsym.executor), "")
     for bsym in trace.bound_symbols:
         executor = bsym.executor or executor
         yield bsym

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.graph import memory_of
-from thunder_core.capture.symbols import LIFTS, UPDATES_STATISTICS, symbol_of, written_values
+from thunder_core.capture.symbols import LIFTS, UPDATES_STATISTICS, is_random, symbol_of, written_values
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.ir.overlap import span
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
@@ -21,6 +22,9 @@ from thunder_core.ir.tree import leaves, replace_leaves
 ATEN = torch.ops.aten
 QUERIES = frozenset({torch.ops.prim.device.default})
 REPLACED = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
+
+# PyTorch differentiates it by its noise before that was drawn.
+MISTAKEN = frozenset({"aten::rrelu_with_noise_functional"})
 
 
 class Unfit(Exception):
@@ -99,6 +103,8 @@ class Functional:
             return operator(*args, **kwargs)
         if torch.Tag.inplace_view in operator.tags or operator._schema.is_mutable:
             raise Unfit(f"{operator} has no form that does not write")
+        if operator._schema.name in MISTAKEN:
+            raise Unfit(f"PyTorch's derivative of {operator} is not that of the one that writes")
         if operator is ATEN.copy.default:
             return self._copied(*args)
         if operator in LIFTS and not self._is_known(args[0]):
@@ -111,7 +117,8 @@ class Functional:
             return self._proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
         words = replace_leaves(args, proxy), replace_leaves(dict(kwargs), proxy)
-        self._lines.append(BoundSymbol(symbol_of(operator), *words, replace_leaves(output, proxy)))
+        line = BoundSymbol(symbol_of(operator), *words, replace_leaves(output, proxy))
+        self._lines.append(replace(line, ordered=is_random(operator, args, kwargs)))
         return output
 
     def _copied(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:

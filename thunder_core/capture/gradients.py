@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -126,16 +126,18 @@ class Gradients:
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
             reached = self._reached(roots, graph)
-        leaves = [self._met(leaf) for leaf in (reached if inputs is None else _sequence(inputs))]
-        held = self._tensors.memory()
+        wanted = reached if inputs is None else _held(inputs)
+        leaves = [self._met(leaf) for leaf in _sequence(wanted)]
+        memory = self._tensors.memory()
         with self._running(graph, leaves, retain_graph, create_graph):
             with torch._C.DisableTorchFunction():
                 if not leaves:  # the engine says what is wrong
                     return torch.autograd.backward(roots, self._tensors.to_fake(gradient), retain_graph, create_graph)
-                found = torch.autograd.grad(
-                    roots, leaves, self._tensors.to_fake(gradient), retain_graph, create_graph, allow_unused=True
+                held, given = self._tensors.to_fake((wanted, gradient))
+                found = _sequence(
+                    torch.autograd.grad(roots, held, given, retain_graph, create_graph, allow_unused=True)
                 )
-            shared = shared_memory(found, held)
+            shared = shared_memory(found, memory)
             for leaf, grad in zip(leaves, found, strict=True):
                 if grad is not None:
                     self._accumulate(leaf, grad, create_graph, shared)
@@ -151,14 +153,14 @@ class Gradients:
         **options: Any,
     ) -> Any:
         """`torch.autograd.grad`: the gradients are returned."""
-        roots, leaves, given = self._tensors.to_fake((_sequence(outputs), _sequence(inputs), grad_outputs))
+        roots, wanted, given = self._tensors.to_fake((_sequence(outputs), _held(inputs), grad_outputs))
+        leaves = _sequence(wanted)
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
             self._reached(roots, graph, but=leaves)
         with self._running(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
-            found = torch.autograd.grad(roots, leaves, given, retain_graph, create_graph, **options)
-        found = self._tensors.to_real(found)
-        return dict(zip(inputs, found, strict=True)) if isinstance(inputs, dict) else found
+            found = torch.autograd.grad(roots, wanted, given, retain_graph, create_graph, **options)
+        return self._tensors.to_real(found)
 
     def is_spent(self, tensor: torch.Tensor) -> bool:
         """Whether a backward pass freed a part of the graph that the tensor comes from."""
@@ -224,7 +226,12 @@ class Gradients:
 def _sequence(tensors: Any) -> tuple[Any, ...]:
     if isinstance(tensors, torch.Tensor):
         return (tensors,)
-    return tuple(tensors.values() if isinstance(tensors, dict) else tensors)
+    return tuple(tensors.values() if isinstance(tensors, Mapping) else tensors)
+
+
+def _held(tensors: Any) -> Any:
+    """Tensors in the form that they were given in, for PyTorch to take or refuse (2.11 takes no dict, 2.13 does)."""
+    return tensors if isinstance(tensors, torch.Tensor | Mapping) else tuple(tensors)
 
 
 AUTOGRAD: dict[Callable[..., Any], Callable[..., Any]] = {

@@ -136,6 +136,8 @@ class Tensors:
             return self.reals.get(id(output), output)
         if type(output) in (tuple, list):
             return type(output)([self.to_real(item) for item in output])
+        if type(output) is dict:
+            return {key: self.to_real(item) for key, item in output.items()}
         return output
 
     def to_proxies(self, tree: Any) -> Any:

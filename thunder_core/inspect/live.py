@@ -14,11 +14,11 @@ from thunder_core.artifact.write import name_of
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.inspect.subject import GRAD, Stage, Subject
 from thunder_core.ir.listing import Listing
-from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import load_model
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.planning import sequence_length
 from thunder_core.pipeline.prepare import prepare
+from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
 
 NOTHING: Mapping[str, object] = {}
@@ -26,10 +26,10 @@ NO_SIZES: Mapping[str, int] = {}
 SMALL = 256  # elements of a tensor that is written out as a literal
 
 
-def traced_model(request: Request, *, train: bool = False) -> Subject:
+def traced_model(request: Request) -> Subject:
     """The traces of a model by a recipe: loaded, compiled and called once on seeded inputs; nothing is written.
 
-    With `train` it is called as in training, so that there is a backward.
+    For training, a step is called, so that there is a backward.
 
     Raises what `thunder optimize` raises for the same request until it has traced.
     """
@@ -39,11 +39,11 @@ def traced_model(request: Request, *, train: bool = False) -> Subject:
     prepared.recipe.validate(loaded.model)
     compiled = apply(prepared, loaded.model)
     batch, seed = request.batch, prepared.model.seed
-    loaded.model.train(train)
-    with torch.set_grad_enabled(train):
-        compiled(**example_inputs(loaded, batch=batch, seq=sequence, seed=seed))
+    purpose = Purpose(request.train)
+    with purpose.ready(loaded.model):
+        purpose.call(compiled, loaded.model)(**purpose.inputs(loaded, batch=batch, seq=sequence, seed=seed))
     subject = traced(compiled, source=loaded.source, drawn={"batch": batch, "seq": sequence, "seed": seed})
-    return replace(subject, train=train)
+    return replace(subject, train=request.train)
 
 
 def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapping[str, int] = NO_SIZES) -> Subject:

@@ -170,11 +170,11 @@ def model_and_inputs(subject: Subject) -> Iterator[str]:
     yield ""
     first, *rest = literal_lines(subject.source)
     yield from (f"source = {first}", *rest)
-    yield "loaded = rebuild_model(source)"
+    yield f"loaded = rebuild_model(source{', train=True' if subject.train else ''})"
     sizes = ", ".join(f"{name}={size}" for name, size in subject.drawn.items())
-    inputs = f"example_inputs(loaded, {sizes})" if drawn else f"example_of({ARTIFACT})"
+    labels = ", labels=True" if subject.train else ""
+    inputs = f"example_inputs(loaded, {sizes}{labels})" if drawn else f"example_of({ARTIFACT})"
     yield f"module, args, kwargs = loaded.model, (), {inputs}"
-    yield from ["module.train()"] if subject.train else []
 
 
 def literal_lines(value: Mapping[str, object], indent: str = INDENT) -> Iterator[str]:

@@ -49,8 +49,12 @@ def fitted(line: str, width: int) -> str:
 
 
 def import_line(entry: str) -> str:
-    """The statement for an entry of a scope's imports: `a.b`, or `a.b:c` for c alone."""
+    """The statement for an entry of a scope's imports: `a.b`, or `a.b:c` for c alone, or `a.b:c as d`."""
     module, _, name = entry.partition(":")
+    if name and not all(part.isidentifier() for part in module.split(".")):
+        # transformers names the modules of code that a model brings by digests, which may begin with a digit
+        found, _, alias = name.partition(" as ")
+        return f"{alias or found} = __import__({module!r}, fromlist=[{found!r}]).{found}"
     return f"from {module} import {name}" if name else f"import {module}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
+IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which no class statement gives
 
 
 class Refused(Exception):
@@ -68,4 +68,13 @@ def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) 
 
 def _native_base(kind: type) -> Any:
     """The class in C that lays out a kind's instances."""
-    return next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
+    return next(base for base in kind.__mro__ if is_native(base))
+
+
+def is_native(kind: type) -> bool:
+    """Whether a class was written in C: it cannot be changed, or its `__new__` is C's own.
+
+    That its type object lies on the heap tells nothing: from Python 3.12 on, that of `deque` does too.
+    """
+    made_by = vars(kind).get("__new__")
+    return bool(kind.__flags__ & IMMUTABLE_TYPE) or getattr(made_by, "__self__", None) is kind

@@ -28,5 +28,15 @@ def differentiable(trace: Trace) -> frozenset[str]:
     return frozenset(found)
 
 
+def recorded(trace: Trace) -> list[bool]:
+    """For each line whether autograd may record it: it is on there, and the line has to do with what it follows."""
+    enabled, found = torch.is_grad_enabled(), differentiable(trace)
+    result = []
+    for bsym in trace.bound_symbols:
+        enabled = bool(bsym.args[0]) if bsym.symbol.name == SWITCH else enabled
+        result.append(enabled and any(proxy.name in found for proxy in (*bsym.inputs, *bsym.outputs)))
+    return result
+
+
 def _is_followed(bsym: BoundSymbol, found: set[str]) -> bool:
     return any(proxy.name in found for proxy in bsym.inputs) or bsym.symbol.short_name == "requires_grad_"

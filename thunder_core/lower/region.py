@@ -8,20 +8,32 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import torch
+
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
     """A function of tensors, as aten operations in canonical names: inputs `x0`, `x1`, ..., values `v0`, `v1`, ...
 
-    Two stretches that do the same to tensors of the same metadata give regions with the same `digest`.
+    Behind the tensors it is given floats, the `numbers` `n0`, `n1`, ... An operation may write to its first operand,
+    an input or a value. Two stretches that do the same to tensors of the same metadata give regions with the same
+    `digest`.
     """
 
     inputs: tuple[TensorProxy, ...]
     operations: tuple[BoundSymbol, ...]
     outputs: tuple[TensorProxy, ...] = ()
+    numbers: tuple[Proxy, ...] = ()
+
+    @cached_property
+    def writes(self) -> tuple[TensorProxy, ...]:
+        """The inputs that it writes to, each as often as it does: by so much their versions go up."""
+        given = {proxy.name for proxy in self.inputs}
+        return tuple(proxy for one in self.operations for proxy in written_by(one) if proxy.name in given)
 
     @cached_property
     def body(self) -> str:
@@ -54,6 +66,7 @@ class Stretch:
     lines: tuple[BoundSymbol, ...]
     inputs: tuple[TensorProxy, ...]
     made: Mapping[str, TensorProxy]
+    numbers: tuple[Proxy, ...] = ()
 
     def returning(self, names: Collection[str]) -> Stretch:
         """The same stretch with these canonical names as what the region returns, in the order of their making."""
@@ -66,21 +79,33 @@ class Stretch:
         """What the region returns, in the names of the trace."""
         return tuple(self.made[proxy.name] for proxy in self.region.outputs)
 
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The inputs that the region writes to, in the names of the trace."""
+        names = dict(zip((proxy.name for proxy in self.region.inputs), self.inputs, strict=True))
+        return tuple(dict.fromkeys(names[proxy.name].name for proxy in self.region.writes))
+
 
 def stretch(lines: Sequence[BoundSymbol]) -> Stretch:
     """The region that these lines are; it returns nothing yet."""
     operations = [operation for line in lines for operation in operations_of(line)]
     defined: set[str] = set()
-    inputs: dict[str, TensorProxy] = {}
+    given: dict[str, Proxy] = {}
     for operation in operations:
         for proxy in operation.inputs:
-            if proxy.name not in defined and isinstance(proxy, TensorProxy):
-                inputs.setdefault(proxy.name, proxy)
+            if proxy.name not in defined:
+                given.setdefault(proxy.name, proxy)
         defined.update(proxy.name for proxy in operation.defines)
-    names = _canonical_names(tuple(inputs.values()), operations)
+    inputs = tuple(_tensors(given.values()))
+    numbers = tuple(proxy for proxy in given.values() if not isinstance(proxy, TensorProxy))
+    names = _canonical_names(inputs, numbers, operations)
     made = {names[proxy.name].name: proxy for line in lines for proxy in line.tensors}
-    region = Region(tuple(_tensors(names[name] for name in inputs)), tuple(_renamed(operations, names)))
-    return Stretch(region, tuple(lines), tuple(inputs.values()), made)
+    region = Region(
+        tuple(_tensors(names[proxy.name] for proxy in inputs)),
+        tuple(_renamed(operations, names)),
+        numbers=tuple(names[proxy.name] for proxy in numbers),
+    )
+    return Stretch(region, tuple(lines), inputs, made, numbers)
 
 
 def operations_of(line: BoundSymbol) -> tuple[BoundSymbol, ...]:
@@ -88,12 +113,26 @@ def operations_of(line: BoundSymbol) -> tuple[BoundSymbol, ...]:
     return line.subsymbols or ((line,) if line.symbol.level == "aten" else ())
 
 
-def _canonical_names(inputs: Sequence[TensorProxy], operations: Iterable[BoundSymbol]) -> dict[str, Proxy]:
+def written_by(operation: BoundSymbol) -> Iterator[TensorProxy]:
+    """The tensors that an aten operation writes to, as its schema says."""
+    target = operation.symbol.target
+    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+        for place, argument in enumerate(target._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                given = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
+                yield from (leaf for leaf in leaves(given) if isinstance(leaf, TensorProxy))
+
+
+def _canonical_names(
+    inputs: Sequence[TensorProxy], numbers: Sequence[Proxy], operations: Iterable[BoundSymbol]
+) -> dict[str, Proxy]:
     """For each name of the trace the proxy of its place in the region."""
     names: dict[str, Proxy] = {proxy.name: proxy.named(f"x{place}") for place, proxy in enumerate(inputs)}
+    names |= {proxy.name: Proxy(f"n{place}") for place, proxy in enumerate(numbers)}
+    given = len(names)
     for operation in operations:
         for proxy in operation.defines:
-            new = f"v{len(names) - len(inputs)}"
+            new = f"v{len(names) - given}"
             names[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else replace(proxy, name=new)
     return names
 
@@ -114,6 +153,8 @@ def _shape(tree: Any) -> Hashable:
     kind = type(tree)
     if isinstance(tree, TensorProxy):
         return (tree.shape, tree.stride, tree.dtype, tree.device, tree.requires_grad)
+    if kind is Proxy:
+        return (Proxy,)
     if kind is slice:
         return (slice, _shape((tree.start, tree.stop, tree.step)))
     if isinstance(tree, tuple | list):

@@ -12,7 +12,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from thunder_core.errors import BadModelFolder, RemoteCodeRefused, UnknownArchitecture
 from thunder_core.models.blame import blaming
-from thunder_core.models.suggestion import nearest
+from thunder_core.plugins import nearest
 
 CONFIG_FILE = "config.json"
 
@@ -89,7 +89,7 @@ def require_architecture(folder: Path, raw: Mapping[str, Any], task: str | None)
 
 
 def _unknown(folder: Path, kind: str, name: str, known: list[str]) -> UnknownArchitecture:
-    near, version = nearest_cased(name, known), transformers.__version__
+    near, version = nearest(name, known), transformers.__version__
     meant = f"if {' or '.join(near)} was meant, mend the config; " if near else ""
     otherwise = "" if kind == "family" else ", or say with --task what the model is for"
     return UnknownArchitecture(
@@ -101,9 +101,3 @@ def _unknown(folder: Path, kind: str, name: str, known: list[str]) -> UnknownArc
 def class_names() -> list[str]:
     """The names of the installed transformers library's model classes."""
     return [name for name in dir(transformers) if "Model" in name or "For" in name]
-
-
-def nearest_cased(name: str, known: list[str]) -> list[str]:
-    """The nearest of names whose case matters, in their own case."""
-    by_lower = {one.lower(): one for one in known}
-    return [by_lower[near] for near in nearest(name, by_lower)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.models.suggestion import unknown_name
+from thunder_core.plugins import unknown_name
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,

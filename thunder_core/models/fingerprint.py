@@ -10,9 +10,18 @@ import torch
 from blake3 import blake3
 from transformers import PretrainedConfig
 
-# What a config holds about its own history, not about the model; a forward with labels sets `problem_type`.
+# What a config holds about its own history, not about the model; a forward with labels sets `problem_type`, and who
+# trains `use_cache`, which is guarded where a program reads it.
 HISTORY = frozenset(
-    {"_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "architectures", "problem_type"}
+    {
+        "_name_or_path",
+        "name_or_path",
+        "_commit_hash",
+        "transformers_version",
+        "architectures",
+        "problem_type",
+        "use_cache",
+    }
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from thunder_core.errors import BadOption
+from thunder_core.errors import NoLoss
 from thunder_core.models.draw import Draw
 
 Tensors = dict[str, torch.Tensor]
@@ -17,10 +17,18 @@ MASKED_SHARE = 0.15  # the share of tokens that BERT's training hides
 
 
 def labels_for(task: str, draw: Draw, inputs: Tensors) -> Tensors:
-    """The labels of a task for these inputs; raises `BadOption` where the task has no loss."""
-    if task not in MAKERS:
-        raise BadOption(f"the task {task!r} has no labels", fix=f"use one that has: {', '.join(sorted(MAKERS))}")
+    """The labels of a task for these inputs; raises `NoLoss` where the task has none."""
+    require_labels(task)
     return MAKERS[task](draw, inputs)
+
+
+def require_labels(task: str) -> None:
+    """Raise `NoLoss` for a task whose models have no labels, and so no loss to train by."""
+    if task not in MAKERS:
+        raise NoLoss(
+            f"the task {task!r} has no labels, so there is no loss to train by",
+            fix=f"name with --task what the model is trained for, if it is one of: {', '.join(sorted(MAKERS))}",
+        )
 
 
 def next_tokens(_draw: Draw, inputs: Tensors) -> Tensors:

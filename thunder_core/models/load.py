@@ -15,17 +15,19 @@ from transformers import PretrainedConfig, PreTrainedModel
 from thunder_core.errors import UnknownArchitecture
 from thunder_core.models.blame import blaming
 from thunder_core.models.checkpoint import checkpoint_files
-from thunder_core.models.config import class_names, load_config, nearest_cased
+from thunder_core.models.config import class_names, load_config
 from thunder_core.models.device import parse_device
 from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.fingerprint import structure_fingerprint
 from thunder_core.models.fit import vet_fit
 from thunder_core.models.hub import fetch_code, fetch_weights
+from thunder_core.models.mode import put_into_mode
 from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, request_of
 from thunder_core.models.quiet import quietly, told_to_users
 from thunder_core.models.request import ModelRequest, SampleModel
 from thunder_core.models.seeding import seeded
 from thunder_core.models.task import auto_class, deduce_task, parse_task, require_task
+from thunder_core.plugins import nearest
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,12 @@ def load_model(request: ModelRequest) -> LoadedModel:
     return finish(plan, request, model, (*plan.notes, *notes, *told_to_users(warned)))
 
 
-def rebuild_model(source: Mapping[str, object], *, device: str | None = None) -> LoadedModel:
-    """The model of an earlier `LoadedModel.source`, on its device or another."""
+def rebuild_model(source: Mapping[str, object], *, device: str | None = None, train: bool = False) -> LoadedModel:
+    """The model of an earlier `LoadedModel.source`, on its device or another; put into training if asked for."""
     request = request_of(source)
-    return load_model(request if device is None else dataclasses.replace(request, device=device))
+    loaded = load_model(request if device is None else dataclasses.replace(request, device=device))
+    put_into_mode(loaded.model, train=train)
+    return loaded
 
 
 def plan_loading(request: ModelRequest) -> Plan:
@@ -96,7 +100,7 @@ def sample_config(sample: SampleModel) -> PretrainedConfig:
     """The config of a sample, which names the sample's architecture."""
     architecture = getattr(transformers, sample.architecture, None)
     if architecture is None or not hasattr(architecture, "config_class"):
-        near = nearest_cased(sample.architecture, class_names())
+        near = nearest(sample.architecture, class_names())
         raise UnknownArchitecture(
             f"transformers {transformers.__version__} has no class {sample.architecture!r}",
             fix=f"name one that it has{': ' if near else ''}{' or '.join(near)}",
@@ -148,7 +152,7 @@ def finish(plan: Plan, request: ModelRequest, model: PreTrainedModel, notes: tup
     """The model on its device and in eval mode, with its papers."""
     with blaming(f"the model on {plan.device}", "cannot be put there"):
         torch.nn.Module.to(model, plan.device)
-    torch.nn.Module.eval(model)
+    put_into_mode(model, train=False)
     source: dict[str, object] = {
         **plan.origin.as_dict(),
         "task": plan.task,

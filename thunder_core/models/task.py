@@ -8,7 +8,7 @@ from transformers import PretrainedConfig
 from transformers.models.auto import modeling_auto as auto
 
 from thunder_core.errors import BadOption
-from thunder_core.models.suggestion import unknown_name
+from thunder_core.plugins import unknown_name
 
 BASE_TASK = "feature-extraction"
 # Tasks whose models give logits over a vocabulary for each position.

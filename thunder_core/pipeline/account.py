@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.claim import claims_by_executor, program_lines
 from thunder_core.lower.memory import MemoryUse
 from thunder_core.pipeline.executors import Candidate
+from thunder_core.pipeline.shares import TimeShares
 from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, Refused, TraceSummary
 from thunder_core.run.program import Program, Stage
 
@@ -49,9 +50,7 @@ def lines_of(trace: Trace) -> Lines:
     )
 
 
-def executor_shares(
-    trace: Trace, times: Mapping[str, float], backwards: Sequence[Trace] = ()
-) -> tuple[ExecutorShare, ...]:
+def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] = ()) -> tuple[ExecutorShare, ...]:
     """How many lines of the program each executor runs, the busiest first, and its part of the time if measured.
 
     Those of its tail and of its backwards are counted for themselves.
@@ -60,7 +59,13 @@ def executor_shares(
     for one in backwards:
         behind.update(claims_by_executor(one))
     return tuple(
-        ExecutorShare(executor=name, operations=forward.get(name, 0), backward=behind[name], time_share=times.get(name))
+        ExecutorShare(
+            executor=name,
+            operations=forward.get(name, 0),
+            backward=behind[name],
+            time_share=times.forward.get(name),
+            backward_share=times.backward.get(name),
+        )
         for name in dict.fromkeys((*forward, *behind))
     )
 

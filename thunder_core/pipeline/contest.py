@@ -14,7 +14,6 @@ from thunder_core.artifact.loading import load
 from thunder_core.artifact.read import open_artifact
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure
 from thunder_core.errors import BadOption
-from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
@@ -22,6 +21,7 @@ from thunder_core.pipeline.clock import Clock
 from thunder_core.pipeline.planning import sequence_length
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
+from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.request import Request
 from thunder_core.plugins import unknown_name
@@ -37,6 +37,11 @@ class Subject:
     compiled: torch.nn.Module
     configuration: Mapping[str, str]
     seed: int
+    purpose: Purpose
+
+    def call(self, function: Callable[..., Any]) -> Callable[..., object]:
+        """What is measured of the model, or of what does the same."""
+        return self.purpose.call(function, self.loaded.model)
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ def bench_model(request: Request, contest: Contest, progress: Progress | None = 
         loaded = load_model(prepared.model)
         prepared.recipe.validate(loaded.model)
         names = {"model": prepared.model_name, "recipe": prepared.recipe.name}
-        return Subject(loaded, apply(prepared, loaded.model), names, prepared.model.seed)
+        return Subject(loaded, apply(prepared, loaded.model), names, prepared.model.seed, Purpose(request.train))
 
     return _bench(subject, contest, progress)
 
@@ -107,7 +112,8 @@ def bench_artifact(
     def subject() -> Subject:
         loaded = loaded_from(artifact, device)
         names = {"model": str(manifest.source.get("name") or manifest.source.get("path") or manifest.recipe)}
-        return Subject(loaded, load(folder, loaded.model), {**names, "recipe": manifest.recipe}, 0)
+        names["recipe"] = manifest.recipe
+        return Subject(loaded, load(folder, loaded.model), names, 0, Purpose(manifest.train))
 
     return _bench(subject, contest, progress)
 
@@ -118,8 +124,9 @@ def _bench(make: Callable[[], Subject], contest: Contest, progress: Progress | N
         clock.begin("load")
         subject = make()
         sizes = list(_sizes(subject.loaded, contest))
-        _prepare(subject, sizes, clock)
-        reports = [_measured(subject, contest, size, clock) for size in sizes]
+        with subject.purpose.ready(subject.loaded.model):
+            _prepare(subject, sizes, clock)
+            reports = [_measured(subject, contest, size, clock) for size in sizes]
         clock.stop()
     return BenchmarkSuite(thunder=__version__, reports=tuple(reports))
 
@@ -133,39 +140,39 @@ def _prepare(subject: Subject, sizes: Sequence[tuple[int, int]], clock: Clock) -
     """Compile for every size at once: other compilers leave hooks in PyTorch that would be traced along."""
     clock.begin("compile")
     for done, size in enumerate(sizes, start=1):
-        with torch.no_grad():
-            subject.compiled(**_inputs(subject, size))
+        subject.call(subject.compiled)(**_inputs(subject, size))
         clock.advance(done, len(sizes))
 
 
 def _inputs(subject: Subject, size: tuple[int, int]) -> dict[str, torch.Tensor]:
-    return example_inputs(subject.loaded, batch=size[0], seq=size[1], seed=subject.seed)
+    return subject.purpose.inputs(subject.loaded, batch=size[0], seq=size[1], seed=subject.seed)
 
 
 def _measured(subject: Subject, contest: Contest, size: tuple[int, int], clock: Clock) -> BenchmarkReport:
     batch, seq = size
     loaded = subject.loaded
     inputs = _inputs(subject, size)
-    candidates = {name: CONTENDERS[name](loaded.model) for name in contest.against} | {OURS: subject.compiled}
+    functions = {name: CONTENDERS[name](loaded.model) for name in contest.against} | {OURS: subject.compiled}
+    candidates = {name: subject.call(function) for name, function in functions.items()}
     clock.begin(f"warm up {batch} x {seq}")
-    with torch.no_grad():
-        for done, candidate in enumerate(candidates.values(), start=1):
-            candidate(**inputs)
-            clock.advance(done, len(candidates))
-        clock.begin(f"measure {batch} x {seq}")
-        return measure(
-            {name: _call(candidate, inputs) for name, candidate in candidates.items()},
-            runs=contest.runs,
-            warmup=contest.warmup,
-            device=loaded.model.device,
-            progress=clock.advance,
-            configuration={
-                **subject.configuration,
-                "dtype": str(loaded.source["dtype"]),
-                "batch": str(batch),
-                "seq": str(seq),
-            },
-        )
+    for done, candidate in enumerate(candidates.values(), start=1):
+        candidate(**inputs)
+        clock.advance(done, len(candidates))
+    clock.begin(f"measure {batch} x {seq}")
+    return measure(
+        {name: _call(candidate, inputs) for name, candidate in candidates.items()},
+        runs=contest.runs,
+        warmup=contest.warmup,
+        device=loaded.model.device,
+        progress=clock.advance,
+        configuration={
+            **subject.configuration,
+            "dtype": str(loaded.source["dtype"]),
+            "batch": str(batch),
+            "seq": str(seq),
+            **subject.purpose.configuration,
+        },
+    )
 
 
 def _call(candidate: Callable[..., Any], inputs: Mapping[str, torch.Tensor]) -> Callable[[], object]:

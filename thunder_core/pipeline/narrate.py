@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from thunder_core import __version__
 from thunder_core.artifact.weights import kept_weights
@@ -14,6 +14,7 @@ from thunder_core.memory import program_memory
 from thunder_core.models.load import LoadedModel
 from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, refusals, trace_summaries
 from thunder_core.pipeline.planning import Plan, named
+from thunder_core.pipeline.shares import TimeShares
 from thunder_core.report import ModelFacts, RecipeFacts, Report, StageTime, describe_environment
 from thunder_core.run.program import Program
 from thunder_core.validation import ValidationReport
@@ -27,11 +28,11 @@ def report_of(
     times: Sequence[StageTime],
     validation: ValidationReport | None,
     benchmark: BenchmarkReport | None,
-    executor_times: Mapping[str, float],
+    shares: TimeShares,
     kernels: Sequence[DeviceCode] = (),
 ) -> Report:
     """Everything about one run."""
-    computation = program.last("computation")
+    computation, use = program.last("computation"), program_memory(program)
     return Report(
         thunder=__version__,
         environment=describe_environment(),
@@ -42,11 +43,13 @@ def report_of(
         sharp_edges=tuple(f"{edge.what}{f' ({edge.where})' if edge.where else ''}" for edge in program.sharp_edges),
         stages=tuple(times),
         traces=trace_summaries(program),
-        executors=executor_shares(computation, executor_times, running_behind(program)),
+        executors=executor_shares(computation, shares, running_behind(program)),
         refused=refusals(plan.prepared.executors, computation),
         recorded=program.recorded,
         operations=operation_counts(computation),
-        memory=memory_points(program_memory(program)),
+        memory=memory_points(use),
+        saved_bytes=use.saved,
+        train=plan.request.train,
         weights_bytes=kept_weights(loaded.model).size if plan.request.include_weights else 0,
         validation_state="pending" if plan.request.target else "validated" if validation else "off",
         validation=validation,

@@ -17,6 +17,7 @@ from thunder_core.pipeline.request import Request
 from thunder_core.requirement import parse_target
 
 USUAL_SEQUENCE = 128  # tokens
+STEP = "training: forward, loss and backward, in train mode"
 ELSEWHERE = "cuda"  # the device of a target
 POSITIVE = (("--batch", "batch", 1), ("--seq", "seq", 1), ("--runs", "runs", 2), ("--warmup", "warmup", 0))
 
@@ -44,7 +45,8 @@ class Plan:
         return [
             ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {self.device}"),
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
-            ("inputs", f"batch {request.batch}, sequence {self.seq}, seed {prepared.model.seed}"),
+            *([("purpose", STEP)] if request.train else []),
+            ("inputs", f"batch {request.batch}, sequence {self.seq}, seed {prepared.model.seed}{self._labelled}"),
             ("transforms", ", ".join(named(t) for t in prepared.transforms) or "none of its own"),
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
             *(("degraded", f"{text} ({fix})") for text, fix in told(prepared.degraded)),
@@ -53,6 +55,10 @@ class Plan:
             *unvalidated(request),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
         ]
+
+    @property
+    def _labelled(self) -> str:
+        return ", with labels" if self.request.train else ""
 
     def as_data(self) -> dict[str, object]:
         """The plan as plain data."""
@@ -68,6 +74,7 @@ class Plan:
             "batch": request.batch,
             "seq": self.seq,
             "seed": prepared.model.seed,
+            "train": request.train,
             "transforms": [named(transform) for transform in prepared.transforms],
             "executors": [{"name": one.name, "reason": one.reason} for one in prepared.executors],
             "degraded": [part.model_dump() for part in prepared.degraded],
@@ -107,6 +114,7 @@ def plan(request: Request) -> Plan:
             raise BadOption(f"{option} is {value}", fix=f"give {option} a number of {least} or more")
     if request.target:
         parse_target(request.target)
+        refuse_training(request)
         request = replace(request, validate=False, benchmark=False)
     prepared = prepare(request)
     left_out = {
@@ -118,9 +126,22 @@ def plan(request: Request) -> Plan:
         seq=sequence_length(prepared.loading.config, request.seq),
         stages=tuple(stage for stage in STAGES if stage not in left_out),
         destination=choose_destination(
-            request.out, force=request.force, model=prepared.model_name, recipe=prepared.recipe.name
+            request.out,
+            force=request.force,
+            model=prepared.model_name,
+            recipe=f"{prepared.recipe.name}{'-train' if request.train else ''}",
         ),
     )
+
+
+def refuse_training(request: Request) -> None:
+    """Raise `BadOption` for a step of training that is to be made for a device that is not here."""
+    if request.train:
+        raise BadOption(
+            f"--train and --target {request.target} exclude each other: a backward is derived where it runs, "
+            "so what is made for a GPU that is not here is for inference",
+            fix="leave --target out, and run it on a machine with that GPU",
+        )
 
 
 def sequence_length(config: PretrainedConfig, asked: int | None) -> int:

@@ -11,6 +11,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.errors import EnvironmentLacks
 from thunder_core.models.checkpoint import checkpoint_files
+from thunder_core.models.labels import require_labels
 from thunder_core.models.load import Plan as Loading
 from thunder_core.models.load import plan_loading
 from thunder_core.models.origin import FolderOrigin
@@ -60,8 +61,8 @@ def prepare(request: Request) -> Prepared:
     """Understand a request's model and recipe.
 
     Raises what `find_recipe` and `plan_loading` raise, RecipeMismatch for another family of models, BadModelFolder
-    for weights that are missing or damaged, and EnvironmentLacks if the request is strict and this machine lacks a
-    part of the recipe.
+    for weights that are missing or damaged, NoLoss for a task that is to be trained and has no labels, and
+    EnvironmentLacks if the request is strict and this machine lacks a part of the recipe.
     """
     recipe = find_recipe(request.recipe, request.options)
     transforms = usable_transforms(recipe, request.target)
@@ -75,6 +76,8 @@ def prepare(request: Request) -> Prepared:
         loading = plan_loading(model)
         refuse_other_family(recipe, loading)
         require_weights(loading, model)
+    if request.train:
+        require_labels(loading.task)
     return Prepared(recipe, model, loading, transforms, named, degraded)
 
 

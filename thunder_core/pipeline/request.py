@@ -20,6 +20,7 @@ class Request:
     `include_weights` copies the model's weights into the artifact, which then needs no checkpoint.
     `target` makes the program for a GPU of that architecture (`sm_90`), which need not be here: then nothing runs, and
     validation is left to `thunder validate` on the GPU.
+    `train` makes it of a step of training: the model in train mode, with labels, forward, loss and backward.
     """
 
     recipe: str | type[Recipe] | Recipe = "default"
@@ -37,3 +38,4 @@ class Request:
     include_weights: bool = False
     benchmark: bool = True
     target: str = ""
+    train: bool = False

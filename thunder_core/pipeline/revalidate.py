@@ -14,12 +14,12 @@ from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.revise import can_be_revised, read_report, revise
 from thunder_core.benchmark.machine import machine_name
 from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
-from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import LoadedModel
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock
 from thunder_core.pipeline.progress import Progress, Unwatched
+from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.recipes import find_recipe
 from thunder_core.validation import ValidationReport, validate
@@ -94,12 +94,14 @@ def compared(
     manifest = artifact.manifest
     batch, seq = manifest.drawn["batch"], manifest.drawn["seq"]
     first = manifest.drawn["seed"] if seed is None else seed
+    purpose = Purpose(manifest.train)
     return validate(
         compiled,
         loaded.model,
-        [example_inputs(loaded, batch=batch, seq=seq, seed=first + number) for number in range(1, inputs + 1)],
+        [purpose.inputs(loaded, batch=batch, seq=seq, seed=first + number) for number in range(1, inputs + 1)],
         find_recipe(manifest.recipe or "default", manifest.options).tolerance(loaded.model.dtype),
         language_model=loaded.task in LANGUAGE_TASKS,
+        train=manifest.train,
         progress=clock.advance,
         seed=first,
     )

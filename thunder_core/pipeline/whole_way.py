@@ -10,10 +10,8 @@ import torch
 
 from thunder_core.artifact.write import write_artifact
 from thunder_core.benchmark import BenchmarkReport, measure
-from thunder_core.benchmark.shares import time_shares
 from thunder_core.compiler import last_program, trace_for
 from thunder_core.lower.device_code import DeviceCode
-from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.application import apply
@@ -22,12 +20,12 @@ from thunder_core.pipeline.clock import Clock, announcing
 from thunder_core.pipeline.narrate import report_of
 from thunder_core.pipeline.planning import Plan, plan
 from thunder_core.pipeline.progress import Progress, Unwatched
+from thunder_core.pipeline.purpose import Inputs, Purpose
 from thunder_core.pipeline.request import Request
+from thunder_core.pipeline.shares import TimeShares, program_shares
 from thunder_core.report import Report
 from thunder_core.run.program import Program
 from thunder_core.validation import ValidationReport, validate
-
-Inputs = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -56,24 +54,25 @@ def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
 
 def _carry_out(plan: Plan, clock: Clock) -> Outcome:
     prepared, request = plan.prepared, plan.request
+    purpose = Purpose(request.train)
     clock.begin("load")
     loaded = load_model(prepared.model)
     clock.begin("check the recipe")
     prepared.recipe.validate(loaded.model)
-    clock.begin("acquire")
-    compiled = apply(prepared, loaded.model)
-    traced = inputs_of(plan, loaded, 0)
-    kernels: tuple[DeviceCode, ...] = ()
-    with announcing(compiled, clock), torch.no_grad():
-        if request.target:
-            device = torch.device(plan.device)
-            _, kernels = trace_for(compiled, device, (), dict(traced), target=request.target)
-        else:
-            compiled(**traced)
-    program = last_program(compiled)
-    validation = _validated(plan, loaded, compiled, clock) if request.validate else None
-    benchmark = _measured(plan, loaded, compiled, traced, clock) if request.benchmark else None
-    shares = _shares(loaded, program, traced) if request.benchmark else {}
+    with purpose.ready(loaded.model):
+        clock.begin("acquire")
+        compiled = apply(prepared, loaded.model)
+        traced = inputs_of(plan, loaded, 0)
+        kernels: tuple[DeviceCode, ...] = ()
+        with announcing(compiled, clock):
+            if request.target:
+                kernels = _for_target(plan, compiled, traced)
+            else:
+                purpose.call(compiled, loaded.model)(**traced)
+        program = last_program(compiled)
+        validation = _validated(plan, loaded, compiled, clock) if request.validate else None
+        benchmark = _measured(plan, loaded, compiled, traced, clock) if request.benchmark else None
+        shares = _shares(loaded, program, traced, train=request.train) if request.benchmark else TimeShares()
     clock.begin("write")
     report = report_of(plan, loaded, compiled, program, clock.times, validation, benchmark, shares, kernels)
     write_artifact(
@@ -85,6 +84,7 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
         options=prepared.recipe.options,
         report=report,
         example=traced,
+        train=request.train,
         drawn={"batch": request.batch, "seq": plan.seq, "seed": prepared.model.seed},
         include_weights=request.include_weights,
         target=request.target,
@@ -97,7 +97,15 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
 
 def inputs_of(plan: Plan, loaded: LoadedModel, number: int) -> Inputs:
     """The inputs of that number: number 0 is traced, the others, of the same shapes, are for validation."""
-    return example_inputs(loaded, batch=plan.request.batch, seq=plan.seq, seed=plan.prepared.model.seed + number)
+    seed = plan.prepared.model.seed + number
+    return Purpose(plan.request.train).inputs(loaded, batch=plan.request.batch, seq=plan.seq, seed=seed)
+
+
+def _for_target(plan: Plan, compiled: Any, inputs: Inputs) -> tuple[DeviceCode, ...]:
+    """Trace for a device that need not be here; what is run there is for inference."""
+    with torch.no_grad():
+        _, kernels = trace_for(compiled, torch.device(plan.device), (), dict(inputs), target=plan.request.target)
+    return kernels
 
 
 def _validated(plan: Plan, loaded: LoadedModel, compiled: Any, clock: Clock) -> ValidationReport:
@@ -108,6 +116,7 @@ def _validated(plan: Plan, loaded: LoadedModel, compiled: Any, clock: Clock) -> 
         [inputs_of(plan, loaded, number) for number in range(1, plan.request.inputs + 1)],
         plan.prepared.recipe.tolerance(loaded.model.dtype),
         language_model=loaded.task in LANGUAGE_TASKS,
+        train=plan.request.train,
         progress=clock.advance,
         seed=plan.prepared.model.seed,
     )
@@ -115,22 +124,22 @@ def _validated(plan: Plan, loaded: LoadedModel, compiled: Any, clock: Clock) -> 
 
 def _measured(plan: Plan, loaded: LoadedModel, compiled: Any, inputs: Inputs, clock: Clock) -> BenchmarkReport:
     clock.begin("benchmark")
-    with torch.no_grad():
-        return measure(
-            {"eager": lambda: loaded.model(**inputs), "thunder": lambda: compiled(**inputs)},
-            runs=plan.request.runs,
-            warmup=plan.request.warmup,
-            device=loaded.model.device,
-            progress=clock.advance,
-            configuration=configuration_of(plan, loaded),
-        )
+    call = Purpose(plan.request.train).call
+    eager, ours = call(loaded.model, loaded.model), call(compiled, loaded.model)
+    return measure(
+        {"eager": lambda: eager(**inputs), "thunder": lambda: ours(**inputs)},
+        runs=plan.request.runs,
+        warmup=plan.request.warmup,
+        device=loaded.model.device,
+        progress=clock.advance,
+        configuration=configuration_of(plan, loaded),
+    )
 
 
-def _shares(loaded: LoadedModel, program: Program, inputs: Inputs) -> dict[str, float]:
-    """Each executor's part of the time of the computation."""
-    with torch.no_grad():
-        tensors, _ = program.prepare(loaded.model, (), inputs)
-        return time_shares(program.last("computation"), tensors, device=loaded.model.device)
+def _shares(loaded: LoadedModel, program: Program, inputs: Inputs, *, train: bool) -> TimeShares:
+    """Each executor's part of the time of the program."""
+    with torch.set_grad_enabled(train):
+        return program_shares(program, loaded.model, inputs)
 
 
 def configuration_of(plan: Plan, loaded: LoadedModel) -> dict[str, str]:
@@ -141,4 +150,5 @@ def configuration_of(plan: Plan, loaded: LoadedModel) -> dict[str, str]:
         "dtype": str(loaded.source["dtype"]),
         "batch": str(plan.request.batch),
         "seq": str(plan.seq),
+        **Purpose(plan.request.train).configuration,
     }

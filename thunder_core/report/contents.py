@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -73,7 +74,9 @@ class ExecutorShare(Facts):
     backward: int = 0
     """Of what runs behind it: the tail, and the backwards that were compiled."""
     time_share: float | None = None
-    """Its part of the run time, 0 to 1, where that was measured."""
+    """What its part of the computation takes of the time of a call, 0 to 1, where that was measured."""
+    backward_share: float | None = None
+    """The same of the backward; all parts together are 1."""
 
 
 class Refused(Facts):
@@ -102,6 +105,15 @@ class MemoryPoint(Facts):
     trace: str = "computation"
 
 
+@dataclass(frozen=True)
+class Peak:
+    """The most bytes that tensors take, and the line that is run then."""
+
+    bytes: int
+    line: int
+    trace: str
+
+
 class Report(Facts):
     """Everything about one run; written as report.json, report.md and report.html."""
 
@@ -114,6 +126,8 @@ class Report(Facts):
     plan: tuple[str, ...] = ()
     degraded: tuple[Degraded, ...] = ()
     sharp_edges: tuple[str, ...] = ()
+    train: bool = False
+    """Whether what was optimized is a step of training: forward, loss and backward."""
     weights_bytes: int = 0
     """The size of the weights in the artifact; 0 where they were not included."""
     stages: tuple[StageTime, ...] = ()
@@ -122,9 +136,19 @@ class Report(Facts):
     refused: tuple[Refused, ...] = ()
     operations: tuple[OperationCount, ...] = ()
     memory: tuple[MemoryPoint, ...] = ()
+    saved_bytes: int = 0
+    """What the forward of a step of training keeps for its backward; estimated."""
     recorded: str = ""
     """Why the program has no backward of its own; empty where it has one."""
     validation_state: Literal["validated", "pending", "off"] = "off"
     """`pending`: it can be validated only elsewhere, and has yet to be; `off`: nobody asked for it."""
     validation: ValidationReport | None = None
     benchmark: BenchmarkReport | None = None
+
+    @property
+    def memory_peak(self) -> Peak | None:
+        """The most that the program itself takes, without inputs and parameters; None where nothing is known."""
+        if not any(point.bytes for point in self.memory):
+            return None
+        highest = max(self.memory, key=lambda point: max(point.bytes, point.peak))
+        return Peak(max(highest.bytes, highest.peak), highest.line, highest.trace)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -15,6 +15,7 @@ from thunder_core.validation.report import OutputReport, ValidationReport
 WIDTH = 520
 LETTER = 6.6  # width of a letter of the labels
 LONGEST = 31  # letters of a label
+LONGEST_PATH = 43  # of a parameter's name, whose layer and whose end tell it from others
 ROW = 24
 STRIP = 56
 MOST_ROWS = 12
@@ -152,21 +153,27 @@ def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars
     return Bars(title, len(rows) * ROW + 8, tuple(bars), rest)
 
 
-def label_room(labels: Iterable[str]) -> float:
-    """The width that the longest of these labels takes, with a gap."""
-    longest = max((len(figures.shortened(label, LONGEST)) for label in labels), default=0)
+def label_room(labels: Iterable[str], most: int = LONGEST) -> float:
+    """The width that the longest of these labels takes, with a gap; none has more letters than `most`."""
+    longest = max((len(figures.shortened(label, most)) for label in labels), default=0)
     return longest * LETTER + 12
 
 
 def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
-    """Who runs the operations, and where the time goes if that was measured."""
-    counts = [(e.executor, float(e.operations), str(e.operations)) for e in executors]
-    rows = [("operations", counts)]
-    if any(e.time_share is not None for e in executors):
-        rows.append(
-            ("time", [(e.executor, e.time_share or 0.0, figures.percent(e.time_share or 0.0)) for e in executors])
-        )
-    drawn = [(name, 22 + number * 58, _segments(parts)) for number, (name, parts) in enumerate(rows)]
+    """Who runs the operations, and where the time goes if that was measured; of training, forward and backward."""
+    trains = any(e.backward for e in executors)
+    of_forward = " of the forward" if trains else ""
+    measured: list[tuple[str, list[float | None], Callable[[float], str]]] = [
+        (f"operations{of_forward}", [e.operations for e in executors], str),
+        (f"time{of_forward}", [e.time_share for e in executors], figures.percent),
+        ("operations of the backward", [e.backward if trains else None for e in executors], str),
+        ("time of the backward", [e.backward_share for e in executors], figures.percent),
+    ]
+    rows = [row for row in measured if any(value is not None for value in row[1])]
+    drawn = []
+    for number, (name, values, text) in enumerate(rows):
+        parts = [(e.executor, value or 0.0, text(value or 0)) for e, value in zip(executors, values, strict=True)]
+        drawn.append((name, 22.0 + number * 58, _segments(parts)))
     return Shares("Where operations went", len(rows) * 58 + 4, tuple(drawn))
 
 
@@ -188,7 +195,7 @@ def time_strips(benchmark: BenchmarkReport) -> Strips:
     shown = [value for c in benchmark.candidates for value in c.seconds if value <= _fence(c)]
     axis = linear((value / unit for value in shown), left, WIDTH - 8, from_zero=False)
     strips = tuple(_strip(c, axis, unit, 10 + STRIP * row) for row, c in enumerate(benchmark.candidates))
-    return Strips("Time of a call", len(strips) * STRIP + 32, name, strips, axis.ticks(lambda v: f"{v:g}"))
+    return Strips(f"Time of a {benchmark.call}", len(strips) * STRIP + 32, name, strips, axis.ticks(lambda v: f"{v:g}"))
 
 
 def _fence(candidate: Candidate) -> float:
@@ -221,10 +228,9 @@ def _strip(candidate: Candidate, axis: Axis, unit: float, y: float) -> Strip:
 
 def error_dumbbells(validation: ValidationReport) -> Dumbbells:
     """The largest error of each output beside eager's own, the worst first."""
-    ranked = sorted(validation.outputs, key=lambda o: (o.passed, -o.smallest_tolerance))
-    shown, hidden = ranked[:MOST_ROWS], ranked[MOST_ROWS:]
-    allowed = {o.name: allowed_error(o, validation) for o in shown}
-    left = label_room(o.name for o in shown)
+    shown, hidden = validation.ranked[:MOST_ROWS], validation.ranked[MOST_ROWS:]
+    allowed = {o.name: validation.allowed(o) for o in shown}
+    left = label_room((o.name for o in shown), LONGEST_PATH)
     values = [value for o in shown for value in (o.optimized.maximum, o.eager.maximum, allowed[o.name])]
     axis = logarithmic(values, left, WIDTH - 12)
     rows = tuple(_dumbbell(o, axis, allowed[o.name], 12 + ROW * number) for number, o in enumerate(shown))
@@ -232,15 +238,10 @@ def error_dumbbells(validation: ValidationReport) -> Dumbbells:
     return Dumbbells("Largest error of each output", len(rows) * ROW + 30, rows, axis.ticks(lambda v: f"{v:.0e}"), rest)
 
 
-def allowed_error(output: OutputReport, validation: ValidationReport) -> float:
-    """The largest error that the tolerance allows this output."""
-    return validation.tolerance.times_eager * output.eager.maximum + validation.tolerance.floor * output.scale
-
-
 def _dumbbell(output: OutputReport, axis: Axis, allowed: float, y: float) -> Dumbbell:
     mine, theirs = output.optimized.maximum, output.eager.maximum
     return Dumbbell(
-        label=figures.shortened(output.name, LONGEST),
+        label=figures.shortened(output.name, LONGEST_PATH),
         full_label=output.name,
         text=f"{figures.error(mine)}, eager {figures.error(theirs)}, allowed {figures.error(allowed)}",
         y=y,

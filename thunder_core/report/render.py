@@ -11,6 +11,8 @@ import jinja2
 from thunder_core.benchmark.report import Interval
 from thunder_core.report import figures, plots
 from thunder_core.report.contents import Report
+from thunder_core.validation.gradients import GRADIENT
+from thunder_core.validation.report import ValidationReport
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("thunder_core.report"),
@@ -95,14 +97,21 @@ def _verdict(report: Report) -> Headline:
         return Headline("Verdict", "Validation pending", "`thunder validate` does it on the device", "warning")
     if report.validation is None:
         return Headline("Verdict", "Not validated", "validation was switched off", "warning")
-    outputs, inputs = len(report.validation.outputs), report.validation.inputs
-    against = f"{_plural(outputs, 'output')} on {_plural(inputs, 'input')}, against {report.validation.reference_dtype}"
+    inputs = _plural(report.validation.inputs, "input")
+    against = f"{_compared(report.validation)} on {inputs}, against {report.validation.reference_dtype}"
     if not report.validation.passed:
         return Headline("Verdict", "Out of tolerance", against, "bad")
     if report.degraded:
         lacking = f"{_plural(len(report.degraded), 'part')} of the recipe missing here"
         return Headline("Verdict", "Validated, degraded", f"{lacking}; {against}", "warning")
     return Headline("Verdict", "Validated", against, "good")
+
+
+def _compared(validation: ValidationReport) -> str:
+    """What was compared: outputs and, of a step of training, gradients."""
+    gradients = sum(output.name.endswith(GRADIENT) for output in validation.outputs)
+    outputs = _plural(len(validation.outputs) - gradients, "output")
+    return f"{outputs} and {_plural(gradients, 'gradient')}" if gradients else outputs
 
 
 def _speed(report: Report) -> list[Headline]:
@@ -125,12 +134,12 @@ def mood_of(speedup: Interval) -> str:
 def _error(report: Report) -> list[Headline]:
     if report.validation is None or not report.validation.outputs:
         return []
-    worst = report.validation.worst
+    worst = report.validation.ranked[0]
     mine, theirs = worst.optimized.maximum, worst.eager.maximum
     title = "Largest error against eager's own" if theirs else "Largest error"
     figure = figures.times(mine / theirs) if theirs else figures.error(mine)
     detail = f"{worst.name}: {figures.error(mine)}, eager {figures.error(theirs)}"
-    allowed = f"allowed {figures.error(plots.allowed_error(worst, report.validation))}"
+    allowed = f"allowed {figures.error(report.validation.allowed(worst))}"
     return [Headline(title, figure, f"{detail}, {allowed}", "plain" if worst.passed else "bad")]
 
 

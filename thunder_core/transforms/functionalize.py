@@ -16,7 +16,7 @@ from thunder_core.capture.symbols import UPDATES_STATISTICS, symbol_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import replace_leaves
+from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.lower.aliases import Families, families
 from thunder_core.lower.differentiable import SWITCH, differentiable
 from thunder_core.lower.stretch import is_view
@@ -94,7 +94,12 @@ class _Excluded:
         return {self.known.head(proxy.name) for proxy in proxies}
 
     def _ordered(self, line: BoundSymbol) -> set[str]:
-        """A line that changes a state may read memory, as drawing random numbers of its size does, but no more."""
+        """A line that changes a state may read memory, as drawing random numbers of its size does, but no more.
+
+        What it draws from the generator that there is may go anywhere.
+        """
+        if line.subsymbols and all(map(_draws_or_computes, line.at_level("aten"))):
+            return set()
         given, made = self._of(line.inputs), self._of(line.outputs)
         only_reads = bool(line.subsymbols) and not line.mutates and not given & made
         return set() if only_reads else given | made
@@ -239,6 +244,15 @@ class _Rewriting:
             if isinstance(made, TensorProxy) and made.name not in read:
                 names[made.name] = made.named(next(self._fresh))
         self.lines.append(maker.renamed(names))
+
+
+def _draws_or_computes(operation: BoundSymbol) -> bool:
+    """Whether an operation changes no state but that of the random numbers."""
+    target = operation.symbol.target
+    return isinstance(target, torch._ops.OpOverload) and not any(
+        isinstance(leaf, torch.Generator | Proxy) and not isinstance(leaf, TensorProxy)
+        for leaf in leaves((operation.args, dict(operation.kwargs)))
+    )
 
 
 def _is_used(operation: BoundSymbol, line: BoundSymbol) -> bool:

@@ -7,14 +7,17 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from thunder_core.errors import Bug, NotComparable
+from thunder_core.errors import Bug, NotComparable, OtherRandomNumbers
 from thunder_core.recipe import Tolerance
 from thunder_core.validation.distance import measure_distance
+from thunder_core.validation.draws import Draws, random_state, same_state
+from thunder_core.validation.gradients import Observe, among_all, output, require_finite, training_step
 from thunder_core.validation.language import LOGITS, has_logits, measure_language
-from thunder_core.validation.leaves import Leaves, dtype_name, leaves_of, require_same_structure
+from thunder_core.validation.leaves import Leaves, dtype_name, require_same_structure
 from thunder_core.validation.precision import Reference, twin, widest_affordable
 from thunder_core.validation.report import OutputReport, ValidationReport
 from thunder_core.validation.verdict import Measurement, judge, require_passed
@@ -33,28 +36,34 @@ def validate(
     tolerance: Tolerance,
     *,
     language_model: bool,
+    train: bool = False,
     progress: Callable[[int, int], None] = say_nothing,
     reference_dtype: torch.dtype | None = None,
     seed: int = 0,
 ) -> ValidationReport:
     """Compare `optimized(**inputs)` with `model(**inputs)` on each of the inputs.
 
+    With `train`, also the gradients of the loss that is among their outputs, one for each of the model's parameters.
+
     Both are held against a reference: the same model in `reference_dtype` (default: float64, or float32 where that
     does not fit into memory). The random state is seeded alike before each run, and is put back afterwards; so are
     the model's buffers. `progress(done, total)` is called after each run.
 
-    Raises OutOfTolerance (with the report as its `report`) if an output is out of tolerance, and NotComparable if
-    the outputs differ in structure, shape or dtype, or the model cannot be copied.
+    Raises OutOfTolerance (with the report as its `report`) if an output is out of tolerance, NotComparable if the
+    outputs differ in structure, shape or dtype, or the model cannot be copied, OtherRandomNumbers if the optimized one
+    draws others than eager, and NotFinite and NoLoss for a model that cannot be trained.
     """
     if not inputs:
         raise Bug("validation was asked for without inputs", fix="give at least one input")
-    reference = Reference(model, reference_dtype or widest_affordable(model))
+    reference = Reference(model, reference_dtype or widest_affordable(model, copies=1 + train))
     measured: dict[str, list[Measurement]] = {}
     ticks = itertools.count(1)
     with torch.no_grad(), _random_state_kept(model):
         for number, given in enumerate(inputs):
-            run = _Run(given, seed + number, lambda: progress(next(ticks), RUNS_PER_INPUT * len(inputs)))
-            for name, measurement in _measure(run, optimized, model, reference, language_model):
+            tick = partial(_tell, progress, ticks, RUNS_PER_INPUT * len(inputs))
+            run = _Run(given, seed + number, devices_of(model), training_step if train else output, tick)
+            triple = _side_by_side(run, optimized, model, reference, train)
+            for name, measurement in _measure(*triple, language_model=language_model, train=train):
                 measured.setdefault(name, []).append(measurement)
     outputs = tuple(judge(name, measurements, tolerance) for name, measurements in measured.items())
     report = ValidationReport(
@@ -69,50 +78,84 @@ def validate(
     return report
 
 
+def _tell(progress: Callable[[int, int], None], ticks: Iterator[int], total: int) -> None:
+    progress(next(ticks), total)
+
+
+def devices_of(model: torch.nn.Module) -> tuple[torch.device, ...]:
+    """The GPUs that a model is on."""
+    return tuple({tensor.device for tensor in model.parameters() if tensor.is_cuda})
+
+
 @dataclass(frozen=True)
 class _Run:
     """One input, given to one callable after another in the same random state."""
 
     inputs: Mapping[str, object]
     seed: int
+    devices: Sequence[torch.device]
+    observe: Observe
     tick: Callable[[], None]
 
-    def __call__(self, function: Callable[..., object]) -> Leaves:
-        torch.manual_seed(self.seed)
-        random.seed(self.seed)
-        inputs = {name: _own(value) for name, value in self.inputs.items()}
-        leaves = leaves_of(function(**inputs))
+    def __call__(self, function: Callable[..., object], model: torch.nn.Module) -> Leaves:
+        """What is compared of a call of the function, which computes with the model's parameters."""
+        self.begin()
+        leaves = self.observe(function, model, {name: _own(value) for name, value in self.inputs.items()})
         self.tick()
         return leaves
+
+    def noting(self, function: Callable[..., object], model: torch.nn.Module) -> tuple[Leaves, Draws]:
+        """The same, and the random numbers that it drew."""
+        draws = Draws(self.devices)
+        with draws.note():
+            return self(function, model), draws
+
+    def begin(self) -> None:
+        """Seed all generators."""
+        torch.manual_seed(self.seed)
+        random.seed(self.seed)
 
 
 def _own(value: object) -> object:
     return value.clone() if isinstance(value, torch.Tensor) else value
 
 
-def _measure(
-    run: _Run, optimized: Callable[..., object], model: torch.nn.Module, reference: Reference, language_model: bool
-) -> Iterator[tuple[str, Measurement]]:
-    """Each output of one input, measured. Eager runs first, on a twin: in the state that the optimized one meets."""
-    eager = run(twin(model))
-    with _buffers_kept(model):
-        mine = run(optimized)
+def _side_by_side(
+    run: _Run, optimized: Callable[..., object], model: torch.nn.Module, reference: Reference, train: bool
+) -> tuple[Leaves, Leaves, Leaves]:
+    """The optimized one, eager and the reference. Eager runs first, on a twin: in the state that the other meets."""
+    copied = twin(model)
+    eager, draws = run.noting(copied, copied)
+    if train:
+        require_finite(eager)
+    state = random_state(run.devices)
+    with buffers_kept(model):
+        mine = run(optimized, model)
     require_same_structure(mine, eager)
-    precise = run(reference)
+    if not same_state(state, random_state(run.devices)):
+        raise OtherRandomNumbers(
+            "the optimized model draws other random numbers than eager PyTorch from the same seed",
+            fix="leave out the executor or the transform that draws its own, or set the model's dropout to 0",
+        )
+    return mine, eager, reference.observed(run.noting, draws)
+
+
+def _measure(
+    mine: Leaves, eager: Leaves, precise: Leaves, *, language_model: bool, train: bool
+) -> Iterator[tuple[str, Measurement]]:
+    """Each output of one input, measured."""
     if not eager.tensors:
         raise NotComparable("the model's output holds no tensor", fix="validate a model that returns tensors")
-    for name, theirs in eager.tensors.items():
-        triple = (mine.tensors[name], theirs, _counterpart(name, theirs, precise))
+    triples = {
+        name: (mine.tensors[name], theirs, _counterpart(name, theirs, precise))
+        for name, theirs in eager.tensors.items()
+    }
+    distances = {name: measure_distance(*triple) for name, triple in triples.items()}
+    for name, distance in (among_all(distances) if train else distances).items():
+        theirs = eager.tensors[name]
         spoken = language_model and has_logits(name, theirs)
-        yield (
-            name,
-            Measurement(
-                dtype=dtype_name(theirs.dtype),
-                shape=tuple(theirs.shape),
-                distance=measure_distance(*triple),
-                language=measure_language(*triple) if spoken else None,
-            ),
-        )
+        language = measure_language(*triples[name]) if spoken else None
+        yield name, Measurement(dtype_name(theirs.dtype), tuple(theirs.shape), distance, language)
 
 
 def _counterpart(name: str, eager: torch.Tensor, precise: Leaves) -> torch.Tensor:
@@ -134,8 +177,7 @@ def _notes(outputs: Sequence[OutputReport], language_model: bool) -> Iterator[st
 @contextmanager
 def _random_state_kept(model: torch.nn.Module) -> Iterator[None]:
     state = random.getstate()
-    devices = {tensor.device for tensor in model.parameters() if tensor.is_cuda}
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=devices_of(model)):
         try:
             yield
         finally:
@@ -143,7 +185,7 @@ def _random_state_kept(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _buffers_kept(model: torch.nn.Module) -> Iterator[None]:
+def buffers_kept(model: torch.nn.Module) -> Iterator[None]:
     """Put the model's buffers back, values and identities, as they were before the call."""
     owners = [(m, name, buffer) for m in model.modules() for name, buffer in m.named_buffers(recurse=False)]
     values = [buffer.clone() for _, _, buffer in owners]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from thunder_core.errors import NotComparable
-from thunder_core.validation.leaves import dtype_name
+from thunder_core.validation.draws import Draws
+from thunder_core.validation.leaves import Leaves, dtype_name
 
 MEMORY_FILE = Path("/proc/meminfo")
 ROOM = 0.7  # of the free memory, for the copy's weights; the rest is for what it computes
@@ -37,12 +39,12 @@ def _results(model: torch.nn.Module) -> dict[int, torch.Tensor]:
     return {id(value): value.detach().clone() for value in kept if isinstance(value, torch.Tensor) and value.grad_fn}
 
 
-def widest_affordable(model: torch.nn.Module) -> torch.dtype:
-    """float64, or float32 where a copy of the model in float64 would not fit into the device's free memory."""
+def widest_affordable(model: torch.nn.Module, copies: int = 1) -> torch.dtype:
+    """float64, or float32 where so many copies of the model in float64 would not fit into the device's free memory."""
     tensors = [*model.parameters(), *model.buffers()]
     device = tensors[0].device if tensors else torch.device("cpu")
     free = free_memory(device)
-    needed = sum(tensor.numel() for tensor in tensors) * torch.float64.itemsize
+    needed = copies * sum(tensor.numel() for tensor in tensors) * torch.float64.itemsize
     return torch.float32 if free is not None and needed > ROOM * free else torch.float64
 
 
@@ -76,15 +78,26 @@ class Reference:
             return self._model
         return _copied(self._model, {}).to(self._dtype)
 
-    def __call__(self, **inputs: object) -> object:
-        """The output of a fresh twin of the copy, whose floating inputs are converted as its weights were."""
+    def observed(self, run: Callable[..., tuple[Leaves, Draws]], wanted: Draws) -> Leaves:
+        """What `run(function, model)` finds of a fresh twin of the copy.
+
+        Floating inputs are converted as its weights were. One that draws other random numbers than eager has no say.
+        """
         while True:
+            copied = twin(self._master)
             try:
-                return twin(self._master)(**self._converted(inputs))
+                found, draws = run(partial(self._call, copied), copied)
+                if not self._lower or draws.agree_with(wanted):
+                    return found
+                self._step_down(f"random numbers are others in {self.name}")
             except (RuntimeError, TypeError) as error:
                 if not self._lower:
                     raise
-                self._step_down(error)
+                said = (str(error).splitlines() or [type(error).__name__])[0]
+                self._step_down(f"the model does not run in {self.name} ({said})")
+
+    def _call(self, model: torch.nn.Module, /, **inputs: object) -> object:
+        return model(**self._converted(inputs))
 
     def _converted(self, inputs: Mapping[str, object]) -> dict[str, object]:
         return {name: self._convert(value) for name, value in inputs.items()}
@@ -94,9 +107,8 @@ class Reference:
             return value.to(self._dtype)
         return value
 
-    def _step_down(self, error: Exception) -> None:
-        failed, reason = self.name, (str(error).splitlines() or [type(error).__name__])[0]
+    def _step_down(self, reason: str) -> None:
         self._master = self._model
         self._dtype = self._lower.pop(0)
         self._master = self._copy()
-        self.notes.append(f"the model does not run in {failed} ({reason}), so the reference is {self.name}")
+        self.notes.append(f"{reason}, so the reference is {self.name}")

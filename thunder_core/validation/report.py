@@ -44,7 +44,7 @@ class OutputReport(Facts):
     optimized: Errors
     eager: Errors
     scale: float
-    """The largest magnitude in the reference."""
+    """The largest magnitude in the reference; for a gradient that is zero but for rounding, that of all gradients."""
     cosine: float
     language: LanguageReport | None
     smallest_tolerance: float
@@ -62,6 +62,18 @@ class ValidationReport(Facts):
     tolerance: Tolerance
     outputs: tuple[OutputReport, ...]
     notes: tuple[str, ...]
+
+    def allowed(self, output: OutputReport) -> float:
+        """The largest error that the tolerance allows an output."""
+        return self.tolerance.times_eager * output.eager.maximum + self.tolerance.floor * output.scale
+
+    @property
+    def ranked(self) -> list[OutputReport]:
+        """The outputs, those that failed first, and then by how much they use of what is allowed."""
+        return sorted(self.outputs, key=lambda output: (output.passed, -self._used(output)))
+
+    def _used(self, output: OutputReport) -> float:
+        return output.optimized.maximum / (self.allowed(output) or 1.0)
 
     @property
     def worst(self) -> OutputReport:

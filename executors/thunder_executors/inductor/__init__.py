@@ -15,6 +15,7 @@ from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
 from thunder_core.lower.region import Region, operations_of
 from thunder_executors.inductor.keep import BUILD, BUILD_FOR_GPU, from_cache
 from thunder_executors.inductor.machine import architecture, compiler, compiler_name, facts, facts_of_gpu
+from thunder_executors.inductor.numbers import formula_of, takes_numbers
 
 DTYPES = frozenset(
     {
@@ -22,6 +23,7 @@ DTYPES = frozenset(
         torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
     }
 )  # fmt: skip
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Inductor(FusionExecutor):
     """Fuses what lies on the CPU, or on one GPU, in dense tensors of the usual dtypes."""
 
     name: str = "inductor"
+    updates: bool = True
 
     @property
     def claims(self) -> str:
@@ -49,6 +52,9 @@ class Inductor(FusionExecutor):
         """Lines whose tensors all lie on the CPU or one GPU, in dtypes that Inductor writes kernels for."""
         tensors = [p for one in operations_of(bsym) for p in (*one.inputs, *one.outputs) if isinstance(p, TensorProxy)]
         devices = {proxy.device for proxy in tensors}
+        numbers = [one for one in operations_of(bsym) if takes_numbers(one)]
+        if numbers and not all(formula_of(one) is not None and devices == {CPU} for one in numbers):
+            return False
         if len(devices) > 1 or any(proxy.dtype not in DTYPES for proxy in tensors):
             return False
         kinds = {device.type for device in devices}

@@ -61,7 +61,7 @@ def draft(region: Region, number: int) -> Draft | Refusal:
         generated = generate(region)
         check_outputs(region, generated)
         text, kernels = _renamed(generated, number)
-        return Draft(printed(text, kernels), kernels)
+        return Draft(printed(text, kernels, region), kernels)
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor raises what its passes raise

@@ -14,13 +14,9 @@ from unittest import mock
 import torch
 from torch._inductor import config
 
-# No pool of processes, as the compiler is run here; and what PyTorch finds deprecated in itself is not the user's.
-with config.patch(compile_threads=1), warnings.catch_warnings(action="ignore"):
-    from torch._inductor.async_compile import AsyncCompile
-    from torch._inductor.compile_fx import compile_fx_inner
-
 from thunder_core.lower.region import Region
 from thunder_executors.inductor.graph import graph_of
+from thunder_executors.inductor.imported import AsyncCompile, compile_fx_inner
 
 SETTINGS: dict[str, Any] = {
     "compile_threads": 1,

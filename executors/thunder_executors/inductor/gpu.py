@@ -13,8 +13,6 @@ import torch
 import torch.utils._triton
 from torch._dynamo.device_interface import CudaInterface
 from torch._inductor import config
-from torch._inductor.async_compile import AsyncCompile
-from torch._inductor.compile_fx import compile_fx_inner
 from torch._inductor.runtime.hints import DeviceProperties
 
 from thunder_core.lower.fusion import Refusal
@@ -30,6 +28,7 @@ from thunder_executors.inductor.generate import (
     strides_of,
 )
 from thunder_executors.inductor.graph import graph_of
+from thunder_executors.inductor.imported import AsyncCompile, compile_fx_inner
 from thunder_executors.inductor.launch import library_of
 from thunder_executors.inductor.machine import architecture
 from thunder_executors.inductor.outputs import check_outputs
@@ -57,7 +56,7 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     try:
         generated, sources = generate(region, target)
         check_outputs(region, generated)
-        text = printed(generated.wrapper, sources)
+        text = printed(generated.wrapper, sources, region)
         calls = {ast.unparse(call.func): call for call in _calls(generated.wrapper, set(sources))}
         kernels = {name: compiled(name, sources[name], numbers_of(call), target) for name, call in calls.items()}
     except Unsupported as error:
@@ -65,9 +64,13 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     except Exception as error:  # Inductor raises what its passes raise
         return Refusal(f"Inductor: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", lasting=True)
     index = region.inputs[0].device.index or 0
+    places = tuple(place for place, proxy in enumerate(region.inputs) if proxy in region.writes)
+    written = f", {places}" if places else ""
     head, _, rest = text.partition("\n")
     names = "".join(f'{name} = KERNELS["{name}"]\n' for name in kernels)
-    whole = f"{head}\n{HEAD}\n\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\nregion = on_gpu(region, {index})\n"
+    whole = (
+        f"{head}\n{HEAD}\n\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\nregion = on_gpu(region, {index}{written})\n"
+    )
     return MachineCode(whole, library_of(kernels), ())
 
 

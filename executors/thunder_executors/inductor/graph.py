@@ -12,9 +12,15 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import replace_leaves
-from thunder_core.lower.region import Region
+from thunder_core.lower.region import Region, written_by
+from thunder_core.lower.updates import OUT, functional
 from thunder_executors.inductor.attention import KERNEL, attention_backward
+from thunder_executors.inductor.numbers import computed, formula_of, takes_numbers
+
+NUMBER = torch.float64
+COPY = torch.ops.aten.copy_.default
 
 
 def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
@@ -22,13 +28,16 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
     mode = FakeTensorMode()
     with mode:
         fakes: Any = [_empty(proxy) for proxy in region.inputs]
+        fakes += [torch.empty((), dtype=NUMBER) for _ in region.numbers]
 
     def run(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(laid_out(*pair) for pair in zip(evaluate(region, given), region.outputs, strict=True))
+        results, written = computed_by(region, given)
+        return (*(laid_out(*pair) for pair in zip(results, region.outputs, strict=True)), *written.values())
 
     with mode, torch.no_grad():
         graph = make_fx(run, decomposition_table=select_decomp_table(), tracing_mode="real")(*fakes)
     ends = next(iter(reversed(graph.graph.nodes)))
+    _write_at_the_end(graph, region)
     ends.meta["user_visible_output_idxs"] = list(range(len(region.outputs)))
     ends.meta["original_output_strides"] = [proxy.stride for proxy in region.outputs]
     return graph, fakes
@@ -38,22 +47,71 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
 INSTEAD: dict[object, Callable[..., Any]] = {
     torch.ops.aten.view.default: torch.ops.aten.reshape.default,
     KERNEL: attention_backward,
+    torch.ops.aten.copy.default: lambda into, source, non_blocking=False: source.to(into.dtype).expand(into.shape),
 }
 
 
+def _write_at_the_end(graph: GraphModule, region: Region) -> None:
+    """Inputs are given the last values that the graph returns, in place of returning these."""
+    given = dict(zip((proxy.name for proxy in region.inputs), graph.graph.find_nodes(op="placeholder"), strict=False))
+    ends = graph.graph.output_node()
+    results: Any = ends.args[0]
+    kept, last = results[: len(region.outputs)], results[len(region.outputs) :]
+    with graph.graph.inserting_before(ends):
+        for proxy, value in zip(dict.fromkeys(region.writes), last, strict=True):
+            graph.graph.call_function(COPY, (given[proxy.name], value)).meta["val"] = given[proxy.name].meta["val"]
+    ends.args = (tuple(kept),)
+    graph.recompile()
+
+
 def evaluate(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Run the operations of a region one by one, as PyTorch has them."""
-    values: dict[str, Any] = dict(zip((proxy.name for proxy in region.inputs), given, strict=True))
+    """Run the region on tensors, as PyTorch has its operations; the inputs that it writes to are written to."""
+    results, written = computed_by(region, given)
+    values = dict(zip((proxy.name for proxy in region.inputs), given, strict=False))
+    for name, value in written.items():
+        values[name].copy_(value)
+    return results
+
+
+Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
+
+
+def computed_by(region: Region, given: tuple[torch.Tensor, ...]) -> Results:
+    """What a region returns, and what it writes to its inputs, by their names, of operations none of which writes.
+
+    What has been written to is another value from then on.
+    """
+    proxies = (*region.inputs, *region.numbers)
+    values: dict[str, Any] = dict(zip((proxy.name for proxy in proxies), given, strict=True))
 
     def value(leaf: Any) -> Any:
         return values[leaf.name] if isinstance(leaf, Proxy) else leaf
 
     for operation in region.operations:
-        result = INSTEAD.get(operation.symbol.target, operation.symbol.target)(
-            *replace_leaves(operation.args, value), **replace_leaves(dict(operation.kwargs), value)
-        )
-        _bind(operation.output, result, values)
-    return tuple(values[proxy.name] for proxy in region.outputs)
+        args, kwargs = replace_leaves(operation.args, value), replace_leaves(dict(operation.kwargs), value)
+        into = next(written_by(operation), None)
+        if into is not None:
+            values[into.name] = called(operation, into.dtype, args, kwargs).to(into.dtype)
+        else:
+            _bind(operation.output, called(operation, _dtype(operation), args, kwargs), values)
+    written = {proxy.name: values[proxy.name] for proxy in region.writes}
+    return tuple(values[proxy.name] for proxy in region.outputs), written
+
+
+def called(operation: BoundSymbol, dtype: torch.dtype | None, args: Any, kwargs: Any) -> Any:
+    """What an operation gives, or what it would write, in the dtype that it is to have."""
+    target: Any = operation.symbol.target
+    formula = formula_of(operation) if takes_numbers(operation) else None
+    if formula is not None and dtype is not None:
+        return computed(formula, dtype, args, kwargs)
+    if not target._schema.is_mutable:
+        return INSTEAD.get(target, target)(*args, **kwargs)
+    plain: Any = functional(target)
+    return INSTEAD.get(plain, plain)(*args, **{name: value for name, value in kwargs.items() if name != OUT})
+
+
+def _dtype(operation: BoundSymbol) -> torch.dtype | None:
+    return operation.output.dtype if isinstance(operation.output, TensorProxy) else None
 
 
 def same_layout(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:

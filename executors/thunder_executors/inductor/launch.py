@@ -86,14 +86,23 @@ def _require_gpu(targets: set[str]) -> None:
         )
 
 
-def on_gpu(function: Callable[..., Any], index: int) -> Callable[..., Any]:
-    """The function of a region, run on that device, with inputs that lie as its kernels expect."""
+def on_gpu(function: Callable[..., Any], index: int, written: Sequence[int] = ()) -> Callable[..., Any]:
+    """The function of a region, run on that device, with inputs that lie as its kernels expect.
+
+    What it writes to copies, for those of the inputs at the places `written`, is written to the inputs as well.
+    """
 
     @wraps(function)
     def region(args: list[torch.Tensor]) -> Any:
         with torch.cuda.device(index):
+            given = [args[place] for place in written]
             align(args)
-            return function(args)
+            used = [args[place] for place in written]
+            result = function(args)
+            for tensor, copy in zip(given, used, strict=True):
+                if copy is not tensor:
+                    tensor.copy_(copy)
+            return result
 
     return region
 

@@ -18,7 +18,7 @@ def check_outputs(region: Region, generated: Generated) -> None:
     for proxy, stride in zip(region.outputs, generated.strides, strict=True):
         if stride is not None and not same_layout(proxy.shape, proxy.stride, stride):
             raise Unsupported(f"a result has the strides {stride} instead of {proxy.stride}")
-    if shared_in_wrapper(generated.wrapper) != shared_in_region(region):
+    if shared_in_wrapper(generated.wrapper, len(region.inputs)) != shared_in_region(region):
         raise Unsupported("its results do not share memory with each other as PyTorch's do")
 
 
@@ -28,8 +28,8 @@ def shared_in_region(region: Region) -> list[int]:
     return _numbered([known.head(proxy.name) for proxy in (*region.inputs, *region.outputs)])
 
 
-def shared_in_wrapper(wrapper: str) -> list[int]:
-    """The same, as the statements of Inductor's wrapper have it."""
+def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
+    """The same, as the statements of Inductor's wrapper have it; so many of what it is given are tensors."""
     bases: dict[str, str] = {}
     inputs: list[str] = []
     for statement in statements(wrapper):
@@ -38,7 +38,7 @@ def shared_in_wrapper(wrapper: str) -> list[int]:
             bases[ast.unparse(statement.targets[0])] = _base(statement.value, bases)
         elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
             results = [_base(value, bases) for value in statement.value.elts]
-            return _numbered([*inputs, *results])
+            return _numbered([*inputs[:count], *results])
     raise Unsupported("its wrapper returns no tuple")
 
 

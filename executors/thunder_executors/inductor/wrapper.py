@@ -13,6 +13,7 @@ from torch._inductor.select_algorithm import extern_kernels
 from torch.overrides import resolve_name
 
 from thunder_core.lower.machine_code import ENTRY
+from thunder_core.lower.region import Region
 from thunder_executors.inductor.generate import Unsupported
 
 GUARDS = "torch._C._dynamo.guards"
@@ -35,14 +36,27 @@ NODES = (
 )  # fmt: skip
 
 
-def printed(wrapper: str, kernels: Collection[str]) -> str:
-    """The text of a module that defines `region`; raises `Unsupported` for a wrapper that does more than expected."""
+def printed(wrapper: str, kernels: Collection[str], region: Region) -> str:
+    """The text of a module that defines `region`; raises `Unsupported` for a wrapper that does more than expected.
+
+    It makes tensors of its numbers, and lets PyTorch know what its kernels have written to.
+    """
     body = _Body(frozenset(kernels))
     lines = [line for statement in statements(wrapper) for line in body.lines(statement)]
+    begin = lines.index(f"{GIVEN}.clear()") + 1 if body.inputs else 0
+    lines[begin:begin] = _first(region, body.inputs)
     used = "\n".join(lines)
     head = [f"{name} = {path}" for name, path in LIBRARY.items() if f"{name}(" in used]
     text = ["import torch", "", *head, "", "", f"def {ENTRY}({GIVEN}):", *(f"    {line}" for line in lines)]
     return "\n".join(text) + "\n"
+
+
+def _first(region: Region, inputs: list[str]) -> Iterator[str]:
+    """What is done before all else: versions go up while the tensors that are written to still have their names."""
+    names = dict(zip((proxy.name for proxy in region.inputs), inputs, strict=False))
+    if region.writes:
+        yield f"torch.autograd.graph.increment_version([{', '.join(names[proxy.name] for proxy in region.writes)}])"
+    yield from (f"{name} = torch.scalar_tensor({name}, dtype=torch.float64)" for name in inputs[len(names) :])
 
 
 def statements(wrapper: str) -> list[ast.stmt]:
@@ -74,7 +88,7 @@ class _Body:
         if any(_is_call_of(statement, name) for name in DROPPED) or self._checks_input(statement):
             return
         if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
-            statement.value = statement.value if len(statement.value.elts) > 1 else statement.value.elts[0]
+            statement.value = statement.value.elts[0] if len(statement.value.elts) == 1 else statement.value
         for node in ast.walk(statement):
             self._allow(node)
         yield ast.unparse(_Shortened().visit(statement))

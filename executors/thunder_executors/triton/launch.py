@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from triton import knobs
 
 from thunder_core.errors import DeviceNotAvailable
+from thunder_executors.triton import interpreted
 
 Constant: TypeAlias = int | float | bool | str | None
 
@@ -35,6 +36,8 @@ POINTERS = {
 # annotation Triton would make three kernels of it.
 NUMBERS = {"tl.int32": "i32", "tl.int64": "i64", "tl.float32": "fp32"}
 INTERPRETED = bool(knobs.runtime.interpret)  # as it was when Triton was imported, which is when it counts
+if INTERPRETED:
+    interpreted.mend()
 ALIGNMENT = 16  # bytes of a pointer, units of an integer: what Triton distinguishes, so that it can load vectors
 
 

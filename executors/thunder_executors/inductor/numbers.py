@@ -1,0 +1,50 @@
+"""Operations that are given numbers which change from call to call: with tensors of one element in place of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves
+
+WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # what PyTorch computes in
+Formula = Callable[..., Tensor]
+FORMULAS: dict[str, Formula] = {
+    "add": lambda one, other, alpha=1: one + other * alpha,
+    "sub": lambda one, other, alpha=1: one - other * alpha,
+    "rsub": lambda one, other, alpha=1: other - one * alpha,
+    "mul": lambda one, other: one * other,
+    "div": lambda one, other: one / other,
+    "addcmul": lambda one, first, second, value=1: one + value * first * second,
+    "addcdiv": lambda one, first, second, value=1: one + value * first / second,
+    "lerp": lambda one, other, weight: one + weight * (other - one),
+    "fill": lambda one, value: value.expand(one.shape),
+}
+WORDS = frozenset({"alpha", "value"})
+
+
+def formula_of(operation: BoundSymbol) -> Formula | None:
+    """How the operation is computed of tensors; None where that is not known."""
+    made = operation.args[0] if operation.output is None else operation.output
+    if not isinstance(made, TensorProxy) or not made.dtype.is_floating_point or not operation.kwargs.keys() <= WORDS:
+        return None
+    return FORMULAS.get(operation.symbol.target._schema.name.partition("::")[2].removesuffix("_"))  # type: ignore[attr-defined]
+
+
+def takes_numbers(operation: BoundSymbol) -> bool:
+    """Whether the operation is given such a number."""
+    return any(type(leaf) is Proxy for leaf in leaves((operation.args, dict(operation.kwargs))))
+
+
+def computed(formula: Formula, dtype: torch.dtype, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+    """The result, of that dtype; what is a number comes as a tensor of float64."""
+
+    def wide(value: Any) -> Any:
+        return value.to(WIDER.get(dtype, dtype)) if isinstance(value, Tensor) else value
+
+    return formula(*map(wide, args), **{name: wide(value) for name, value in kwargs.items()}).to(dtype)

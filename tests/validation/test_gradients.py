@@ -1,0 +1,179 @@
+"""A step of training passes if its gradients are eager's, from the same random numbers, and fails otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from thunder_core.errors import NoLoss, NotComparable, NotFinite, OtherRandomNumbers, OutOfTolerance
+from thunder_core.recipe import Tolerance
+from thunder_core.validation import ValidationReport, validate
+from thunder_core.validation.draws import Draws
+from thunder_core.validation.gradients import gradients_kept, loss_of
+
+
+class Net(torch.nn.Module):
+    """Attention with biases, dropout, a running mean and a frozen scale; its loss is the mean square."""
+
+    def __init__(self, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (torch.nn.Linear(8, 8) for _ in range(3))
+        self.dropout = torch.nn.Dropout(dropout)
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.scale = torch.nn.Parameter(torch.ones(8), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The loss, and what it is taken of."""
+        weights = (self.query(x) @ self.key(x).mT).softmax(-1)
+        y = self.norm(self.dropout(weights @ self.value(x)) * self.scale)
+        return {"loss": y.square().mean() + y.pow(3).sum(), "y": y}
+
+
+@pytest.fixture
+def net() -> Net:
+    """The net with seeded weights, in train mode."""
+    torch.manual_seed(0)
+    return Net().train()
+
+
+def check(optimized: Callable[..., object], net: torch.nn.Module, **options: object) -> ValidationReport:
+    """Validate a step of training on two inputs."""
+    inputs = [{"x": torch.randn(6, 8, generator=torch.Generator().manual_seed(n))} for n in range(2)]
+    return validate(optimized, net, inputs, Tolerance(floor=4e-6), language_model=False, train=True, **options)
+
+
+def test_loss_outputs_and_gradients_are_compared_and_no_mark_is_left(net: Net) -> None:
+    net.query.weight.grad = torch.full((8, 8), 7.0)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    report = check(net, net)
+    names = [output.name for output in report.outputs]
+    assert names[:2] == ["loss", "y"]
+    assert names[2:] == [f"{name}.grad" for name, one in net.named_parameters() if one.requires_grad]
+    assert report.reference_dtype == "float64"
+    assert report.notes == ()
+    assert all(output.optimized == output.eager for output in report.outputs)
+    assert all(torch.equal(net.state_dict()[name], value) for name, value in before.items())
+    assert [name for name, one in net.named_parameters() if one.grad is not None] == ["query.weight"]
+    assert (net.query.weight.grad == 7.0).all()
+
+
+def test_a_gradient_that_is_nothing_but_rounding_is_held_against_the_largest(net: Net) -> None:
+    report = check(net, net)
+    by_name = {output.name: output for output in report.outputs}
+    key = by_name["key.bias.grad"]
+    assert key.optimized.maximum > 1e-10  # it is zero: softmax does not see what all its values share
+    assert key.scale == max(output.scale for name, output in by_name.items() if name.endswith(".grad"))
+    assert by_name["key.weight.grad"].scale < key.scale
+
+    assert check(changed(net, "key.bias", lambda gradient: gradient + 1e-7), net).passed
+
+
+class Changed(torch.autograd.Function):
+    """A tensor as it is, with this done to its gradient."""
+
+    @staticmethod
+    def forward(ctx, tensor, change):
+        ctx.change = change
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.change(gradient), None
+
+
+def changed(net: Net, name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., object]:
+    """The net, with this done to the gradient of one parameter."""
+
+    def run(**inputs: torch.Tensor) -> object:
+        parameters = dict(net.named_parameters())
+        parameters[name] = Changed.apply(parameters[name], change)
+        return torch.func.functional_call(net, parameters, (), inputs)
+
+    return run
+
+
+def test_a_wrong_gradient_is_out_of_tolerance(net: Net) -> None:
+    with pytest.raises(OutOfTolerance, match=r"`value\.weight\.grad` is further from the float64"):
+        check(changed(net, "value.weight", lambda gradient: gradient * 1.001), net)
+
+
+def test_a_gradient_too_many_cannot_be_compared(net: Net) -> None:
+    def run(**inputs: torch.Tensor) -> object:
+        net.scale.grad = torch.zeros(8)
+        return net(**inputs)
+
+    with pytest.raises(NotComparable, match=r"`scale\.grad` is a float32 tensor of shape \[8\] in the optimized"):
+        check(run, net)
+
+
+def test_other_random_numbers_are_refused(net: Net) -> None:
+    def run(**inputs: torch.Tensor) -> object:
+        torch.rand(1)
+        return net(**inputs)
+
+    with pytest.raises(OtherRandomNumbers, match="other random numbers") as caught:
+        check(run, net)
+    assert (caught.value.code, caught.value.status) == ("TH0404", 4)
+
+
+class Noise(torch.nn.Module):
+    """Random numbers drawn in the dtype of the weights: they are others in another dtype."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(64))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """A noisy loss."""
+        return ((self.weight * torch.randn_like(self.weight)).sum() + x.sum(),)
+
+
+def test_a_reference_that_draws_other_numbers_has_no_say() -> None:
+    noise = Noise()
+    report = check(noise, noise)
+    assert report.reference_dtype == "float32"  # in which eager runs too
+    assert report.notes[0] == "random numbers are others in float64, so the reference is float32"
+
+
+def test_only_what_changes_a_generator_is_drawn() -> None:
+    draws = Draws(())
+    with draws.note():
+        torch.nn.functional.dropout(torch.ones(4), 0.5)
+        torch.nn.functional.scaled_dot_product_attention(*(torch.ones(1, 1, 2, 8) for _ in range(3)))
+    assert [name for name, _ in draws.taken] == ["aten.bernoulli_.float"]
+    assert draws.agree_with(draws)
+    assert not draws.agree_with(Draws(()))
+
+
+@pytest.mark.parametrize("value", [torch.inf, torch.nan])
+def test_what_is_not_finite_in_eager_cannot_be_compared(net: Net, value: float) -> None:
+    with torch.no_grad():
+        net.value.weight[0, 0] = value
+    with pytest.raises(NotFinite, match="in eager PyTorch itself") as caught:
+        check(net, net)
+    assert (caught.value.code, caught.value.status) == ("TH0403", 4)
+
+
+LOSSES = {
+    "nothing": None,
+    "no loss": {"logits": torch.ones(2)},
+    "none": {"loss": None},
+    "not one number": (torch.ones(2, requires_grad=True),),
+    "a constant": {"loss": torch.tensor(1.0)},
+}
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_what_is_no_loss(kind: str) -> None:
+    with pytest.raises(NoLoss):
+        loss_of(LOSSES[kind])
+
+
+def test_gradients_come_back_after_an_error(net: Net) -> None:
+    net.scale.grad = kept = torch.ones(8)
+    with pytest.raises(ValueError, match="on the way"), gradients_kept(net):
+        assert net.scale.grad is None
+        raise ValueError("on the way")
+    assert net.scale.grad is kept

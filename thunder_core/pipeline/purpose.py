@@ -1,0 +1,78 @@
+"""What a model is called for: inference, or a step of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.errors import NothingToTrain
+from thunder_core.models.inputs import example_inputs
+from thunder_core.models.load import LoadedModel
+from thunder_core.models.mode import put_into_mode
+from thunder_core.validation.comparison import buffers_kept
+from thunder_core.validation.gradients import gradients_kept, loss_of
+
+Inputs = dict[str, torch.Tensor]
+Call = Callable[..., object]
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """Inference or, with `train`, steps of training: what the model is given, and what one call of it is."""
+
+    train: bool = False
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """What sets a measurement of a step of training apart from one of inference."""
+        return {"call": "training step"} if self.train else {}
+
+    def inputs(self, loaded: LoadedModel, *, batch: int, seq: int, seed: int) -> Inputs:
+        """Example inputs, with labels where there is a loss."""
+        return example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
+
+    def call(self, function: Callable[..., Any], model: torch.nn.Module) -> Call:
+        """What is measured: a call of the function, which computes with the model's parameters, and what follows it."""
+        return _step(function, model) if self.train else _forward(function)
+
+    @contextmanager
+    def ready(self, model: torch.nn.Module) -> Iterator[None]:
+        """The model in the mode that it is called in; its buffers and gradients are put back after the block.
+
+        Raises `NothingToTrain` for one that is to be trained and has no parameter that is.
+        """
+        if self.train and not any(parameter.requires_grad for parameter in model.parameters()):
+            raise NothingToTrain(
+                f"all parameters of this {type(model).__name__} are frozen, so there is nothing to train",
+                fix="unfreeze those that are to be trained (`requires_grad_(True)`), or leave --train out",
+            )
+        put_into_mode(model, train=self.train)
+        with buffers_kept(model), gradients_kept(model):
+            yield
+
+
+def _forward(function: Callable[..., Any]) -> Call:
+    """The forward alone, which autograd does not record."""
+
+    def call(**inputs: torch.Tensor) -> object:
+        with torch.no_grad():
+            return function(**inputs)
+
+    return call
+
+
+def _step(function: Callable[..., Any], model: torch.nn.Module) -> Call:
+    """Gradients away, forward, loss and backward: a step of training without its optimizer."""
+
+    def call(**inputs: torch.Tensor) -> object:
+        with torch.enable_grad():
+            model.zero_grad(set_to_none=True)
+            returned = function(**inputs)
+            loss_of(returned).backward()  # type: ignore[no-untyped-call]
+        return returned
+
+    return call

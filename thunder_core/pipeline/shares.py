@@ -1,0 +1,51 @@
+"""Who takes the time of a program: of its forward and, where it has one, of its backward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.benchmark.shares import Timed, time_shares
+from thunder_core.ir.printer import print_trace
+from thunder_core.run.generate import executable
+from thunder_core.run.program import Program
+
+NOTHING: Mapping[str, float] = {}
+
+
+@dataclass(frozen=True)
+class TimeShares:
+    """Each executor's part of the time of a call, 0 to 1, forward and backward together."""
+
+    forward: Mapping[str, float] = field(default_factory=dict)
+    backward: Mapping[str, float] = field(default_factory=dict)
+
+
+def program_shares(program: Program, model: torch.nn.Module, inputs: dict[str, Any]) -> TimeShares:
+    """The parts of a program that serves a call of the model with these inputs, in the mode that it was traced in."""
+    tensors, _ = program.prepare(model, (), inputs)
+    forward = Timed(program.last("computation"), lambda: tensors)
+    parts = [forward, *_backward(program, tensors)]
+    recorded = program.derivative is None and torch.is_grad_enabled()  # by autograd, which it may ask for something
+    with torch.set_grad_enabled(recorded):
+        shares = time_shares(*parts, device=next(model.parameters()).device)
+    return TimeShares(*shares)
+
+
+def _backward(program: Program, tensors: Any) -> list[Timed]:
+    """The backward that was compiled last, given ones for gradients."""
+    if program.derivative is None:
+        return []
+    wiring, stage = program.derivative.wiring, program.stages_of("backward")[-1]
+    with torch.no_grad():
+        found = executable(print_trace(program.last("computation")), "computation")(*tensors)
+    pairs = zip(wiring.results, wiring.strides, stage.given, strict=True)
+    gradients = [_ones(found[place], strides) for place, strides, given in pairs if given]
+    return [Timed(stage.trace, lambda: [[*found[wiring.count :], *gradients]])]
+
+
+def _ones(result: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device).fill_(1.0)
