@@ -77,7 +77,18 @@ class Derived:
             writes=bool({proxy.name for proxy in self.body.inputs} & written_families(self.body)),
             viewed=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
             beneath_autocast=self.beneath_autocast,
+            within=tuple(map(self._computed_from, self.parts.results)),
         )
+
+    def _computed_from(self, place: int) -> tuple[int, ...]:
+        """Which of the results that gradients come in for are computed from the result at a place."""
+        start = self.body.output[place].name
+        known = {start}
+        for line in self.body.bound_symbols:
+            if any(proxy.name in known for proxy in line.inputs):
+                known |= {proxy.name for proxy in line.outputs}
+        ends = [self.body.output[other].name for other in self.parts.results]
+        return tuple(number for number, name in enumerate(ends) if name in known and name != start)
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What computes the results of the whole computation; `forward` is its compiled forward."""

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from thunder_core.compiler import last_program
+from thunder_core.errors import NotDifferentiable
 from thunder_core.transforms.grad import Differentiated, Underivable
 
 Use = Callable[[Callable[..., Any]], list[Any]]
@@ -438,6 +439,29 @@ def test_these_have_a_backward_of_their_own(name):
     CASES[name].use(compiled)
     assert last_program(compiled).recorded == ""
     assert thunder.last_backward_traces(compiled)
+
+
+def head_and_loss(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    scores = x * 2
+    return scores, scores.square().sum()
+
+
+@pytest.mark.parametrize("look", [torch.Tensor.retain_grad, lambda tensor: tensor.register_hook(print)])
+def test_a_hook_that_would_miss_a_part_of_its_gradient_is_refused(look):
+    scores, loss = thunder.jit(head_and_loss)(leaf(3))
+    look(scores)
+    with pytest.raises(NotDifferentiable, match=r"of shape \[3\]"):
+        (loss + scores.sum()).backward()
+
+
+def test_a_hook_that_sees_all_of_its_gradient_is_called():
+    for program in (head_and_loss, thunder.jit(head_and_loss)):
+        scores, loss = program(leaf(3))
+        scores.retain_grad()
+        loss.retain_grad()
+        scores.sum().backward()
+        assert torch.equal(scores.grad, torch.ones(3))
+        assert loss.grad is None
 
 
 def test_what_is_recorded_says_why():

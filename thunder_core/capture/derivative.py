@@ -28,9 +28,7 @@ SKIPPED = frozenset({torch.ops.prim.device.default})
 MODED = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 
 # PyTorch's metadata does not know all strides (softplus_backward's): what is a view of them may be a copy of others.
-RELAXED: Mapping[object, Any] = dict.fromkeys(
-    (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default), torch.ops.aten.reshape.default
-)
+RELAXED: Mapping[object, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
 MOST_NUMBERS = 64  # of a constant that is printed with its line
 
 LACKING = ("derivative for", "no autograd formula")  # what PyTorch says of an operation that it cannot differentiate

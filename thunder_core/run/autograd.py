@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import torch
 
@@ -93,6 +94,7 @@ class Compiled(torch.autograd.Function):
         with bridge.mode():
             found = bridge.forward(*inputs)
         results = found[: wiring.count]
+        ctx.watched = [(ref(results[place]), ends) for place, ends in _inner(wiring)]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*found[wiring.count :])
         ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in wiring.results))
@@ -107,6 +109,7 @@ class Compiled(torch.autograd.Function):
         places: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
         if all(one is None for one in incoming):
             return tuple(places)
+        _require_seen(ctx.watched, incoming)
         run = None if torch.is_grad_enabled() else bridge.backward(tuple(one is not None for one in incoming))
         if run is None:
             found = bridge.again(_unchanged(ctx.inputs), ctx.state, incoming)
@@ -120,6 +123,25 @@ class Compiled(torch.autograd.Function):
         for place, one in zip(bridge.wiring.followed, found, strict=True):
             places[place + 1] = one
         return tuple(places)
+
+
+def _inner(wiring: Wiring) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The places of results that others are computed from, and which these are."""
+    return ((place, ends) for place, ends in zip(wiring.results, wiring.within, strict=False) if ends)
+
+
+def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:
+    """Raise `NotDifferentiable` where a hook of a result would miss gradient that comes to it inside the program."""
+    for reference, ends in watched:
+        result = reference()
+        hooked = result is not None and (result.retains_grad or result._backward_hooks)
+        if result is not None and hooked and any(incoming[end] is not None for end in ends):
+            raise NotDifferentiable(
+                f"a result of the compiled program, of shape {list(result.shape)}, has "
+                f"{'retain_grad()' if result.retains_grad else 'a hook'}, and the program computes another result from "
+                "it: the gradient that comes back that way is not seen outside of the program",
+                fix="compile the part that makes this result, and call the rest on it outside of that",
+            )
 
 
 def _let_go(ctx: Any) -> None:

@@ -13,7 +13,8 @@ class Wiring:
     for, `strides` how these are laid out (in elements), and `followed` the inputs that gradients go out for. `random`
     programs draw random numbers, and those that write to their inputs cannot be run a second time. `viewed` are the
     inputs that the tail takes before the results, where there is a tail. With `beneath_autocast`, forward and backward
-    hold the casts that autocast makes, and run while it is off.
+    hold the casts that autocast makes, and run while it is off. `within` has, for each of `results`, those of its
+    number that are computed from it: what comes through them, a hook of that result cannot be shown.
     """
 
     count: int
@@ -24,3 +25,4 @@ class Wiring:
     writes: bool = False
     viewed: tuple[int, ...] = ()
     beneath_autocast: bool = False
+    within: tuple[tuple[int, ...], ...] = ()
