@@ -245,6 +245,12 @@ CASES: dict[str, Case] = {
         lambda x, c: setattr(c, "weight", torch.ones(3, 3).T),
         "was",
     ),
+    "sparse tensor": Case(
+        lambda x, c: (c.weight.to_dense() * 2, c.weight.layout),
+        lambda: (X, Config(weight=torch.eye(3).to_sparse())),
+        lambda x, c: setattr(c, "weight", torch.eye(3).double().to_sparse()),
+        "was f32[3, 3] in layout torch.sparse_coo, is ",
+    ),
     "requires_grad": Case(
         lambda x, c: x if c.weight.requires_grad else -x,
         lambda: (X, Config()),
