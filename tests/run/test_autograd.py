@@ -321,6 +321,23 @@ def written_leaf(program):
     return []
 
 
+def written_by_a_value(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    hidden = x * 2
+    if mask.any():
+        hidden *= mask
+    return functional.relu(hidden, inplace=True)
+
+
+@case(written_by_a_value)
+def written_where_a_value_decides(program):
+    results = []
+    for number in (1.0, 0.0):
+        x = leaf(3, 4)
+        program(x, torch.full((3, 4), number)).sum().backward()
+        results.append(x.grad)
+    return results
+
+
 @case(lambda x: (x * 2)[:, [0, 2]].sin())
 def numbers_as_an_index(program):
     x = leaf(3, 4)

@@ -7,14 +7,9 @@ from typing import Any
 
 import torch
 
-from thunder_core.ir import objects
-from thunder_core.ir.objects import expect_items, expect_layout, expect_value
+from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import written_families
-
-EXPECTATIONS = frozenset(
-    f"{objects.__name__}.{check.__name__}" for check in (expect_value, expect_layout, expect_items)
-)
 
 
 def written_before_last(computation: Trace) -> tuple[int, ...] | None:

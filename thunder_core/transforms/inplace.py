@@ -9,6 +9,7 @@ import torch
 from thunder_core.capture.derivative import first_line, paired
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.rules import target_of
+from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -35,7 +36,8 @@ def complaint(trace: Trace) -> str:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode:
             values = _given(trace, mode)
             for line in trace.bound_symbols:
-                _run(line, values)
+                if not _asks_for_values(line):
+                    _run(line, values)
             results = [values[proxy.name] for proxy in trace.outputs if isinstance(proxy, TensorProxy)]
             ends = [result for result in results if result.requires_grad]
             torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
@@ -50,6 +52,12 @@ def _given(trace: Trace, mode: Any) -> dict[str, torch.Tensor]:
     constants = {name: value for name, value in trace.constants.items() if isinstance(value, torch.Tensor)}
     values = {name: fake_like(tensor_proxy(name, value), mode) for name, value in constants.items()}
     return values | {proxy.name: fake_like(proxy, mode).requires_grad_(proxy.requires_grad) for proxy in proxies}
+
+
+def _asks_for_values(line: BoundSymbol) -> bool:
+    """Whether a line takes a value out of a tensor or checks one, which is no matter of autograd's."""
+    takes = bool(line.outputs) and not line.tensors
+    return line.symbol.name in EXPECTATIONS or (takes and not line.mutates)
 
 
 def _run(line: BoundSymbol, values: dict[str, torch.Tensor]) -> None:
