@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             return
     for item in gpu_items:
         item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """One kernel thread, for models that are too small for more."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -29,7 +29,7 @@ from thunder_core.run.generate import executable
 from thunder_core.run.program import Stage
 from thunder_core.run.wiring import Wiring
 from thunder_core.transform import Transform
-from thunder_core.transforms.grad import SET_GRAD, Differentiated, differentiate, gradient_of
+from thunder_core.transforms.grad import SET_GRAD, Differentiated, computed_from, differentiate, gradient_of
 from thunder_core.transforms.inplace import without_followed_writes
 from thunder_core.transforms.tail import split_views
 
@@ -83,10 +83,7 @@ class Derived:
     def _computed_from(self, place: int) -> tuple[int, ...]:
         """Which of the results that gradients come in for are computed from the result at a place."""
         start = self.body.output[place].name
-        known = {start}
-        for line in self.body.bound_symbols:
-            if any(proxy.name in known for proxy in line.inputs):
-                known |= {proxy.name for proxy in line.outputs}
+        known = computed_from([start], self.body)
         ends = [self.body.output[other].name for other in self.parts.results]
         return tuple(number for number, name in enumerate(ends) if name in known and name != start)
 

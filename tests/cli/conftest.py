@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.cli.small import Result, saved
 from thunder_cli.main import main
@@ -40,12 +39,8 @@ def here(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """The models are too small for more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def threads(one_thread: None) -> None:
+    """The models are too small for more than one."""
 
 
 @pytest.fixture(scope="session")

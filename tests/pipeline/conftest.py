@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.samples import SAMPLES
@@ -35,11 +33,8 @@ class Watcher:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def threads(one_thread: None) -> None:
+    """The models are too small for more than one."""
 
 
 @pytest.fixture

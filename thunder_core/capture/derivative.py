@@ -172,18 +172,23 @@ def _derived(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
     )
 
 
-def run_line(line: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
-    """What a line returns for these tensors by the names of its inputs, its aten operations written on the tape."""
+def called(line: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """What a line returns, called by its rule if it has one, on tensors by the names of its inputs."""
 
     def value(leaf: Any) -> Any:
-        return fakes[leaf.name] if isinstance(leaf, TensorProxy) else leaf
+        return tensors[leaf.name] if isinstance(leaf, TensorProxy) else leaf
 
     args, kwargs = replace_leaves(line.args, value), replace_leaves(dict(line.kwargs), value)
     if any(isinstance(leaf, Proxy) for leaf in leaves((args, kwargs))):
         raise Underivable("it takes something that is not a tensor")
+    return target_of(line)(*args, **kwargs)
+
+
+def run_line(line: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
+    """What a line returns for these tensors by the names of its inputs, its aten operations written on the tape."""
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode, tape:
-            return target_of(line)(*args, **kwargs)
+            return called(line, fakes)
     except Underivable:
         raise
     except Exception as error:  # the user's operators raise what they raise

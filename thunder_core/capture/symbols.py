@@ -167,6 +167,15 @@ def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs:
             yield from (given.get(name) for name in STATISTICS)
 
 
+@cache
+def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The operator that makes a new tensor of what an in-place one (`mul_`) writes over its first operand, if any."""
+    name = target._schema.name.removeprefix("aten::")
+    if not name.endswith("_") or name.endswith("__"):
+        return None
+    return getattr(getattr(torch.ops.aten, name[:-1], None), target._overloadname, None)
+
+
 def as_line(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
     """An aten operation of a line as a line of its own."""
     target, args, kwargs = part.symbol.target, part.args, part.kwargs

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.capture.fake import empty, new_mode
-from thunder_core.capture.symbols import symbol_of
+from thunder_core.capture.symbols import out_of_place, symbol_of
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
@@ -77,9 +77,8 @@ def _functional(line: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, .
         return None
     if target is COPY:
         return _copied(line, output, names)
-    name = target._schema.name.removeprefix("aten::")
-    other = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), target._overloadname, None)
-    if not name.endswith("_") or other is None:
+    other = out_of_place(target)
+    if other is None:
         return None
     write = replace(line, symbol=symbol_of(other), mutates=(), subsymbols=())
     return (write,) if _makes(other, write, output) else None

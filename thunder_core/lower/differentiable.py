@@ -28,9 +28,9 @@ def differentiable(trace: Trace) -> frozenset[str]:
     return frozenset(found)
 
 
-def recorded(trace: Trace) -> list[bool]:
+def recorded(trace: Trace, found: frozenset[str]) -> list[bool]:
     """For each line whether autograd may record it: it is on there, and the line has to do with what it follows."""
-    enabled, found = torch.is_grad_enabled(), differentiable(trace)
+    enabled = torch.is_grad_enabled()
     result = []
     for bsym in trace.bound_symbols:
         enabled = bool(bsym.args[0]) if bsym.symbol.name == SWITCH else enabled

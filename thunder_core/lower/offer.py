@@ -69,10 +69,12 @@ class _Lines:
         self.updates = updates
         self.writes = any(line.mutates for line in trace.bound_symbols)
         made = {proxy.name for line in trace.bound_symbols for proxy in line.defines}
-        self.followed = differentiable(trace) & made  # autograd has to see it being made; regions are opaque to it
+        followed = differentiable(trace)
+        self.followed = followed & made  # autograd has to see it being made; regions are opaque to it
         self.known = families(trace.bound_symbols, trace.aliases) if self.writes else families(())
         self.written = {self.known.head(name) for line in trace.bound_symbols for name in line.mutates}
-        self.recorded = {id(line) for line, found in zip(trace.bound_symbols, recorded(trace), strict=True) if found}
+        pairs = zip(trace.bound_symbols, recorded(trace, followed), strict=True)
+        self.recorded = {id(line) for line, found in pairs if found}
 
     def gathered(self, spared: Collection[str]) -> Gathered:
         """The lines, chains of updates together."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.capture.symbols import out_of_place
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.lower.aliases import Families
@@ -60,9 +61,8 @@ def functional(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     written = [place for place, one in enumerate(schema.arguments) if one.alias_info is not None]
     if namespace != "aten" or len(written) != 1:
         return None
-    if written == [0] and name.endswith("_") and not name.endswith("__"):
-        packet = getattr(torch.ops.aten, name[:-1], None)
-        return getattr(packet, target._overloadname, None)
+    if written == [0] and (other := out_of_place(target)) is not None:
+        return other
     if written == [len(schema.arguments) - 1] and schema.arguments[-1].name == OUT:
         packet = getattr(torch.ops.aten, name)
         every = [getattr(packet, overload) for overload in packet.overloads()]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from weakref import ref
 
@@ -40,6 +41,12 @@ class Bridge:
     forward: Callable[..., Tensors]
     backward: Callable[[tuple[bool, ...]], Backward | None]
     recorded: Callable[..., Tensors]
+
+    @cached_property
+    def inner(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """The places of results that others are computed from, and which these are."""
+        pairs = zip(self.wiring.results, self.wiring.within, strict=False)
+        return tuple((place, ends) for place, ends in pairs if ends)
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
         """The results, as one node of autograd's graph."""
@@ -94,7 +101,7 @@ class Compiled(torch.autograd.Function):
         with bridge.mode():
             found = bridge.forward(*inputs)
         results = found[: wiring.count]
-        ctx.watched = [(ref(results[place]), ends) for place, ends in _inner(wiring)]
+        ctx.watched = [(ref(results[place]), ends) for place, ends in bridge.inner]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*found[wiring.count :])
         ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in wiring.results))
@@ -123,11 +130,6 @@ class Compiled(torch.autograd.Function):
         for place, one in zip(bridge.wiring.followed, found, strict=True):
             places[place + 1] = one
         return tuple(places)
-
-
-def _inner(wiring: Wiring) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """The places of results that others are computed from, and which these are."""
-    return ((place, ends) for place, ends in zip(wiring.results, wiring.within, strict=False) if ends)
 
 
 def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:

@@ -73,10 +73,8 @@ class Differentiated:
 
     def reached(self, given: Sequence[bool]) -> list[bool]:
         """Which of the gradients that go out depend on those that come in."""
-        known = {proxy.name for proxy, taken in zip(self.whole.inputs, given, strict=True) if taken}
-        for line in self.whole.bound_symbols:
-            if any(proxy.name in known for proxy in line.inputs):
-                known |= {proxy.name for proxy in line.outputs}
+        starts = (proxy.name for proxy, taken in zip(self.whole.inputs, given, strict=True) if taken)
+        known = computed_from(starts, self.whole)
         return [proxy is not None and proxy.name in known for proxy in self.whole.output]
 
 
@@ -264,6 +262,15 @@ class Sweep:
                 yield from (part.renamed(again) for part in parts)
             else:
                 yield from parts
+
+
+def computed_from(names: Iterable[str], trace: Trace) -> set[str]:
+    """These names, and those of all that the lines of a trace compute from them."""
+    known = set(names)
+    for line in trace.bound_symbols:
+        if any(proxy.name in known for proxy in line.inputs):
+            known |= {proxy.name for proxy in line.outputs}
+    return known
 
 
 def free_names(trace: Trace) -> Iterator[str]:

@@ -6,14 +6,12 @@ from typing import Any
 
 import torch
 
-from thunder_core.capture.derivative import first_line, paired
+from thunder_core.capture.derivative import called, first_line, paired
 from thunder_core.capture.fake import fake_like, new_mode
-from thunder_core.capture.rules import target_of
 from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import replace_leaves
 from thunder_core.lower.differentiable import differentiable
 from thunder_core.transforms.functionalize import Functionalize
 
@@ -37,7 +35,8 @@ def complaint(trace: Trace) -> str:
             values = _given(trace, mode)
             for line in trace.bound_symbols:
                 if not _asks_for_values(line):
-                    _run(line, values)
+                    made = paired(line.output, called(line, values))
+                    values.update((proxy.name, tensor) for proxy, tensor in made)
             results = [values[proxy.name] for proxy in trace.outputs if isinstance(proxy, TensorProxy)]
             ends = [result for result in results if result.requires_grad]
             torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
@@ -58,11 +57,3 @@ def _asks_for_values(line: BoundSymbol) -> bool:
     """Whether a line takes a value out of a tensor or checks one, which is no matter of autograd's."""
     takes = bool(line.outputs) and not line.tensors
     return line.symbol.name in EXPECTATIONS or (takes and not line.mutates)
-
-
-def _run(line: BoundSymbol, values: dict[str, torch.Tensor]) -> None:
-    def value(leaf: Any) -> Any:
-        return values[leaf.name] if isinstance(leaf, TensorProxy) else leaf
-
-    output = target_of(line)(*replace_leaves(line.args, value), **replace_leaves(dict(line.kwargs), value))
-    values.update((proxy.name, tensor) for proxy, tensor in paired(line.output, output))

@@ -14,7 +14,7 @@ import triton.language as tl
 
 from thunder_core.errors import KernelRefuses
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, block_of, check_floats, launch, warps_of
+from thunder_executors.triton.rows import as_rows, check_floats, launch_over_rows
 
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 SMALLEST = 1e-12  # of a row's maximum; far below float16's smallest number
@@ -72,18 +72,15 @@ def quantize_rows(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, to
     columns = rows.shape[1]
     values = torch.empty(x.shape, dtype=dtype, device=x.device)
     scales = torch.zeros((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
-    block = block_of(columns)
-    launch(
+    launch_over_rows(
         quantize_rows_kernel,
-        (rows.shape[0] if columns else 0,),
-        warps_of(block),
+        rows.shape[0],
+        columns,
         x=rows,
         values=values,
         scales=scales,
-        columns=columns,
         LARGEST=LARGEST[dtype],
         SMALLEST=SMALLEST,
         ROUNDER=ROUNDER if dtype == torch.int8 else None,
-        BLOCK=block,
     )
     return values, scales

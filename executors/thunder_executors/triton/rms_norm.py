@@ -17,7 +17,7 @@ import triton.language as tl
 
 from thunder_core.errors import KernelRefuses
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, block_of, check_floats, described, launch, parts_of, warps_of
+from thunder_executors.triton.rows import as_rows, check_floats, described, launch, launch_over_rows, parts_of, warps_of
 
 TILE_ROWS, TILE_COLUMNS, MOST_GROUPS, GROUP_ROWS = 16, 128, 64, 128
 
@@ -188,19 +188,16 @@ def _forward(
             f"RMSNorm of {described(x)} was given a weight of {described(weight)}",
             fix="give it one weight for each number of the last dimension, or none",
         )
-    block = block_of(columns)
-    launch(
+    launch_over_rows(
         rms_norm_forward_kernel,
-        (rows if columns else 0,),
-        warps_of(block),
+        rows,
+        columns,
         x=values,
         residual=others,
         weight=None if weight is None else weight.contiguous(),
         y=y,
         total=total,
-        columns=columns,
         eps=eps,
-        BLOCK=block,
     )
     return y, total
 
@@ -238,20 +235,17 @@ def rms_norm_input_gradient(
     rows, columns = values.shape
     dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     scales = torch.empty(rows, dtype=torch.float32, device=x.device)
-    block = block_of(columns)
-    launch(
+    launch_over_rows(
         rms_norm_input_gradient_kernel,
-        (rows if columns else 0,),
-        warps_of(block),
+        rows,
+        columns,
         dy=as_rows(dy),
         dtotal=None if dtotal is None else as_rows(dtotal),
         x=values,
         weight=None if weight is None else weight.contiguous(),
         dx=dx,
         scales=scales,
-        columns=columns,
         eps=eps,
-        BLOCK=block,
     )
     return dx, scales
 

@@ -74,6 +74,12 @@ def launch(kernel: Any, grid: tuple[int, ...], warps: int, **given: Any) -> None
     Launch(kernel, arguments, {name: given[name] for name in constants}, grid, warps).run()
 
 
+def launch_over_rows(kernel: Any, rows: int, columns: int, **given: Any) -> None:
+    """The same with a program for each row, which goes through it `BLOCK` columns at a time."""
+    block = block_of(columns)
+    launch(kernel, (rows if columns else 0,), warps_of(block), columns=columns, BLOCK=block, **given)
+
+
 def launch_over_columns(
     kernel: Any, rows: int, columns: int, longest: int, warps: Callable[[int], int], **given: Any
 ) -> None:
