@@ -20,7 +20,13 @@ PACKAGES = {
 # From the ground up. Rooms on one floor do not know each other.
 FLOORS = (
     ("thunder_core.errors",),
-    ("thunder_core.ir", "thunder_core.interpreter", "thunder_core.plugins", "thunder_core.cache"),
+    (
+        "thunder_core.ir",
+        "thunder_core.interpreter",
+        "thunder_core.plugins",
+        "thunder_core.cache",
+        "thunder_core.compile_options",
+    ),
     ("thunder_core.requirement",),
     ("thunder_core.transform",),
     ("thunder_core.capture",),
@@ -54,7 +60,14 @@ IMPORTS_BY_NAME = {
     "thunder_core/interpreter/builtin/__init__.py": "the folder is imported whole",
     "thunder_core/interpreter/opcodes/__init__.py": "the folder is imported whole",
 }
-NO_TORCH = ("thunder_core.errors", "thunder_core.plugins", "thunder_core.interpreter", "thunder_core.cache", FACE)
+NO_TORCH = (
+    "thunder_core.errors",
+    "thunder_core.plugins",
+    "thunder_core.interpreter",
+    "thunder_core.cache",
+    "thunder_core.compile_options",
+    FACE,
+)
 
 
 @dataclass(frozen=True)

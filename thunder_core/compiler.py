@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 import torch
 
 from thunder_core import plugins
 from thunder_core.acquire.acquire import acquire
-from thunder_core.acquire.sharp import POLICIES, SharpEdges
 from thunder_core.capture.rules import with_rules
+from thunder_core.compile_options import CacheMode, CompileOptions, DataDependence, SharpEdges
 from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
-from thunder_core.errors import BadOption, WrongInputs
+from thunder_core.errors import WrongInputs
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -29,10 +30,6 @@ from thunder_core.run.program import Program, Stage
 from thunder_core.transforms.cse import ShareCommonExpressions
 from thunder_core.transforms.dce import DropDeadCode
 
-CacheMode = Literal["constant values", "same input", "no caching"]
-DataDependence = Literal["guard", "retrace", "error"]
-DATA_DEPENDENCE = ("guard", "retrace", "error")
-CACHE_MODES = ("constant values", "same input", "no caching")
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
 ELSEWHERE = "it was traced for a device that need not be here"
@@ -41,18 +38,15 @@ ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 
 @dataclass(frozen=True)
 class Compiler:
-    """How subjects are compiled: the transforms in their order and the executors in the user's.
+    """How subjects are compiled: the transforms in their order, the executors in the user's, and the other options.
 
     With a `device`, which need not be here, for that one, wherever the model and the arguments are now.
     """
 
     transforms: tuple[Transform, ...]
     executors: tuple[Executor, ...]
-    sharp_edges: SharpEdges = "allow"
-    functional: bool = False
-    data_dependent: DataDependence = "error"
+    options: CompileOptions
     device: torch.device | None = None
-    memory_budget: float = 1.0
 
     def __call__(
         self,
@@ -67,10 +61,10 @@ class Compiler:
             subject,
             args,
             kwargs,
-            sharp_edges=self.sharp_edges,
-            functional=self.functional,
+            sharp_edges=self.options.sharp_edges,
+            functional=self.options.functional,
             device=self.device,
-            evaluates=self.data_dependent != "error",
+            evaluates=self.options.data_dependent != "error",
             changing=changing,
         )
         watch.note(acquired.computation)
@@ -93,7 +87,7 @@ class Compiler:
         if not is_differentiable(trace):
             return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:
-            return derived(trace, self.executors, ALWAYS, self.memory_budget), "", None
+            return derived(trace, self.executors, ALWAYS, self.options.memory_budget), "", None
         except Underivable as reason:
             return None, str(reason), reason.lacking
 
@@ -159,52 +153,24 @@ def jit(
     """
     if not callable(subject):
         raise WrongInputs(f"jit takes a function or a module, not a {type(subject).__name__}", fix="pass a callable")
-    if cache not in CACHE_MODES:
-        raise BadOption(f"cache={cache!r} is not a caching mode", fix=f"use one of: {', '.join(CACHE_MODES)}")
-    if sharp_edges not in POLICIES:
-        raise BadOption(f"sharp_edges={sharp_edges!r} is not a policy", fix=f"use one of: {', '.join(POLICIES)}")
-    require_budget(memory_budget)
-    if data_dependent not in DATA_DEPENDENCE:
-        raise BadOption(f"data_dependent={data_dependent!r} is not known", fix='use "guard", "retrace" or "error"')
-    compiler = Compiler(
-        transforms=order_transforms((*transforms, *ALWAYS)),
-        executors=tuple(find_executor(executor) for executor in executors),
+    options = CompileOptions(
+        cache=cache,
         sharp_edges=sharp_edges,
         functional=functional,
         data_dependent=data_dependent,
         memory_budget=memory_budget,
     )
-    limit = 0 if cache == "no caching" else 64
-
-    def specializations(of: Callable[..., Any]) -> Specializations:
-        trusting, patient = cache == "same input", data_dependent == "retrace"
-        return Specializations(of, compiler, limit=limit, trusting=trusting, patient=patient)
-
-    if isinstance(subject, torch.nn.Module):
-        return compiled_module(
-            specializations(subject),
-            specializations(subject.forward),
-            lambda module: jit(
-                module,
-                transforms=transforms,
-                executors=executors,
-                cache=cache,
-                sharp_edges=sharp_edges,
-                data_dependent=data_dependent,
-                memory_budget=memory_budget,
-            ),
-        )
-    return compiled_function(specializations(subject))
+    ordered = order_transforms((*transforms, *ALWAYS))
+    return compiled_by(Compiler(ordered, tuple(map(find_executor, executors)), options), subject)
 
 
-def require_budget(budget: float) -> None:
-    """Raise `BadOption` for what is neither a part between 0.0 and 1.0 nor a number of bytes."""
-    number = isinstance(budget, int | float) and not isinstance(budget, bool)
-    if not number or not (0 <= budget <= 1 or (isinstance(budget, int) and budget > 1)):
-        raise BadOption(
-            f"memory_budget={budget!r} is neither a part nor a size",
-            fix="use a number from 0.0 to 1.0, a part of what would be saved, or an integer above 1, in bytes",
-        )
+def compiled_by(compiler: Compiler, subject: Callable[..., Any]) -> Any:
+    """The subject, compiled by a compiler when it is called; a copy of a module is compiled by the same."""
+    call = Specializations(subject, compiler, compiler.options)
+    if not isinstance(subject, torch.nn.Module):
+        return compiled_function(call)
+    forward = Specializations(subject.forward, compiler, compiler.options)
+    return compiled_module(call, forward, partial(compiled_by, compiler))
 
 
 def specializations_of(compiled: Any) -> Specializations:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder_core import compiler
-from thunder_core.acquire.sharp import SharpEdges
+from thunder_core.compile_options import CacheMode, SharpEdges
 from thunder_core.errors import WrongInputs
 from thunder_core.lower.executor import Executor
 from thunder_core.transform import Transform
@@ -19,7 +19,7 @@ def jit(
     *,
     transforms: Sequence[Transform] = (),
     executors: Sequence[str | Executor] = ("torch",),
-    cache: compiler.CacheMode = "constant values",
+    cache: CacheMode = "constant values",
     sharp_edges: SharpEdges = "error",
 ) -> Any:
     """Compile a function that reads no data but its arguments.

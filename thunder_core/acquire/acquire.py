@@ -19,9 +19,10 @@ from thunder_core.acquire.guards import Guard
 from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, Prologue, path_name
-from thunder_core.acquire.sharp import SharpEdge, SharpEdges, Surprises, settle
+from thunder_core.acquire.sharp import SharpEdge, Surprises, settle
 from thunder_core.capture.standing import HiddenNumbers
 from thunder_core.capture.tensors import tensors_in
+from thunder_core.compile_options import SharpEdges
 from thunder_core.errors import OperationFailed
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name

@@ -17,17 +17,16 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 import thunder_core
 from thunder_core.acquire.paths import Path
+from thunder_core.compile_options import SharpEdges
 from thunder_core.errors import SharpEdgeError, SourceLine
 
 OWN_FOLDER = thunder_core.__path__[0]
-SharpEdges = Literal["allow", "warn", "error"]
-POLICIES: tuple[SharpEdges, ...] = ("allow", "warn", "error")
 
 
 class SharpEdgeWarning(UserWarning):

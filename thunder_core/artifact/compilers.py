@@ -12,23 +12,43 @@ from thunder_core.artifact.constants import import_path
 from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import CompilerFacts, ConstantFacts, TransformFacts
 from thunder_core.compiler import Compiler, find_executor
-from thunder_core.errors import ArtifactForeign, WrongInputs
+from thunder_core.errors import ArtifactForeign, EnvironmentLacks, UnknownName, WrongInputs
+from thunder_core.lower.executor import Executor
 from thunder_core.recipe import Transform
 from thunder_core.run.program import Program
 
 
 def compiler_facts(compiler: object) -> CompilerFacts:
-    """A compiler as plain data."""
+    """A compiler as plain data; raises `WrongInputs` for what only looks like one."""
     if not isinstance(compiler, Compiler):
-        return CompilerFacts(lacks=f"it was compiled by a {type(compiler).__name__}")
+        raise WrongInputs(
+            f"this was compiled by a {type(compiler).__name__}, which cannot be written down",
+            fix="save what jit or compile returned",
+        )
     transforms = [transform_facts(transform) for transform in compiler.transforms]
     lacking = [type(t).__name__ for t, facts in zip(compiler.transforms, transforms, strict=True) if facts is None]
+    nameless = [executor.name for executor in compiler.executors if is_another(executor)]
     return CompilerFacts(
-        data_dependent=compiler.data_dependent,
+        options=compiler.options,
         executors=tuple(executor.name for executor in compiler.executors),
         transforms=tuple(facts for facts in transforms if facts is not None),
-        lacks=f"the transforms {', '.join(lacking)} cannot be written down" if lacking else "",
+        lacks="; ".join(
+            f"the {kind} {', '.join(names)} {why}"
+            for kind, names, why in (
+                ("transforms", lacking, "cannot be written down"),
+                ("executors", nameless, "are not the ones that have these names"),
+            )
+            if names
+        ),
     )
+
+
+def is_another(executor: Executor) -> bool:
+    """Whether an executor's name stands for another one here; one that stands for none may be registered later."""
+    try:
+        return find_executor(executor.name) is not executor
+    except (UnknownName, EnvironmentLacks):
+        return False
 
 
 def transform_facts(transform: object) -> TransformFacts | None:
@@ -75,10 +95,18 @@ def compiler_of(facts: CompilerFacts) -> Compiler:
             fix="call it with inputs like those that were traced",
         )
     return Compiler(
-        tuple(_transform(one) for one in facts.transforms),
-        tuple(map(find_executor, facts.executors)),
-        data_dependent=facts.data_dependent,
+        tuple(_transform(one) for one in facts.transforms), tuple(map(_executor, facts.executors)), facts.options
     )
+
+
+def _executor(name: str) -> Executor:
+    try:
+        return find_executor(name)
+    except (UnknownName, EnvironmentLacks) as error:
+        raise ArtifactForeign(
+            f"the executor {name} of the artifact's recipe is not to be had here: {error.what}",
+            fix="register it with register_executor, or install what brings it, before new inputs are traced",
+        ) from error
 
 
 def _transform(facts: TransformFacts) -> Transform:

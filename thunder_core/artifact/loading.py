@@ -68,14 +68,14 @@ def bound(artifact: Artifact, subject: Callable[..., Any], *, strict: bool) -> A
     programs = stored_programs(artifact, subject, strict=strict)
     keep_cubins(artifact)
     compiler: Compiler = Strict(artifact.folder, tuple(programs)) if strict else Afresh(artifact.manifest.compiler)
-    patient = artifact.manifest.compiler.data_dependent == "retrace"
-    call = Specializations(subject, compiler, programs=programs, patient=patient)
+    options = artifact.manifest.compiler.options
+    call = Specializations(subject, compiler, options, programs=programs)
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
     forward: Compiler = Strict(artifact.folder, ()) if strict else compiler
     return compiled_module(
         call,
-        Specializations(subject.forward, forward, patient=patient),
+        Specializations(subject.forward, forward, options),
         lambda module: bound(artifact, module, strict=strict),
     )
 

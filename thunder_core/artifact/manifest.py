@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,9 +12,10 @@ from typing import Literal
 from blake3 import blake3
 from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
 
+from thunder_core.compile_options import CompileOptions
 from thunder_core.run.wiring import Wiring
 
-SCHEMA_VERSION: Literal[2] = 2  # 1 knows no derivatives; its artifacts are read as they are
+SCHEMA_VERSION: Literal[3] = 3  # `upgrade.py` says what the earlier ones lack
 MANIFEST = "manifest.json"
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
@@ -121,7 +122,7 @@ class TransformFacts(Facts):
 class CompilerFacts(Facts):
     """How inputs that no program takes are traced afresh; `lacks` says why that is not possible, where it is not."""
 
-    data_dependent: Literal["guard", "retrace", "error"] = "error"
+    options: CompileOptions
     executors: tuple[str, ...] = ()
     transforms: tuple[TransformFacts, ...] = ()
     lacks: str = ""
@@ -208,11 +209,15 @@ class Manifest(Facts):
 
     def to_bytes(self) -> bytes:
         """The one form in which this manifest is written."""
-        content = self.model_dump(mode="json", exclude_defaults=True)
-        return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        return text_of(self.model_dump(mode="json", exclude_defaults=True))
 
     def _own_digest(self) -> str:
         return digest_of(self.model_copy(update={"digest": ""}).to_bytes())
+
+
+def text_of(content: Mapping[str, object]) -> bytes:
+    """Plain data in the one form in which manifests are written."""
+    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def is_sealed(content: bytes) -> bool:

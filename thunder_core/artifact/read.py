@@ -18,7 +18,8 @@ from thunder_core.artifact.manifest import (
     digest_of_file,
     is_sealed,
 )
-from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, NotAnArtifact
+from thunder_core.artifact.upgrade import upgraded
+from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, BadOption, NotAnArtifact
 from thunder_core.ir.listing import Listing
 
 COPY_AGAIN = "copy the artifact again, or make it anew with `thunder optimize`"
@@ -80,23 +81,24 @@ def read_manifest(folder: Path) -> Manifest:
     if path.stat().st_size > MOST_MANIFEST:
         raise damaged(folder, f"{MANIFEST} has {path.stat().st_size} bytes, more than any of Thunder's")
     content = read_inside(folder, MANIFEST)
-    refuse_newer(folder, content)
+    schema = schema_of(folder, content)
     if not is_sealed(content):
         raise damaged(folder, f"{MANIFEST} is not as it was written: its last line is not the digest of the others")
     try:
+        content = upgraded(content, schema)
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {place}: {error.errors()[0]['msg']}") from error
-    except ValueError as error:
+    except (ValueError, BadOption) as error:
         raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {error}") from error
     if manifest.to_bytes() != content:
         raise damaged(folder, f"{MANIFEST} is not in the form that Thunder writes")
     return manifest
 
 
-def refuse_newer(folder: Path, content: bytes) -> None:
-    """Raise `ArtifactTooNew` for a schema that this version cannot know, before anything else of it is read."""
+def schema_of(folder: Path, content: bytes) -> int:
+    """The schema of a manifest, of which nothing else is read; raises `ArtifactTooNew` for one that cannot be known."""
     found = SCHEMA.match(content)
     if found is None or int(found[1]) < 1:
         raise damaged(folder, f"{MANIFEST} does not begin with a schema version of Thunder's")
@@ -105,6 +107,7 @@ def refuse_newer(folder: Path, content: bytes) -> None:
             f"{folder} has the schema {found[1].decode()}; this version of Thunder reads up to {SCHEMA_VERSION}",
             fix="upgrade thunder-optimize, or make the artifact anew with this version",
         )
+    return int(found[1])
 
 
 def verify(folder: Path, name: str, size: int, digest: str | None) -> None:

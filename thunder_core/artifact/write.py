@@ -170,6 +170,10 @@ def write_parts(folder: Path, parts: Parts) -> None:
 def programs_of(specializations: Specializations) -> list[Program]:
     """The programs that were traced in this process, the latest first, each with a backward where it has any."""
     programs = [program for program in specializations.programs if program.stages]
+    if not programs and specializations.options.cache == "no caching":
+        raise WrongInputs(
+            'cache="no caching" keeps no program, so there is nothing to save', fix="compile it with another mode"
+        )
     if not programs:
         raise WrongInputs("nothing has been traced yet, so there is nothing to save", fix="call it once, then save it")
     if any(type(program) is not Program for program in programs):

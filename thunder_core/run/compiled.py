@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from thunder_core.compile_options import CompileOptions
 from thunder_core.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.ir.objects import Refused, Unexpected
 from thunder_core.ir.proxy import tensor_proxy
@@ -29,6 +30,7 @@ class Compiler(Protocol):
 
 
 REASONS_KEPT = 100
+LIMIT = 64  # programs of one subject, of which the one that was used longest ago is dropped for another
 VALUES = 8  # for so many values of one line are traces made, for equal inputs otherwise, and then no more
 PATHS = 32  # and for so many ways through a program that its values decide
 Refusal = tuple[Program, Exception]
@@ -38,20 +40,18 @@ Refusal = tuple[Program, Exception]
 class Specializations:
     """The programs of one subject (a function or module), the most recently used first.
 
-    A float that was another one at a later call, such as a learning rate, is `changing`. One that is `patient` is
-    traced for every value that it asks a tensor for, however many there are.
+    The `options` say when a program may be made. A float that was another one at a later call, such as a learning
+    rate, is `changing`.
     """
 
     subject: Callable[..., Any]
     compiler: Compiler
+    options: CompileOptions
     programs: list[Program] = field(default_factory=list)
     last: Program | None = None
     hits: int = 0
     misses: int = 0
     changing: set[str] = field(default_factory=set)
-    limit: int = 64
-    trusting: bool = False
-    patient: bool = False
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -80,7 +80,7 @@ class Specializations:
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], refusals: list[Refusal]) -> Any:
         reasons = [reason(*refusal) for refusal in refusals]
-        if self.trusting and self.programs:
+        if self.options.cache == "same input" and self.programs:
             raise WrongInputs(
                 f'cache="same input" was asked for, and the input is another: {"; ".join(reasons)}',
                 fix='call it with inputs like the first ones, or use cache="constant values"',
@@ -89,7 +89,7 @@ class Specializations:
         if is_uninitialized(self.subject):
             return self.subject(*args, **kwargs)
         self.reasons.extend(reasons)
-        if not self.patient:
+        if self.options.data_dependent != "retrace":
             require_few_values(refusals)
         program = self.compiler(self.subject, args, kwargs, frozenset(self.changing))
         try:
@@ -100,7 +100,7 @@ class Specializations:
                 fix="report this with the program that was compiled",
             ) from None
         self.programs.insert(0, program)
-        del self.programs[self.limit :]
+        del self.programs[0 if self.options.cache == "no caching" else LIMIT :]
         self.last = program
         try:
             return program.run(inputs, outside)

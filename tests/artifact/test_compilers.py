@@ -1,0 +1,209 @@
+"""What is traced behind an artifact is compiled as the artifact was: by every option, transform and executor."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core import functional
+from thunder_core.artifact import open_artifact
+from thunder_core.artifact.compilers import compiler_facts, compiler_of
+from thunder_core.artifact.manifest import MANIFEST, SCHEMA_VERSION, CompilerFacts, digest_of
+from thunder_core.compile_options import CompileOptions
+from thunder_core.compiler import Compiler, specializations_of
+from thunder_core.errors import ArtifactDamaged, ArtifactForeign, DataDependent, SharpEdgeError, WrongInputs
+from thunder_core.lower.executor import OperatorExecutor
+from thunder_core.transforms.autocast import Autocast
+
+# Of each option, values that `jit` does not take by itself. An option that is added needs some here; manifests that
+# were written before do not have it, so it needs a higher SCHEMA_VERSION and a line in `artifact/upgrade.py` as well.
+OTHERS: dict[str, tuple[Any, ...]] = {
+    "cache": ("same input",),
+    "sharp_edges": ("warn", "error"),
+    "functional": (True,),
+    "data_dependent": ("retrace", "error"),
+    "memory_budget": (0.25, 0, 1, 4096, 1 << 40),
+}
+SCALE = 3.0
+
+
+def double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return x * SCALE
+
+
+def clocked(x: torch.Tensor, mode: str) -> torch.Tensor:
+    return x * time.time() if mode == "time" else x
+
+
+def reloaded(compiled: Any, subject: Any, folder: Path) -> Any:
+    return thunder.load(thunder.save(compiled, folder / "kept.thunder"), subject)
+
+
+def options_of(compiled: Any) -> CompileOptions:
+    """The options by which a loaded function compiles what it has no program for."""
+    return compiler_of(specializations_of(compiled).compiler.facts).options
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(CompileOptions)])
+def test_every_option_is_kept(name, tmp_path):
+    for number, value in enumerate(OTHERS[name]):
+        compiled = thunder.jit(double, **{name: value})
+        compiled(torch.ones(2))
+        assert getattr(specializations_of(compiled).options, name) == value
+        loaded = reloaded(compiled, double, tmp_path / str(number))
+        assert options_of(loaded) == specializations_of(compiled).options == specializations_of(loaded).options
+        assert type(getattr(options_of(loaded), name)) is type(value)
+
+
+def test_options_have_no_defaults_so_none_can_be_forgotten_where_they_are_made():
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(CompileOptions)
+    assert all(field.default is missing and field.default_factory is missing for field in fields)
+    assert CompilerFacts.model_fields["options"].annotation is CompileOptions
+    assert CompilerFacts.model_fields["options"].is_required()
+
+
+def test_a_compiler_is_nothing_but_what_is_kept():
+    """All that makes a compiler, but the device that it traces for, comes back from its facts."""
+    compiled = thunder.jit(double, transforms=[Autocast(torch.bfloat16)], executors=["sdpa", "torch"])
+    compiler = specializations_of(compiled).compiler
+    assert compiler_of(compiler_facts(compiler)) == compiler
+    assert {field.name for field in dataclasses.fields(Compiler)} == {"transforms", "executors", "options", "device"}
+
+
+def test_a_memory_budget_holds_for_what_is_traced_afresh(tmp_path):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(8, 8), torch.nn.GELU()] * 3)
+
+    frugal, generous = thunder.jit(model, memory_budget=0.0), thunder.jit(model)
+    frugal(torch.ones(2, 8))
+    loaded = reloaded(frugal, model, tmp_path)
+    for compiled in (frugal, loaded, generous):
+        compiled(torch.ones(3, 8))
+    texts = [str(thunder.last_traces(compiled)[-1]) for compiled in (frugal, loaded, generous)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_sharp_edges_that_were_refused_are_refused_afresh(tmp_path):
+    compiled = thunder.jit(clocked, sharp_edges="error")
+    compiled(torch.ones(2), "none")
+    loaded = reloaded(compiled, clocked, tmp_path)
+    assert torch.equal(loaded(torch.ones(2), "none"), torch.ones(2))
+    with pytest.raises(SharpEdgeError):
+        loaded(torch.ones(2), "time")
+
+
+def test_a_functional_program_stays_one(tmp_path, monkeypatch):
+    compiled = functional.jit(scaled, sharp_edges="allow")
+    compiled(torch.ones(2))
+    loaded = reloaded(compiled, scaled, tmp_path)
+    loaded(torch.ones(3))
+    monkeypatch.setitem(globals(), "SCALE", 5.0)
+    assert torch.equal(loaded(torch.ones(3)), torch.full((3,), 3.0))
+    assert thunder.cache_misses(loaded) == 1
+
+
+def test_the_same_input_is_still_the_only_one(tmp_path):
+    compiled = thunder.jit(double, cache="same input")
+    compiled(torch.ones(2))
+    loaded = reloaded(compiled, double, tmp_path)
+    assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 2.0))
+    with pytest.raises(WrongInputs, match="same input"):
+        loaded(torch.ones(3))
+
+
+def test_values_are_asked_for_as_they_were(tmp_path):
+    compiled = thunder.jit(branching_or_not, data_dependent="error")
+    compiled(torch.ones(2), False)
+    loaded = reloaded(compiled, branching_or_not, tmp_path)
+    with pytest.raises(DataDependent):
+        loaded(torch.ones(2), True)
+
+
+def branching_or_not(x: torch.Tensor, branch: bool) -> torch.Tensor:
+    return x if not branch or x.sum() > 0 else -x
+
+
+def test_a_copy_of_a_compiled_module_is_compiled_alike():
+    class Scaled(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * SCALE
+
+    chosen = {name: values[0] for name, values in OTHERS.items()}
+    compiled = thunder.jit(Scaled(), **{**chosen, "sharp_edges": "warn"})
+    for copied in (copy.deepcopy(compiled), copy.copy(compiled)):
+        assert specializations_of(copied).options == specializations_of(compiled).options
+        assert specializations_of(copied).compiler == specializations_of(compiled).compiler
+
+
+def test_an_executor_that_is_not_the_one_of_its_name_is_not_replaced_by_it(tmp_path):
+    own = OperatorExecutor("sdpa")
+    compiled = thunder.jit(double, executors=[own])
+    compiled(torch.ones(2))
+    loaded = reloaded(compiled, double, tmp_path)
+    assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 2.0))
+    with pytest.raises(WrongInputs, match="the executors sdpa are not the ones that have these names"):
+        loaded(torch.ones(3))
+
+
+def test_an_executor_that_is_not_registered_here_is_named(tmp_path):
+    compiled = thunder.jit(double, executors=[OperatorExecutor("of_another_process")])
+    compiled(torch.ones(2))
+    loaded = reloaded(compiled, double, tmp_path)
+    with pytest.raises(ArtifactForeign, match="the executor of_another_process"):
+        loaded(torch.ones(3))
+
+
+def test_what_keeps_no_program_says_so_when_it_is_saved(tmp_path):
+    compiled = thunder.jit(double, cache="no caching")
+    compiled(torch.ones(2))
+    with pytest.raises(WrongInputs, match="no caching"):
+        thunder.save(compiled, tmp_path / "none.thunder")
+
+
+def older(folder: Path, **changes: object) -> Path:
+    """The artifact as schema 2 had it: the option `data_dependent` alone, and not where it is `error`."""
+    path = folder / MANIFEST
+    content = json.loads(path.read_bytes())
+    del content["digest"]
+    options = content["compiler"].pop("options")
+    kept = {} if options["data_dependent"] == "error" else {"data_dependent": options["data_dependent"]}
+    content |= {"schema_version": 2, "compiler": {**kept, **content["compiler"]}, **changes}
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    sealed = {**content, "digest": digest_of(text.encode())}
+    path.write_text(json.dumps(sealed, indent=1, ensure_ascii=False) + "\n")
+    return folder
+
+
+def test_an_artifact_of_an_earlier_schema_runs_and_what_it_does_not_say_is_refused(artifact, model, x):
+    loaded = thunder.load(older(artifact), model)
+    assert torch.equal(loaded(x), model(x))
+    with pytest.raises(WrongInputs, match="earlier version of Thunder, which did not keep by which options"):
+        loaded(torch.ones(7, 4))
+
+
+@pytest.mark.parametrize("schema", [1, 2])
+def test_what_a_recipe_made_had_known_options_in_earlier_schemas(artifact, model, x, schema):
+    folder = older(artifact, recipe="default", schema_version=schema)
+    assert open_artifact(folder).manifest.schema_version == SCHEMA_VERSION
+    loaded = thunder.load(folder, model)
+    torch.testing.assert_close(loaded(torch.ones(7, 4)), model(torch.ones(7, 4)))
+    assert options_of(loaded).sharp_edges == "allow"
+
+
+@pytest.mark.parametrize("compiler", [None, [], {"options": 1}, {"data_dependent": "maybe"}, {"executors": 3}])
+def test_an_earlier_manifest_that_makes_no_sense_is_damaged(artifact, model, compiler):
+    with pytest.raises(ArtifactDamaged):
+        thunder.load(older(artifact, compiler=compiler), model)

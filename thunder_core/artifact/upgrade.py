@@ -1,0 +1,57 @@
+"""Manifests of earlier schemas in the form of this one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from thunder_core.artifact.manifest import SCHEMA_VERSION, text_of
+
+Content = dict[str, Any]
+
+UNKNOWN = (
+    "it was saved by an earlier version of Thunder, which did not keep by which options it was compiled; saved anew, "
+    "it has them"
+)
+
+
+def upgraded(content: bytes, schema: int) -> bytes:
+    """A manifest of that schema as this version would have written it; raises ValueError for what cannot be one."""
+    if schema == SCHEMA_VERSION:
+        return content
+    try:
+        found: Content = json.loads(content)
+        if text_of(found) != content:
+            raise ValueError("it is not in the form that Thunder writes")
+        for number in range(schema, SCHEMA_VERSION):
+            found = {**UPGRADES[number](found), "schema_version": number + 1}
+        return text_of(found)
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"it is no manifest of schema {schema}: {type(error).__name__} {error}") from error
+
+
+def without_derivatives(content: Content) -> Content:
+    """Schema 1 knows no derivatives, and is otherwise the next."""
+    return content
+
+
+def without_options(content: Content) -> Content:
+    """Schema 2 kept one option, `data_dependent`, and that only where it was not `error`.
+
+    The others are known of what `thunder optimize` made, which names its recipe. What `thunder_core.save` was given may
+    have been compiled by any, so that nothing more is traced for it.
+    """
+    compiler = {**content["compiler"]}
+    options = {
+        "cache": "constant values",
+        "sharp_edges": "allow",
+        "functional": False,
+        "data_dependent": compiler.pop("data_dependent", "error"),
+        "memory_budget": 1.0,
+    }
+    lacks = {} if content["recipe"] else {"lacks": compiler.get("lacks") or UNKNOWN}
+    return {**content, "compiler": {"options": options, **compiler, **lacks}}
+
+
+UPGRADES: Mapping[int, Callable[[Content], Content]] = {1: without_derivatives, 2: without_options}

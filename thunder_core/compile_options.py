@@ -1,0 +1,57 @@
+"""How `jit` compiles, as plain data and without torch: the manifests of artifacts hold it as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from thunder_core.errors import BadOption
+
+CacheMode = Literal["constant values", "same input", "no caching"]
+SharpEdges = Literal["allow", "warn", "error"]
+DataDependence = Literal["guard", "retrace", "error"]
+
+CHOICES: Mapping[str, tuple[object, ...]] = {
+    "cache": get_args(CacheMode),
+    "sharp_edges": get_args(SharpEdges),
+    "functional": (False, True),
+    "data_dependent": get_args(DataDependence),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileOptions:
+    """All that `jit` is told but the subject, the transforms and the executors; `jit` says what each of it means.
+
+    Nothing has a default here, so whoever makes one names every option, and no option is left out of a manifest.
+
+    Raises `BadOption` for a value that an option does not take.
+    """
+
+    cache: CacheMode
+    sharp_edges: SharpEdges
+    functional: bool
+    data_dependent: DataDependence
+    memory_budget: int | float
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            require_choice(name, getattr(self, name), choices)
+        require_budget(self.memory_budget)
+
+
+def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Raise `BadOption` for a value that is none of those that an option takes."""
+    if not any(value == choice and type(value) is type(choice) for choice in choices):
+        raise BadOption(f"{name}={value!r:.80} is not known", fix=f"use one of: {', '.join(map(repr, choices))}")
+
+
+def require_budget(budget: float) -> None:
+    """Raise `BadOption` for what is neither a part between 0.0 and 1.0 nor a number of bytes."""
+    number = isinstance(budget, int | float) and not isinstance(budget, bool)
+    if not number or not (0 <= budget <= 1 or (isinstance(budget, int) and budget > 1)):
+        raise BadOption(
+            f"memory_budget={budget!r} is neither a part nor a size",
+            fix="use a number from 0.0 to 1.0, a part of what would be saved, or an integer above 1, in bytes",
+        )
