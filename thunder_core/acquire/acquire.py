@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from thunder_core.acquire.ahead import checked_ahead
 from thunder_core.acquire.epilogue import Epilogue
@@ -54,6 +55,7 @@ STATE: tuple[tuple[str, Callable[[], object]], ...] = (
     ("torch.get_default_dtype()", torch.get_default_dtype),
     ("torch.are_deterministic_algorithms_enabled()", torch.are_deterministic_algorithms_enabled),
     ("torch._C._len_torch_function_stack()", torch._C._len_torch_function_stack),
+    ("torch.autograd.forward_ad._current_level", lambda: forward_ad._current_level),
 )
 
 

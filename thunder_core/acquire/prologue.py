@@ -18,8 +18,10 @@ PYTHON = Symbol("python.code", exec)
 REFUSE = "thunder_core.ir.objects:refuse"
 KNOWN = ("thunder_core.ir.known:known", "thunder_core.ir.known:remember")
 OVERLAP = "thunder_core.ir.overlap:overlap_as"
+TRACER = "thunder_core.ir.tracers:tracer_at_work"
+ALONE = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
-RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in (REFUSE, *KNOWN, OVERLAP))})
+RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in (REFUSE, *KNOWN, OVERLAP, TRACER))})
 
 
 def line(text: str, output: Proxy | None = None) -> BoundSymbol:
@@ -76,13 +78,19 @@ class Prologue:
     # ---- guards ---------------------------------------------------------------------------------------------
 
     def _tensors(self, guards: Sequence[Guard]) -> str:
-        """Guards on tensors, asked one by one only where the tensors are not known; the name of all tensors."""
+        """Guards on tensors, asked one by one only where the tensors are not known; the name of all tensors.
+
+        Within a tracer or transform of PyTorch's no tensors are known, so that only then it has to be asked for.
+        """
+        self.scope.imports.add(TRACER)
         if not guards:
+            self._check("tracer_at_work() is None", ALONE, "tracer_at_work()")
             return ""
         self.scope.imports.update(KNOWN)
         members = tuple(Code(self._variable(guard.path)) for guard in guards)
         tensors = self._assign(self._new_name("tensors"), literal(members, self.scope))
         passed = self._assign(self._new_name("passed"), f"known({NAME}, {tensors})")
+        self._check(f"{passed} or tracer_at_work() is None", ALONE, "tracer_at_work()")
         for guard in guards:
             self._guard(guard, unless=f"{passed} or ")
         self._overlaps(guards, tensors)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 Handler = Callable[[Any, Any, Any], Any]
 
@@ -38,6 +38,15 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self.handle(func, args, kwargs or {})
+
+
+def is_recording() -> bool:
+    """Whether the torch functions of this thread, or the operations beneath them, are handed over to a handler."""
+    count = torch._C._len_torch_function_stack()
+    functions = (torch._C._get_function_stack_at(place) for place in range(count))
+    return any(isinstance(mode, FunctionMode) for mode in functions) or any(
+        isinstance(mode, OperatorMode) for mode in _get_current_dispatch_mode_stack()
+    )
 
 
 @contextmanager

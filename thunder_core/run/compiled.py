@@ -14,6 +14,7 @@ from thunder_core.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.ir.objects import Refused, Unexpected
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.run.program import Program
+from thunder_core.run.tracers import require_no_tracer
 
 
 class Compiler(Protocol):
@@ -79,6 +80,7 @@ class Specializations:
         return self._compile(args, kwargs, refusals)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], refusals: list[Refusal]) -> Any:
+        require_no_tracer((*args, *kwargs.values()))
         reasons = [reason(*refusal) for refusal in refusals]
         if self.options.cache == "same input" and self.programs:
             raise WrongInputs(

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.run.compiled import Specializations
+from thunder_core.run.tracers import left_alone_by_dynamo
 
 Rejit = Callable[[torch.nn.Module], torch.nn.Module]
 
@@ -18,6 +19,7 @@ Rejit = Callable[[torch.nn.Module], torch.nn.Module]
 def compiled_function(specializations: Specializations) -> Callable[..., Any]:
     """A function that looks like the subject and runs its programs."""
 
+    @left_alone_by_dynamo
     @functools.wraps(specializations.subject)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         return specializations.call(args, kwargs)
@@ -35,10 +37,12 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
     module: Any = call.subject
     kind = type(module)
 
+    @left_alone_by_dynamo
     @functools.wraps(kind.forward)
     def run_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return forward.call(args, kwargs)
 
+    @left_alone_by_dynamo
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         return call.call(args, kwargs)
 

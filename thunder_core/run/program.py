@@ -14,6 +14,7 @@ from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.run.blame import leave_inference_modes, tell_line, user_line
 from thunder_core.run.generate import executable
+from thunder_core.run.tracers import blame_tracer
 from thunder_core.run.undo import Undo, written_before_last
 from thunder_core.run.wiring import Wiring
 
@@ -138,6 +139,7 @@ class Program:
             return self._epilogue(*outside, *self._computation(*inputs))
         except BaseException as error:
             leave_inference_modes(error)
+            blame_tracer(error)
             torch.set_grad_enabled(grad)
             if autocast is not None:
                 autocast.put_back()
