@@ -20,7 +20,9 @@ from thunder_core.acquire.guards import Guard
 from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, Prologue, path_name
+from thunder_core.acquire.settings import with_chosen_attention
 from thunder_core.acquire.sharp import SharpEdge, Surprises, settle
+from thunder_core.capture.settings import device_contexts
 from thunder_core.capture.standing import HiddenNumbers
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.compile_options import SharpEdges
@@ -57,16 +59,17 @@ STATE: tuple[tuple[str, Callable[[], object]], ...] = (
     ("torch._C._len_torch_function_stack()", torch._C._len_torch_function_stack),
     ("torch.autograd.forward_ad._current_level", lambda: forward_ad._current_level),
 )
+DEFAULT_DEVICE = "torch._C._get_function_stack_at({}).device"
 
 
 def process_state(device: torch.device | None = None) -> dict[str, object]:
     """The state of the process that decides what operations do: how to ask for it, and what it is now.
 
-    The stack of torch function modes stands for the default device, which is one of them. `device` is where the
-    program will run, if not here.
+    A default device is one of the torch function modes. `device` is where the program will run, if not here.
     """
     devices = ("cpu", "cuda") if device is not None or torch.cuda.is_available() else ("cpu",)
     state: dict[str, object] = {query: ask() for query, ask in STATE}
+    state |= {DEFAULT_DEVICE.format(place): context.device for place, context in device_contexts().items()}
     state |= {f'torch.is_autocast_enabled("{device}")': torch.is_autocast_enabled(device) for device in devices}
     active = [device for device in devices if torch.is_autocast_enabled(device)]
     return state | {f'torch.get_autocast_dtype("{device}")': torch.get_autocast_dtype(device) for device in active}
@@ -219,7 +222,7 @@ def _traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
         settle(sharp_edges, edges)
         log_gradients(run)
         with collection_paused():
-            return _traces(run, state, output, edges)
+            return _traces(run, state | run.settings.asked, output, edges)
     except Exception:
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
@@ -281,7 +284,7 @@ def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
     Autograd records none of them where the program runs its backward passes itself, and nothing that it leaves behind
     could be asked for another one.
     """
-    lines = spelled_out(run.recorder.bound_symbols, epilogue.results.values())
+    lines = spelled_out(with_chosen_attention(run.recorder.bound_symbols), epilogue.results.values())
     kept = [tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn]
     if not run.recorder.gradients.passes or not all(map(run.is_spent, (*kept, *epilogue.followed))):
         return lines

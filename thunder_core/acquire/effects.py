@@ -128,7 +128,7 @@ class EffectLog:
         self.effects: list[Effect] = []
         self.touched: set[tuple[int, str]] = set()
         self._made: set[tuple[int, str]] = set()  # attributes that were not there when the program began
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
         self.originals: dict[int, Any] = {}
 
     def attribute(self, kind: str, owner: Path, name: str, *value: Any) -> None:
@@ -138,7 +138,9 @@ class EffectLog:
             self._made.add(key)
         self._undo.append(attribute_snapshot(owner.value, name))
         self.touched.add(key)
-        self.effects = [e for e in self.effects if e.kind == "call" or (e.owner, e.name) != (owner, name)]
+        start = 1 + max((place for place, one in enumerate(self.effects) if one.kind == "print"), default=-1)
+        later = [e for e in self.effects[start:] if e.kind == "call" or (e.owner, e.name) != (owner, name)]
+        self.effects[start:] = later  # what is printed may show what was written before
         if kind != "delete" or key not in self._made:
             self.effects.append(Effect(kind, owner, name, value))
 
@@ -158,6 +160,10 @@ class EffectLog:
     def printed(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         """The program printed something."""
         self.effects.append(Effect("print", None, "print", arguments, dict(keywords)))
+
+    def set_process(self, restore: Callable[[], object]) -> None:
+        """A setting of the process is about to be changed; `restore` puts it back."""
+        self._undo.append(restore)
 
     def undo(self) -> None:
         """Put everything back, the last write first."""

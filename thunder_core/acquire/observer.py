@@ -20,6 +20,7 @@ from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_nativel
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.paths import Path
+from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.capture.numbers import Number
 from thunder_core.capture.place import Place
@@ -57,6 +58,7 @@ class Acquisition(Observer):
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self.numbers: dict[Path, Number] = {}
+        self.settings = Settings()
         self._operations = operations()
         self._library_code: dict[types.CodeType, bool] = {}
         self._interpreted: dict[types.CodeType, bool] = {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
+import torch
+
 from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, OF_TWO_PATHS, Guard, bound
 from thunder_core.acquire.paths import MODULE_TABLES, Path
 from thunder_core.ir.known import PLAIN
@@ -48,7 +50,7 @@ class Prologue:
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self._uses: dict[Path, int] = {}
         for query, value in state.items():
-            same = "==" if type(value) is int else "is"
+            same = "is" if isinstance(value, bool | torch.dtype) else "=="
             self._check(f"{query} {same} {literal(value, self.scope)}", f"{query}: was {value}", query)
 
     def trace(self, guards: Sequence[Guard], wanted: tuple[Sequence[Path], ...], roots: Sequence[Path]) -> Trace:

@@ -24,6 +24,7 @@ from thunder_core.capture.memories import Memories
 from thunder_core.capture.modes import FunctionMode, OperatorMode
 from thunder_core.capture.numbers import Numbers, Unknown, numbers_in, settled, unknown_kind
 from thunder_core.capture.place import ForwardPlaces, Place
+from thunder_core.capture.settings import placed
 from thunder_core.capture.standing import HiddenNumbers, Standing, run_on_numbers, shows_numbers
 from thunder_core.capture.symbols import (
     FACTS,
@@ -167,6 +168,7 @@ class Recorder:
 
     def function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one torch function on fakes, record it if it matters, and give the program its result."""
+        kwargs = placed(function, kwargs)
         if function in VALUE_READERS and not (self.measures.may and function is LISTING):
             raise self._fail(function)
         if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map_only
 from thunder_core.capture.autocast import State, autocast_state, changes
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Made, fresh_fake
+from thunder_core.capture.settings import setting_of
 from thunder_core.capture.symbols import as_line
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import apart
@@ -231,7 +232,8 @@ def is_drawing(line: BoundSymbol) -> bool:
 
 def is_state(line: BoundSymbol) -> bool:
     """Whether a line changes how others compute, random numbers apart."""
-    idle = line.symbol.name in IRRELEVANT or _is_own(line)
+    setting = setting_of(line)
+    idle = line.symbol.name in IRRELEVANT or _is_own(line) or (setting is not None and not setting.decisive)
     return not (idle or line.outputs or line.mutates or _seeds(line))
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from thunder_core.capture.settings import is_decisive
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.executor import Executor
@@ -22,7 +23,12 @@ EAGER = "torch"
 
 
 def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """The trace with an executor named on every line; what nobody claims runs in eager PyTorch as it is written."""
+    """The trace with an executor named on every line; what nobody claims runs in eager PyTorch as it is written.
+
+    So do all lines behind one that changes what operations give: executors see only the state that the program is
+    compiled in.
+    """
+    trace = with_eager_tail(trace)
     for executor in executors:
         trace = claim_stretches(trace, executor.name, executor.replacements)
         trace = fuse(trace, executor) if isinstance(executor, FusionExecutor) else _claimed(trace, executor)
@@ -35,8 +41,18 @@ def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
     return trace.having(trace.bound_symbols, made_by=f"claim by {named(executors) or EAGER}")
 
 
+def with_eager_tail(trace: Trace) -> Trace:
+    """The trace with eager PyTorch named on the first line that changes what operations give, and all behind it."""
+    start = next((place for place, line in enumerate(trace.bound_symbols) if is_decisive(line)), None)
+    if start is None:
+        return trace
+    tail = (replace(line, executor=line.executor or EAGER) for line in trace.bound_symbols[start:])
+    return trace.having((*trace.bound_symbols[:start], *tail), made_by=trace.made_by)
+
+
 def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
     """The trace with what executors take that stand before the first one that fuses: lines and patterns, no regions."""
+    trace = with_eager_tail(trace)
     early = [*itertools.takewhile(lambda one: not isinstance(one, FusionExecutor) and one.name != EAGER, executors)]
     for executor in early:
         trace = _claimed(claim_stretches(trace, executor.name, executor.replacements), executor)

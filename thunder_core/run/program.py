@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
+from thunder_core.capture.settings import Setting, settings_of
 from thunder_core.errors import SourceLine
 from thunder_core.ir.objects import Unexpected
 from thunder_core.ir.printer import Source, print_trace
@@ -82,6 +83,7 @@ class Program:
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
     _switches_autocast: bool = field(init=False, repr=False)
+    _settings: tuple[Setting, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         computation = self.last("computation")
@@ -90,6 +92,7 @@ class Program:
             object.__setattr__(self, attribute, executable(self.source(name), name))
         switches = any("autocast" in bsym.symbol.name for bsym in computation.bound_symbols)
         object.__setattr__(self, "_switches_autocast", switches)
+        object.__setattr__(self, "_settings", settings_of(computation.bound_symbols))
         if self.derivative is not None:
             object.__setattr__(self, "_computation", self.derivative.bridge(self._computation))
 
@@ -128,13 +131,14 @@ class Program:
     def run(self, inputs: tuple[Any, ...], outside: tuple[Any, ...]) -> Any:
         """The computation and then the epilogue; the result is what the function returns.
 
-        Where the computation switches autograd, autocast or inference mode on or off, an error on the way puts it
-        back; it comes with a note of the user's line. Raises `Unexpected`, with everything as it was before the call,
-        where a value is not the one that the program expects.
+        Where the computation switches autograd, autocast or inference mode on or off, or changes a setting of
+        PyTorch's, an error on the way puts it back; it comes with a note of the user's line. Raises `Unexpected`, with
+        everything as it was before the call, where a value is not the one that the program expects.
         """
         grad = torch.is_grad_enabled()
         undo = None if self._written is None else Undo(inputs, self._written)
         autocast = Autocast() if self._switches_autocast else None
+        restores = [setting.keep() for setting in self._settings]
         try:
             return self._epilogue(*outside, *self._computation(*inputs))
         except BaseException as error:
@@ -143,6 +147,8 @@ class Program:
             torch.set_grad_enabled(grad)
             if autocast is not None:
                 autocast.put_back()
+            for restore in restores:
+                restore()
             if isinstance(error, Unexpected) and undo is not None:
                 undo.put_back()
             else:

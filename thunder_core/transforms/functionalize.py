@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from thunder_core.capture.functional import Functional
+from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.symbols import UPDATES_STATISTICS, symbol_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -86,7 +87,7 @@ class _Excluded:
             found |= self._ordered(line) if line.ordered else set()
             for operation in line.at_level("aten"):
                 found |= self._operation(operation, line)
-            if INFERENCE in line.symbol.name:
+            if INFERENCE in line.symbol.name or is_decisive(line):
                 return {self.known.head(name) for each in self.trace.bound_symbols for name in each.mutates}
         return found if enabled else found | self.followed
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence, Set
 import torch
 
 from thunder_core.capture.derivative import Underivable
+from thunder_core.capture.settings import is_decisive
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.lower.aliases import families
 from thunder_core.lower.cuts import is_view
@@ -39,6 +40,8 @@ def require_plain(line: BoundSymbol, followed: set[str]) -> None:
     """Raise `Underivable` for a line whose effect belongs to autograd, or writes to what autograd follows."""
     if "autocast" in line.symbol.short_name or line.symbol.short_name in AUTOGRAD:
         raise underivable(line, "it changes what autograd or autocast does")
+    if is_decisive(line):
+        raise underivable(line, "it changes what the operations after it give")
     if any(name in followed for name in line.mutates):
         raise underivable(line, "it writes to a tensor that needs a gradient")
 

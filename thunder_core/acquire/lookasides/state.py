@@ -1,13 +1,16 @@
-"""State of the process: whether a trace is being made, autocast, inference mode, and seeds."""
+"""State of the process: whether a trace is being made, autocast, inference mode, settings, and seeds."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.capture.numbers import settled
+from thunder_core.capture.settings import GETTERS, SETTERS
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -48,6 +51,32 @@ def set_autocast(
         return result
 
     return run
+
+
+@lookaside(*SETTERS)
+def change_setting(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """A change of a setting of the process is a line of the trace; what tracing itself changes is put back."""
+    setting = SETTERS[function]
+
+    def run(*args: Any, **kwargs: Any) -> None:
+        args, kwargs = settled((args, kwargs))
+        if setting.answers is None:
+            acquisition.outside.effects.set_process(setting.keep())
+            function(*args, **kwargs)
+        acquisition.settings.change(setting, args, kwargs)
+        acquisition.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
+
+    return run
+
+
+@lookaside(*GETTERS)
+def ask_setting(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """A setting that the program asks for is guarded, unless the program itself has changed it."""
+    return functools.partial(acquisition.settings.ask, function)
 
 
 @lookaside(torch.inference_mode.__enter__)

@@ -37,6 +37,8 @@ NATIVE_MODULES = (
 )
 
 
+# Of these, functions whose reads and writes matter: they change what printing a tensor gives.
+INTERPRETED = frozenset({("torch._tensor_str", f"{name}printoptions") for name in ("", "get_", "set_")})
 # Of these, the modules whose functions look at the code of functions; nothing that they are given is redirected.
 LOOKING_AT_CODE = ("abc", "importlib", "inspect", "torch._dynamo", "torch._jit_internal", "torch.fx", "typing")
 
@@ -58,7 +60,7 @@ ASKED_AGAIN = (("transformers", "__getattribute__"),)
 @cache
 def runs_natively(module: str | None, name: str = "") -> bool:
     """Whether Python functions of this module, or its functions of this name, are called, not interpreted."""
-    return is_asked_again(module, name) or _is_within(module, NATIVE_MODULES)
+    return is_asked_again(module, name) or (_is_within(module, NATIVE_MODULES) and (module, name) not in INTERPRETED)
 
 
 @cache

@@ -1,0 +1,60 @@
+"""PyTorch's settings of the process in one acquisition: what the program asked for, and what it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from thunder_core.capture.settings import GETTERS, Setting, chooses_attention, device_contexts
+from thunder_core.capture.symbols import as_line, symbol_of
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.lower.beneath import DEVICES, switched
+
+ATTENTION = "scaled_dot_product"
+
+
+class Settings:
+    """The settings that a program has met; `asked` are the questions whose answers are guarded, as text."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, object] = {}
+        self._changed: set[int] = set()
+        self._device_contexts = device_contexts()
+        self._answers: dict[Callable[..., Any], object] = {}
+
+    def change(self, setting: Setting, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """The program has changed a setting: what it is from here on hangs on the program alone."""
+        self._changed.add(id(setting))
+        if setting.answers is not None:
+            self._answers |= zip(setting.getters, setting.answers(*args, **kwargs), strict=True)
+
+    def ask(self, getter: Callable[..., Any], *args: Any) -> Any:
+        """What a setting is for the program."""
+        if getter in self._answers:
+            return self._answers[getter]
+        value = getter(*args)
+        if not self._is_changed(getter):
+            self.asked[f"{symbol_of(getter).name}({', '.join(map(repr, args))})"] = value
+        return value
+
+    def _is_changed(self, getter: Callable[..., Any]) -> bool:
+        if getter is torch.get_default_device and device_contexts() != self._device_contexts:
+            return True  # by `with torch.device(...)`, too
+        return id(GETTERS[getter]) in self._changed
+
+
+def with_chosen_attention(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """The lines; attention, where the program has chosen the kernel, as the operations that it consists of then."""
+    chosen = False
+    autocast = {device: torch.is_autocast_enabled(device) for device in DEVICES}
+    for line in lines:
+        chosen = chosen or chooses_attention(line)
+        if line.symbol.target is torch.set_autocast_enabled and len(line.args) == 2:
+            autocast[line.args[0]] = line.args[1]
+        if chosen and line.subsymbols and any(ATTENTION in part.symbol.name for part in (line, *line.subsymbols)):
+            parts = [as_line(part, line) for part in line.subsymbols]
+            yield from switched(parts, [device for device, enabled in autocast.items() if enabled])
+        else:
+            yield line
