@@ -21,16 +21,17 @@ from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, Prologue, path_name
 from thunder_core.acquire.settings import with_chosen_attention
-from thunder_core.acquire.sharp import SharpEdge, Surprises, settle
+from thunder_core.acquire.sharp import OWN_FOLDER, SharpEdge, Surprises, settle, users_line
 from thunder_core.capture.settings import device_contexts
 from thunder_core.capture.standing import HiddenNumbers
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.compile_options import SharpEdges
-from thunder_core.errors import OperationFailed
+from thunder_core.errors import OperationFailed, ThunderError
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
 from thunder_core.ir.overlap import overlaps
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.raised import ProgramRaised
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import written_families
@@ -190,9 +191,9 @@ def acquire(
     guarded. A program that `evaluates` may ask for the values of tensors, and checks at each call that they are the
     same. Floats at the paths `changing` become inputs of the computation, where the program does not ask for their
     values.
-    No object of the user's is changed when this returns or raises. Raises what the program raises, and
-    `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold what the program does, and
-    `SharpEdgeError` if it has sharp edges and they are errors.
+    No object of the user's is changed when this returns or raises. Raises `ProgramRaised` where the program raises
+    (with a `device`, what it raises), `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold
+    what the program does, and `SharpEdgeError` if it has sharp edges and they are errors.
     """
 
     def traced(is_differentiating: bool) -> Acquired:
@@ -213,8 +214,7 @@ def _traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
         run.outside.surprises = Surprises(lambda: run.place().source)
     state = process_state(run.device)
     try:
-        with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
-            output = interpret(run.subject, observer=run)(*run.args, **run.kwargs)
+        output = _interpreted(run, state, sharp_edges)
         run.recorder.follow_autocast()
         if run.recorder.failure is not None:
             raise run.recorder.failure
@@ -231,8 +231,44 @@ def _traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
         run.outside.effects.undo()
 
 
+def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) -> Any:
+    """What the program returns; `ProgramRaised` for what it raises itself, after its sharp edges have been told."""
+    try:
+        with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
+            return interpret(run.subject, observer=run)(*run.args, **run.kwargs)
+    except (HiddenNumbers, ThunderError):
+        raise
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and error is not run.interrupt:  # the user's, not the program's
+            raise
+        if run.recorder.failure is not None:
+            raise run.recorder.failure from None
+        if run.device is not None:
+            raise
+        edges = run.edges()
+        settle(sharp_edges, edges)
+        raised = _raised(run, state | run.settings.asked, error, sharp=bool(edges))
+    raise raised
+
+
+def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, sharp: bool) -> ProgramRaised:
+    """The error of a program, with its own part of the traceback and the guards under which it was raised."""
+    entry = error.__traceback__
+    while entry is not None and entry.tb_frame.f_code.co_filename.startswith(OWN_FOLDER):
+        entry = entry.tb_next
+    error.__traceback__ = entry
+    _guard_tensors(run, _inputs(run))
+    trace = Prologue(run.roots, state, {}).trace(list(_lasting(run)), ((), ()), run.roots)
+    return ProgramRaised(error, users_line(error), trace, sharp=sharp)
+
+
+def _inputs(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
+    """The tensors from outside that met an operation, each with its proxy and the way to it."""
+    return [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
+
+
 def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
-    inputs = [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
+    inputs = _inputs(run)
     results = _results(run)
     epilogue = Epilogue(run.outside.path_of, results, run.is_spent)
     epilogue_trace = epilogue.trace(run.outside.effects.effects, output)

@@ -59,6 +59,7 @@ class Acquisition(Observer):
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self.numbers: dict[Path, Number] = {}
         self.settings = Settings()
+        self.interrupt: BaseException | None = None
         self._operations = operations()
         self._library_code: dict[types.CodeType, bool] = {}
         self._interpreted: dict[types.CodeType, bool] = {}
@@ -157,6 +158,11 @@ class Acquisition(Observer):
     def _mutate(self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if name in MUTATORS and container_base(container) is not None:
             self.outside.call_mutator(container, name, args, kwargs)
+
+    def on_raise(self, error: BaseException) -> None:
+        """A `KeyboardInterrupt` that the program raises is told from the user's by having been seen here."""
+        if isinstance(error, KeyboardInterrupt):
+            self.interrupt = error
 
     # ---- calls ----------------------------------------------------------------------------------------------
 

@@ -142,6 +142,17 @@ def _is_users_file(name: str) -> bool:
     )
 
 
+def users_line(error: BaseException) -> SourceLine | None:
+    """The innermost line of the user's own code that an error came through."""
+    entry, line = error.__traceback__, None
+    while entry is not None:
+        code = entry.tb_frame.f_code
+        if is_users_code(code):
+            line = SourceLine(code.co_filename, entry.tb_lineno, code.co_qualname)
+        entry = entry.tb_next
+    return line
+
+
 def settle(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
     """Do as the policy says: nothing, a warning for each edge at the user's line, or one error that lists them all."""
     found = list(edges)

@@ -91,6 +91,9 @@ class Observer:
     def on_delete_deref(self, frame: "Frame", name: str, cell: CellType) -> None:
         """A free variable is about to be deleted."""
 
+    def on_raise(self, error: BaseException) -> None:
+        """An exception is about to be raised by a `raise` statement."""
+
     def on_enter(self, frame: "Frame") -> None:
         """An interpreted frame starts."""
 

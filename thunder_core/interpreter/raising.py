@@ -14,6 +14,8 @@ def raise_new(machine: "Machine", raised: Any, cause: Any, has_cause: bool) -> N
     error = _instance(machine, raised, "exceptions must derive from BaseException")
     if has_cause:
         error.__cause__ = None if cause is None else _instance(machine, cause, _CAUSE)
+    if machine.observer is not None:
+        machine.observer.on_raise(error)
     raise error
 
 

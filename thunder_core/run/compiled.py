@@ -13,7 +13,9 @@ from thunder_core.compile_options import CompileOptions
 from thunder_core.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.ir.objects import Refused, Unexpected
 from thunder_core.ir.proxy import tensor_proxy
+from thunder_core.ir.raised import ProgramRaised
 from thunder_core.run.program import Program
+from thunder_core.run.raising import RaisingCalls
 from thunder_core.run.tracers import require_no_tracer
 
 
@@ -54,6 +56,10 @@ class Specializations:
     misses: int = 0
     changing: set[str] = field(default_factory=set)
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
+    raising: RaisingCalls = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.raising = RaisingCalls(self.subject)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the first program that takes the arguments, or trace anew."""
@@ -71,12 +77,19 @@ class Specializations:
             except Unexpected as error:
                 refusals.append((program, error))
                 continue
-            if refusals:
-                self.programs.remove(program)
-                self.programs.insert(0, program)
-            self.hits += 1
-            self.last = program
-            return result
+            except Exception as error:
+                failure = error
+            else:
+                if refusals:
+                    self.programs.remove(program)
+                    self.programs.insert(0, program)
+                self.hits += 1
+                self.last = program
+                return result
+            try:
+                return self.raising.once_more(program, failure, args, kwargs)
+            finally:
+                del failure  # its traceback holds this frame
         return self._compile(args, kwargs, refusals)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], refusals: list[Refusal]) -> Any:
@@ -87,13 +100,26 @@ class Specializations:
                 f'cache="same input" was asked for, and the input is another: {"; ".join(reasons)}',
                 fix='call it with inputs like the first ones, or use cache="constant values"',
             )
+        known = self.raising.find(args, kwargs)
+        if known is not None:
+            self.hits += 1
+            return self.raising.again(known, args, kwargs)
         self.misses += 1
         if is_uninitialized(self.subject):
             return self.subject(*args, **kwargs)
         self.reasons.extend(reasons)
         if self.options.data_dependent != "retrace":
             require_few_values(refusals)
-        program = self.compiler(self.subject, args, kwargs, frozenset(self.changing))
+        try:
+            program = self.compiler(self.subject, args, kwargs, frozenset(self.changing))
+        except ProgramRaised as error:
+            raised = error.with_traceback(None)
+        else:
+            return self._run_first(program, args, kwargs)
+        return self.raising.first(raised, args, kwargs, keep=self.options.cache != "no caching")
+
+    def _run_first(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a new program on the inputs that it was traced for, and keep it."""
         try:
             inputs, outside = program.prepare(self.subject, args, kwargs)
         except Refused as refused:
@@ -115,6 +141,12 @@ class Specializations:
                 "without the executors and transforms that compute in other ways",
                 where=program.line_of(error),
             ) from None
+        except Exception as error:
+            failure = error
+        try:
+            return self.raising.once_more(program, failure, args, kwargs)
+        finally:
+            del failure
 
 
 def require_few_values(refusals: Iterable[Refusal]) -> None:

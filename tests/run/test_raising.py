@@ -1,0 +1,330 @@
+"""A program that raises: what it raises, and all that it has done until then, is eager's."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+from thunder_core.errors import OperationFailed, SharpEdgeError
+
+CALLS = 0
+INNER = thunder.jit(lambda x: x * 2)
+
+
+class Box:
+    """An object that programs write to."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.last: Any = None
+        self.memory = torch.zeros(2)
+
+
+class Failed(Exception):
+    """An error with more than a message."""
+
+    def __init__(self, message: str, value: Tensor, *, code: int) -> None:
+        super().__init__(message, value)
+        self.value = value
+        self.code = code
+
+
+def containers_and_attributes(box: Box, x: Tensor) -> Tensor:
+    box.items.append(x * 2)
+    box.last = x + 1
+    box.added = [x]  # type: ignore[attr-defined]
+    raise ValueError("no", len(box.items))
+
+
+def globals_and_prints(box: Box, x: Tensor) -> Tensor:
+    global CALLS
+    CALLS += 1
+    box.last = CALLS
+    print("before", x.sum())
+    raise KeyError(box.last)
+
+
+def writes_in_place(box: Box, x: Tensor) -> Tensor:
+    box.memory.add_(x)
+    x.mul_(3)
+    raise RuntimeError("written")
+
+
+def random_numbers(box: Box, x: Tensor) -> Tensor:
+    box.last = torch.rand(2)
+    raise LookupError(f"drawn {box.last}")
+
+
+def own_attributes(box: Box, x: Tensor) -> Tensor:
+    raise Failed("mine", x.sum(), code=7)
+
+
+def chained(box: Box, x: Tensor) -> Tensor:
+    try:
+        box.items[3]
+    except IndexError as error:
+        error.add_note(f"with {x.sum().item()}")
+        raise ValueError("outer") from error
+    return x
+
+
+def in_the_handler(box: Box, x: Tensor) -> Tensor:
+    try:
+        return x @ torch.ones(9, 9)
+    except RuntimeError:
+        box.last = "handled"
+        raise TypeError("while handling")  # noqa: B904
+
+
+def caught_then_raised(box: Box, x: Tensor) -> Tensor:
+    try:
+        box.items.append(1)
+        raise ValueError("inner")
+    except ValueError as error:
+        box.last = str(error)
+    finally:
+        box.items.append(2)
+    return x + torch.ones(5)
+
+
+def of_an_operation(box: Box, x: Tensor) -> Tensor:
+    box.items.append(x)
+    return x @ torch.ones(9, 9)
+
+
+def by_a_value(box: Box, x: Tensor) -> Tensor:
+    box.items.append(x.sum())
+    if x.sum() > 0:
+        raise AssertionError(f"sum {x.sum()}", x)
+    return x
+
+
+def in_a_generator(box: Box, x: Tensor) -> Tensor:
+    def numbers() -> Any:
+        try:
+            yield 1
+            raise OSError(2, "gone", "file")
+        finally:
+            box.last = "closed"
+
+    for number in numbers():
+        box.items.append(x * number)
+    return x
+
+
+def half_a_mutation(box: Box, x: Tensor) -> Tensor:
+    box.items.extend(1 / (2 - number) for number in range(5))
+    return x
+
+
+def a_group(box: Box, x: Tensor) -> Tensor:
+    box.last = x
+    raise ExceptionGroup("some", [ValueError(x.shape), TypeError("b")])
+
+
+def of_a_compiled_function(box: Box, x: Tensor) -> Tensor:
+    box.items.append(INNER(x))
+    raise ValueError("after")
+
+
+def exits(box: Box, x: Tensor) -> Tensor:
+    box.items.append(x)
+    sys.exit(3)
+
+
+def interrupts(box: Box, x: Tensor) -> Tensor:
+    box.items.append(x)
+    raise KeyboardInterrupt
+
+
+PROGRAMS = [
+    containers_and_attributes,
+    globals_and_prints,
+    writes_in_place,
+    random_numbers,
+    own_attributes,
+    chained,
+    in_the_handler,
+    caught_then_raised,
+    of_an_operation,
+    by_a_value,
+    in_a_generator,
+    half_a_mutation,
+    a_group,
+    of_a_compiled_function,
+    exits,
+    interrupts,
+]
+
+
+def described(value: Any) -> Any:
+    """A value with tensors as lists, and objects and errors by all that they are."""
+    if isinstance(value, Tensor):
+        assert type(value) is Tensor, "a trace's tensor has leaked"
+        return value.tolist()
+    if isinstance(value, BaseException):
+        members = list(value.exceptions) if isinstance(value, BaseExceptionGroup) else []
+        parts = [value.args, vars(value), value.__cause__, value.__context__, value.__suppress_context__, members]
+        return type(value), described(parts)
+    if isinstance(value, Box):
+        return described(vars(value))
+    if isinstance(value, dict):
+        return {key: described(item) for key, item in value.items()}
+    return [described(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def outcome(program: Callable[[Box, Tensor], Tensor], capsys: pytest.CaptureFixture[str]) -> Any:
+    """What a call raises, where, and what is left behind."""
+    global CALLS
+    CALLS = 0
+    box, x = Box(), torch.ones(2)
+    torch.manual_seed(0)
+    with pytest.raises(BaseException) as raised:
+        program(box, x)
+    last = traceback.extract_tb(raised.value.__traceback__)[-1]
+    drawn = torch.rand(1).item()
+    return described([raised.value, box, x, CALLS, drawn]), (last.filename, last.lineno), capsys.readouterr()
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_what_a_program_raises_and_did_before_is_eagers(program, capsys):
+    compiled = thunder.jit(program)
+    wanted = outcome(program, capsys)
+    assert [outcome(compiled, capsys) for _ in range(3)] == [wanted] * 3
+    assert thunder.cache_misses(compiled) == 1
+    assert thunder.cache_hits(compiled) == 2
+
+
+def test_only_the_calls_that_raise_are_made_in_eager():
+    def positive(x: Tensor, seen: list[int]) -> Tensor:
+        seen.append(len(x))
+        if (x < 0).any():
+            raise ValueError("negative")
+        return x * 2
+
+    compiled, seen, wanted = thunder.jit(positive), [], []
+    for value in (-1.0, -2.0, 1.0, 1.0, -3.0, 2.0, 3.0, -4.0):
+        x = torch.full((3,), value)
+        if value < 0:
+            with pytest.raises(ValueError, match="negative"):
+                compiled(x, seen)
+        else:
+            assert torch.equal(compiled(x, seen), x * 2)
+        wanted.append(3)
+        assert seen == wanted
+    assert len(thunder.compiler.specializations_of(compiled).programs) == 1
+    assert thunder.cache_misses(compiled) == 3
+
+
+def test_a_call_that_raises_is_traced_again_where_its_guards_fail():
+    def program(x: Tensor, factor: int) -> Tensor:
+        if factor > 2:
+            raise ValueError(f"{factor} is too large for {list(x.shape)}")
+        return x * factor
+
+    compiled = thunder.jit(program)
+    for factor, size in ((3, 2), (4, 2), (4, 3), (2, 3), (4, 3), (3, 2)):
+        if factor == 2:
+            assert torch.equal(compiled(torch.ones(size), factor), torch.full((size,), 2.0))
+            continue
+        with pytest.raises(ValueError, match=rf"{factor} is too large for \[{size}\]"):
+            compiled(torch.ones(size), factor)
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (4, 2)
+
+
+def test_modules_that_raise_keep_what_they_have_counted():
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+            self.norm = nn.BatchNorm1d(2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            x = self.norm(x)
+            if self.calls > 1:
+                raise RuntimeError("once")
+            return x
+
+    ours, eager = Counting(), Counting()
+    compiled, x = thunder.jit(ours), torch.arange(6.0).reshape(3, 2)
+    for _ in range(3):
+        results = []
+        for module in (compiled, eager):
+            try:
+                results.append(module(x).tolist())
+            except RuntimeError as error:
+                results.append(str(error))
+        assert results[0] == results[1]
+        assert ours.calls == eager.calls
+        assert torch.equal(ours.norm.running_mean, eager.norm.running_mean)
+
+
+def test_an_error_that_eager_does_not_have_is_refused():
+    def program(x: Tensor, seen: list[str]) -> Tensor:
+        seen.append("run")
+        return x * 2 if not torch.compiler.is_compiling() else x.missing  # type: ignore[attr-defined]
+
+    seen: list[str] = []
+    with pytest.raises(OperationFailed, match=r"`AttributeError: .*missing.*not by the same call in eager") as caught:
+        thunder.jit(program)(torch.ones(2), seen)
+    assert caught.value.where is not None
+    assert caught.value.where.lineno == program.__code__.co_firstlineno + 2
+    assert isinstance(caught.value.__cause__, AttributeError)
+    assert seen == ["run"]
+
+
+def test_sharp_edges_are_told_where_the_program_raises():
+    def program() -> None:
+        raise ValueError(time.time())
+
+    with pytest.raises(SharpEdgeError, match="time"):
+        thunder.jit(program, sharp_edges="error")()
+    with pytest.raises(ValueError, match=r"\d"):
+        thunder.jit(program)()
+
+
+def failing(box: Box, x: Tensor, index: Tensor) -> Tensor:
+    box.items.append(x * 2)
+    box.last = x[index]
+    box.items.append("after")
+    return box.last
+
+
+def failing_behind_a_write(box: Box, x: Tensor, index: Tensor) -> Tensor:
+    box.items.append(x)
+    x.add_(1)
+    return x[index]
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_effects_before_an_operation_that_fails_when_it_runs(warm):
+    compiled, eager = thunder.jit(failing), failing
+    found = []
+    for program in (compiled, eager):
+        box = Box()
+        if warm:
+            program(box, torch.ones(3), torch.tensor([1]))
+        with pytest.raises(IndexError, match="index 7 is out of bounds"):
+            program(box, torch.ones(3), torch.tensor([7]))
+        found.append(described(box))
+    assert found[0] == found[1]
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_what_was_written_to_is_not_written_to_twice():
+    compiled, box, x = thunder.jit(failing_behind_a_write), Box(), torch.ones(3)
+    with pytest.raises(IndexError, match="index 7 is out of bounds") as caught:
+        compiled(box, x, torch.tensor([7]))
+    assert x.tolist() == [2.0, 2.0, 2.0]
+    assert box.items == []
+    line = failing_behind_a_write.__code__.co_firstlineno + 3
+    assert caught.value.__notes__ == [f"  at: {__file__}:{line}, in failing_behind_a_write"]
