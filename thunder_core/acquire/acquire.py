@@ -270,7 +270,7 @@ def _inputs(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
 def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
     inputs = _inputs(run)
     results = _results(run)
-    epilogue = Epilogue(run.outside.path_of, results, run.is_spent)
+    epilogue = Epilogue(run.outside.path_of, results, run.is_spent, run.recorder.tensors.fake)
     epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
     lines = computed(run, epilogue)
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -9,11 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.effects import Effect
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import line, path_name
+from thunder_core.capture.fake import new_mode
 from thunder_core.capture.numbers import Unknown
 from thunder_core.errors import CannotReplay
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
@@ -23,6 +26,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
 OBJECTS = "thunder_core.ir.objects"
+MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
 DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
 ITEMS = (list, tuple, set, frozenset, deque)
 REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
@@ -36,6 +40,7 @@ class Epilogue:
         path_of: Callable[[Any], Path | None],
         result_of: Callable[[torch.Tensor], TensorProxy | None],
         is_spent: Callable[[torch.Tensor], bool] = lambda tensor: False,
+        fake_of: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
     ) -> None:
         self._taken: set[str] = set()
         self.scope = Scope(taken=self._taken)
@@ -45,6 +50,7 @@ class Epilogue:
         self._path_of = path_of
         self._result_of = result_of
         self._is_spent = is_spent
+        self._fake_of = fake_of
         self.followed: list[torch.Tensor] = []  # the results that autograd knows where they come from
         self._made: dict[int, tuple[Any, str]] = {}
         self._mentions: dict[int, int] = {}
@@ -106,7 +112,7 @@ class Epilogue:
 
     def _count(self, value: Any) -> None:
         """Count how often each object that has to be made is mentioned: one that is met once is written in place."""
-        if isinstance(value, torch.Tensor | Unknown) or is_constant(value) or self._path_of(value) is not None:
+        if isinstance(value, Unknown) or is_constant(value) or self._path_of(value) is not None:
             return
         self._mentions[id(value)] = self._mentions.get(id(value), 0) + 1
         if self._mentions[id(value)] == 1:
@@ -140,13 +146,15 @@ class Epilogue:
         if id(tensor) in self._made:
             return self._made[id(tensor)][1]
         self._made[id(tensor)] = (tensor, result.name)
+        self._dress(tensor, result.name)
+        fake = self._fake_of(tensor)
         try:
-            kept = tensor.is_leaf or tensor.retains_grad
+            kept = fake.is_leaf or fake.retains_grad
         except RuntimeError:  # a view that was made while autograd was off, and written to: PyTorch will not say
             return result.name
-        if kept and tensor.grad is not None:
-            self.lines.append(line(f"{result.name}.grad = {self.value(tensor.grad, result.name)}"))
-        if tensor.grad_fn is None:
+        if kept and fake.grad is not None:
+            self.lines.append(line(f"{result.name}.grad = {self.value(fake.grad, result.name)}"))
+        if fake.grad_fn is None:
             return result.name
         self.followed.append(tensor)
         if not self._is_spent(tensor):
@@ -156,6 +164,18 @@ class Epilogue:
         self.scope.imports.add("thunder_core.ir.spent:spent")
         self.lines.append(line(f"spent({result.name})", Proxy(name)))
         return name
+
+    def _dress(self, tensor: torch.Tensor, name: str) -> None:
+        """Give a tensor that the computation returns the class and the attributes that the program gave it."""
+        kind = type(tensor)
+        if kind is not FakeTensor:
+            self.scope.imports.add(f"{OBJECTS}:become")
+            self.lines.append(line(f"become({name}, {literal(kind, self.scope)})"))
+        state = attributes_of_tensor(tensor)
+        if state:
+            inner = ", ".join(f"{key!r}: {self.value(item, f'{name}.{key}')}" for key, item in state.items())
+            self.scope.imports.add(f"{OBJECTS}:fill")
+            self.lines.append(line(f"fill({name}, state={{{inner}}})"))
 
     def _rebuild(self, value: Any, where: str) -> str:
         kind = type(value)
@@ -229,9 +249,10 @@ class Epilogue:
         """`owner.name = value`."""
         assert effect.owner is not None
         owner = self.outside(effect.owner)
-        self.lines.append(
-            line(f"{owner}.{effect.name} = {self.value(effect.arguments[0], f'{effect.owner}.{effect.name}')}")
-        )
+        value = self.value(effect.arguments[0], f"{effect.owner}.{effect.name}")
+        named = effect.name.isidentifier() and not keyword.iskeyword(effect.name)
+        text = f"{owner}.{effect.name} = {value}" if named else f"setattr({owner}, {effect.name!r}, {value})"
+        self.lines.append(line(text))
 
     def delete_attribute(self, effect: Effect) -> None:
         """`del owner.name`."""
@@ -257,6 +278,8 @@ EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {
 
 def parts_of(value: Any) -> list[Any]:
     """What an object that has to be made anew is made of."""
+    if isinstance(value, torch.Tensor):
+        return [*attributes_of_tensor(value).values()]
     if isinstance(value, types.FunctionType):
         known = dotted_name(value) is not None
         return [] if known else [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ())]
@@ -287,6 +310,15 @@ def attributes_of(value: Any) -> Mapping[str, Any]:
     slots += ["default_factory"] if isinstance(value, defaultdict) else []
     found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
     return {**found, **getattr(value, "__dict__", {})}
+
+
+OWN_OF_FAKES = frozenset(vars(new_mode().from_tensor(torch.empty(0))))
+
+
+def attributes_of_tensor(tensor: torch.Tensor) -> Mapping[str, Any]:
+    """The attributes that the program gave a tensor."""
+    state = vars(tensor)
+    return {name: state[name] for name in state if name not in OWN_OF_FAKES and not name.startswith(MEMOS)}
 
 
 def _slots(base: type) -> tuple[str, ...]:

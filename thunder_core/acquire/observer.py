@@ -18,6 +18,8 @@ from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
+from thunder_core.acquire.lookasides.numbers import shown_class
+from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.outside import Outside
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.settings import Settings
@@ -51,6 +53,7 @@ class Acquisition(Observer):
         self.outside = Outside()
         self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates)
         self.recorder.gradients.outside = OutsideGradients(self)
+        self.recorder.subclasses.ask = self._ask
         self.modules: list[str] = []
         self.module_names = module_names
         self.checkpointed: list[range] = []
@@ -81,6 +84,8 @@ class Acquisition(Observer):
 
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
         """An attribute read of an outside object is guarded."""
+        if name == "__class__" and (shown := shown_class(owner)) is not None:
+            return shown
         changing = self.outside.changing(owner, name, value, is_item=False)
         if changing is not None:
             return self.number(changing)
@@ -184,6 +189,9 @@ class Acquisition(Observer):
             return self._python_function(function, plain, args, kwargs)
         if is_method_of_generator(function):
             return method_of_generator(self, function)
+        maker = maker_of_tensors(self, function)
+        if maker is not None:
+            return maker
         if kind is types.BuiltinMethodType and is_autograd_function(function):
             return functools.partial(self._apply, function)
         if kind is not type or is_native(function):
@@ -214,6 +222,11 @@ class Acquisition(Observer):
         self._native(function, args, {})
         fakes = tuple(self.recorder.tensors.fake(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
         return self.recorder.tensors.to_real(self.machine.natively(function, fakes, {}))
+
+    def _ask(self, method: Callable[..., Any], *args: Any) -> Any:
+        """Interpret the `__torch_function__` of a subclass of Tensor."""
+        self.outside.class_method(method.__self__, method.__name__)  # type: ignore[attr-defined]
+        return self.machine.call_back(method, args, {})
 
     def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:
         """A value found in a cache is eager's, as long as the cache is the same.

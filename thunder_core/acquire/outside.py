@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.attributes import locate
-from thunder_core.acquire.effects import BLIND, EffectLog, container_base, mapping_base
+from thunder_core.acquire.effects import BLIND, MISSING, EffectLog, container_base, mapping_base
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.sharp import Surprises
@@ -111,8 +111,23 @@ class Outside:
             return
         self._seen.add(key)
         found = locate(self, path, name, value)
-        if found is not None:
+        if found is not None and not self._is_written(found):
             self.read(found, value)
+
+    def class_method(self, kind: type, name: str) -> None:
+        """The program called a class method that PyTorch found on the class."""
+        self.root("class", kind.__name__, kind)
+        base = next(base for base in kind.__mro__ if name in vars(base))
+        self.read(self.root("class", base.__name__, base).entry(name, vars(base)[name]), vars(base)[name])
+
+    def _is_written(self, path: Path) -> bool:
+        """Whether the program itself put what lies at the path into its table, say that of a module's parameters."""
+        if path.parent is None or path.step not in ("entry", "item"):
+            return False
+        holder = path.parent.value
+        table = getattr(holder, "__dict__", None) if path.step == "entry" else holder
+        original = self.effects.originals.get(id(table))
+        return isinstance(original, dict) and original.get(path.key, MISSING) is not path.value
 
     def compared(self, one: Any, other: Any) -> None:
         """The program found that two objects are one, or that they are not; the first is guarded when they are read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,10 +26,54 @@ def empty(proxy: TensorProxy) -> torch.Tensor:
 SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
-def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is dense or sparse, and neither its class nor a transform of functorch changes it."""
-    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout in (torch.strided, *SPARSE)
-    return plain and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+class Uninitialized(OperationFailed):
+    """The program met a parameter that has no shape yet: it is run in eager, which gives it one."""
+
+
+def handle_of(fake: torch.Tensor, kind: type) -> torch.Tensor:
+    """A tensor of a class that stands for a fake wherever classes, attributes and methods matter; it has no data."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        handle: torch.Tensor = torch.Tensor._make_subclass(kind, torch.empty(0, device="meta"), False)
+    return handle
+
+
+def require_traceable(tensor: torch.Tensor) -> None:
+    """Raise `OperationFailed` where no fake can stand for the tensor, with the actual reason."""
+    for is_met, what, fix in OBSTACLES:
+        if is_met(tensor):
+            shown = type(tensor).__name__
+            raise (Uninitialized if is_met is torch.nn.parameter.is_lazy else OperationFailed)(
+                what.format(kind=shown, layout=getattr(tensor, "layout", "")), fix=fix
+            )
+
+
+def dispatches(tensor: torch.Tensor) -> bool:
+    """Whether the tensor's class decides itself what PyTorch's operations do with it."""
+    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+OBSTACLES: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
+    (
+        torch.nn.parameter.is_lazy,
+        "the program uses a parameter or buffer that has no shape yet (of a lazy module), which a trace cannot hold",
+        "run the module once on an input before it is compiled, so that its shapes are known",
+    ),
+    (
+        torch._C._functorch.is_functorch_wrapped_tensor,
+        "a tensor inside a transform of torch.func (vmap, grad, jvp) that was called from outside cannot be traced",
+        "call the transform in the program that is compiled, or keep what it calls uncompiled",
+    ),
+    (
+        dispatches,
+        "a {kind} cannot be traced: this subclass of torch.Tensor decides by `__torch_dispatch__` what operations do",
+        "leave the part that uses it uncompiled, or give it the tensor that it holds (dequantized, or to_local())",
+    ),
+    (
+        lambda tensor: tensor.layout is not torch.strided and tensor.layout not in SPARSE,
+        "a {kind} with layout {layout} cannot be traced",
+        "convert it to a dense torch.Tensor before the call",
+    ),
+)
 
 
 class Storages:
@@ -55,15 +100,10 @@ def fake_of(
     Sizes, strides and the place in a storage are kept. (FakeTensorMode.from_tensor does the same ten times slower: it
     also keeps the tensors that a view is a view of.)
     """
-    if not is_plain(tensor):
-        raise OperationFailed(
-            f"a {type(tensor).__name__} with layout {tensor.layout} cannot be traced, nor any tensor inside vmap",
-            fix="convert it to a dense torch.Tensor before the call, and keep torch.func's transforms uncompiled",
-        )
-    if tensor.layout in SPARSE:
-        with torch._C.DisableTorchFunction(), _disable_current_modes():
-            return mode.from_tensor(tensor.detach()).requires_grad_(tensor.requires_grad)
     with torch._C.DisableTorchFunction(), _disable_current_modes():
+        require_traceable(tensor)
+        if tensor.layout in SPARSE:
+            return mode.from_tensor(tensor.detach()).requires_grad_(tensor.requires_grad)
         meta = torch.empty(0, dtype=tensor.dtype, device="meta")
         storage = storages.like(tensor.untyped_storage())
         meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())

@@ -104,7 +104,7 @@ class Gradients:
     def _met(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake of a tensor, with the gradient that the tensor has when the program begins."""
         fake = self._tensors.fake(tensor)
-        if fake is not tensor and id(fake) not in self._first:
+        if self._tensors.is_outside(tensor) and id(fake) not in self._first:
             with torch._C.DisableTorchFunction():
                 grad = self.outside.gradient(tensor)
                 fake.grad = None if grad is None else self._tensors.fake(grad)
@@ -181,7 +181,7 @@ class Gradients:
             )
         reached = [self._tensors.to_real(leaf) for leaf in leaves]
         for tensor in reached:
-            if self._tensors.fake(tensor) is not tensor:
+            if self._tensors.is_outside(tensor):
                 self.outside.require_leaf(tensor)
         return reached
 
@@ -206,7 +206,7 @@ class Gradients:
     def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, shared: Collection[int]) -> None:
         """As the engine's AccumulateGrad does it, with the hooks of the outside tensor around it."""
         tensor = self._tensors.to_real(leaf)
-        hooks = Hooks() if tensor is leaf else self.outside.hooks(tensor)
+        hooks = self.outside.hooks(tensor) if self._tensors.is_outside(tensor) else Hooks()
         for hook in hooks.before:
             changed = hook(grad)
             grad = grad if changed is None else self._tensors.fake(changed)

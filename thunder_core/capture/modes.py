@@ -10,22 +10,25 @@ import torch
 from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-Handler = Callable[[Any, Any, Any], Any]
+Handler = Callable[..., Any]
 
 
 class FunctionMode(TorchFunctionMode):
-    """Hands each torch function of the program to a handler: the function, its arguments, its keywords."""
+    """Hands each torch function of the program to a handler.
+
+    It gets the function, its arguments, its keywords and the subclasses of Tensor among them that have a say in it.
+    """
 
     def __init__(self, handle: Handler) -> None:
         super().__init__()
         self.handle = handle
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.handle(func, args, kwargs or {})
+        return self.handle(func, args, kwargs or {}, types)
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Hands each aten operation beneath to a handler, likewise."""
+    """Hands each aten operation beneath to a handler: the operation, its arguments, its keywords."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.capture.absent import NOWHERE, is_unguarded
 from thunder_core.capture.autocast import autocast_state, changes
@@ -26,6 +25,7 @@ from thunder_core.capture.numbers import Numbers, Unknown, numbers_in, settled, 
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.settings import placed
 from thunder_core.capture.standing import HiddenNumbers, Standing, run_on_numbers, shows_numbers
+from thunder_core.capture.subclasses import Subclasses, speaking
 from thunder_core.capture.symbols import (
     FACTS,
     LASTING,
@@ -73,6 +73,7 @@ class Recorder:
         evaluates: bool = False,
     ) -> None:
         self.tensors = Tensors(name_input, device_of)
+        self.subclasses = Subclasses(self.tensors, self.function)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
         self._asked = asked
@@ -166,8 +167,19 @@ class Recorder:
 
     # ---- level one: what the user wrote ---------------------------------------------------------------------
 
-    def function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run one torch function on fakes, record it if it matters, and give the program its result."""
+    def function(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        classes: tuple[type, ...] = (),
+    ) -> Any:
+        """Run one torch function on fakes, record it if it matters, and give the program its result.
+
+        Where some of the `classes` of its tensors have a say in it, they do what they do in eager.
+        """
+        if (kinds := speaking(classes)) and torch._C._is_torch_function_enabled():
+            return self.subclasses.run(function, args, kwargs, kinds)
         kwargs = placed(function, kwargs)
         if function in VALUE_READERS and not (self.measures.may and function is LISTING):
             raise self._fail(function)
@@ -177,7 +189,7 @@ class Recorder:
             return AUTOGRAD[function](self.gradients, *args, **kwargs)
         if self.numbers.are_there and numbers_in((args, kwargs)):
             return self._with_numbers(function, *self.numbers.simplified((args, kwargs)))
-        if function in FACTS and type(args[0]) is not FakeTensor:
+        if function in FACTS and self.tensors.is_outside(args[0]):
             answer = function(*args)
             self._asked(args[0], FACTS[function], answer)
             if FACTS[function] in LASTING:
@@ -372,11 +384,13 @@ class Recorder:
         if operator in LIFTS and call is not None:
             call.opaque = True
             return operator(*args, **kwargs)
+        if call is None and operator not in QUERIES:
+            with torch._C.DisableTorchFunction():  # C++ that no torch function stands above got here
+                return self.function(operator, args, kwargs)
         args, kwargs = self._faked(args, kwargs)
         if operator in QUERIES:
             return operator(*args, **kwargs)
-        if call is None:
-            return self.function(operator, args, kwargs)
+        assert call is not None
         unknown = not all(self.tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
         output = operator(*args, **kwargs)
         self._note_effects(call, operator, args, kwargs)

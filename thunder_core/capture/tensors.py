@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.capture.fake import Storages, fake_like, fake_of, new_mode
+from thunder_core.capture.fake import Storages, fake_like, fake_of, handle_of, new_mode
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Described, Metadata, metadata
 from thunder_core.capture.numbers import Unknown
@@ -35,6 +35,8 @@ class Tensors:
         self.objects: dict[int, tuple[Any, Proxy]] = {}
         self._made: dict[int, tuple[Any, Proxy]] = {}
         self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
+        self._handles: dict[int, torch.Tensor] = {}  # by their own identities
+        self._shown: dict[int, torch.Tensor] = {}  # by those of their fakes
         self._name_input = name_input
         self._device_of = device_of
         self._fakes: dict[int, torch.Tensor] = {}
@@ -62,6 +64,21 @@ class Tensors:
             self.reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)
         return fake
+
+    def is_outside(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor was there before the program: it is neither a fake nor the handle of one."""
+        return not isinstance(tensor, FakeTensor) and id(tensor) not in self._handles
+
+    def handle(self, fake: torch.Tensor, kind: type) -> torch.Tensor:
+        """A tensor of a class of its own, which the program holds in place of a fake: a parameter, or a subclass."""
+        handle = handle_of(fake, kind)
+        self._fakes[id(handle)] = fake
+        self._handles[id(handle)] = self._shown[id(fake)] = handle
+        return handle
+
+    def is_shown(self, fake: torch.Tensor) -> bool:
+        """Whether the program holds a tensor in place of this fake."""
+        return id(fake) in self.reals or id(fake) in self._shown
 
     def object(self, value: Any) -> Proxy:
         """The proxy of what is no tensor and yet an input, a generator; made on first sight."""
@@ -131,9 +148,9 @@ class Tensors:
         return replace_leaves(tree, lambda leaf: self.fake(leaf) if isinstance(leaf, torch.Tensor) else leaf)
 
     def to_real(self, output: Any) -> Any:
-        """A result as the program knows it: a tensor that came from outside is itself again."""
+        """A result as the program knows it: a tensor that it holds as another object is that object again."""
         if isinstance(output, torch.Tensor):
-            return self.reals.get(id(output), output)
+            return self._shown.get(id(output), self.reals.get(id(output), output))
         if type(output) in (tuple, list):
             return type(output)([self.to_real(item) for item in output])
         if type(output) is dict:

@@ -66,6 +66,11 @@ def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) 
         object.__setattr__(made, name, value)
 
 
+def become(tensor: Any, kind: type) -> None:
+    """Make a tensor one of a subclass, such as a parameter; it stays the same object, to autograd too."""
+    tensor.__class__ = kind
+
+
 def _native_base(kind: type) -> Any:
     """The class in C that lays out a kind's instances."""
     return next(base for base in kind.__mro__ if is_native(base))

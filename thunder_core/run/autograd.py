@@ -58,7 +58,7 @@ class Bridge:
         pairs = zip(incoming, self.wiring.strides, strict=True)
         saved += [laid_out(one, stride) for one, stride in pairs if one is not None]
         del incoming, pairs
-        with self.mode():
+        with self.mode(), torch._C.DisableTorchFunctionSubclass():
             return run(saved)
 
     def mode(self) -> AbstractContextManager[Any]:
@@ -79,7 +79,7 @@ class Bridge:
         with torch.enable_grad(), torch.random.fork_rng(devices=(), enabled=state is not None):
             if state is not None:
                 torch.set_rng_state(state)
-            with self.mode():
+            with self.mode(), torch._C.DisableTorchFunctionSubclass():
                 found = self.recorded(*given)
         pairs = [
             (found[place], one) for place, one in zip(self.wiring.results, incoming, strict=True) if one is not None

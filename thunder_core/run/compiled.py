@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from thunder_core.capture.fake import Uninitialized
 from thunder_core.compile_options import CompileOptions
 from thunder_core.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.ir.objects import Refused, Unexpected
@@ -112,6 +113,8 @@ class Specializations:
             require_few_values(refusals)
         try:
             program = self.compiler(self.subject, args, kwargs, frozenset(self.changing))
+        except Uninitialized:
+            return self.subject(*args, **kwargs)
         except ProgramRaised as error:
             raised = error.with_traceback(None)
         else:

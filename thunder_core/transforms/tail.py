@@ -13,6 +13,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import shared_inputs
 from thunder_core.lower.differentiable import differentiable
 from thunder_core.lower.region import operations_of
+from thunder_core.transforms.refusals import AUTOGRAD, underivable
 
 SET_GRAD = "torch._C._set_grad_enabled"
 
@@ -40,6 +41,12 @@ def split_views(trace: Trace) -> tuple[Trace, Trace | None]:
     return body, ends
 
 
+def marked_for_autograd(trace: Trace) -> dict[str, BoundSymbol]:
+    """The tensors of which a line says what autograd is to do with them, such as `requires_grad_`, with that line."""
+    marks = [line for line in trace.bound_symbols if line.symbol.short_name in AUTOGRAD]
+    return {proxy.name: line for line in marks for proxy in line.inputs}
+
+
 class _Views:
     """Which operations of a trace make the views that are returned; the lines that they are part of come apart."""
 
@@ -51,6 +58,7 @@ class _Views:
         self._maker: dict[str, BoundSymbol] = {}
         self._off: set[int] = set()
         self._followed = differentiable(trace)
+        self._marked = marked_for_autograd(trace)
         enabled = True
         for line in trace.bound_symbols:
             if line.symbol.name == SET_GRAD:
@@ -74,6 +82,9 @@ class _Views:
             raise Underivable(f"`{line.symbol.name}` may return a view, and nothing says of what")
         if id(line) in self._off and any(proxy.name in self._followed for proxy in bases):
             raise Underivable(f"`{line.symbol.name}` makes a view that is returned where autograd is off")
+        marks = [self._marked[proxy.name] for proxy in line.defines if proxy.name in self._marked]
+        if marks:
+            raise underivable(marks[0], "it changes what autograd does with a tensor that is returned")
         self.lines.add(id(line))
         for proxy in line.inputs:
             self.reach(proxy.name)

@@ -17,6 +17,7 @@ from thunder_core.acquire.lookasides import (
     numbers,
     output,
     state,
+    tensors,
 )
 from thunder_core.acquire.lookasides.table import LOOKASIDES, Lookaside, lookaside, runs_alone, runs_natively
 
@@ -36,4 +37,5 @@ __all__ = [
     "runs_alone",
     "runs_natively",
     "state",
+    "tensors",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.numbers import DECIDING, KINDS, Unknown
@@ -63,5 +64,16 @@ def is_instance(
 def class_of(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Its class is that of Python's."""
-    return (lambda number: number.kind) if len(args) == 1 and isinstance(args[0], Unknown) else None
+    """The class of what stands in for a number or a tensor is that of what it stands for."""
+    if len(args) != 1:
+        return None
+    shown = shown_class(args[0])
+    return None if shown is None else lambda value: shown
+
+
+def shown_class(value: Any) -> type | None:
+    """The class that a stand-in shows to the program; None for any other object, which shows its own."""
+    if isinstance(value, Unknown):
+        kind: type = value.kind
+        return kind
+    return torch.Tensor if type(value) is FakeTensor else None

@@ -1,0 +1,180 @@
+"""Subclasses of Tensor: what a program gives, and of which class it is, is eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+import thunder_core as thunder
+
+
+class Plain(Tensor):
+    """A subclass that says nothing else than what it is called, and a method."""
+
+    def doubled(self) -> Any:
+        return self * 2
+
+
+class Derived(Plain):
+    """A subclass of that."""
+
+
+class Named(Tensor):
+    """One with a constructor of its own."""
+
+    @staticmethod
+    def __new__(cls: Any, data: Any, name: str = "") -> Any:
+        return torch.as_tensor(data).as_subclass(cls)
+
+    def __init__(self, data: Any, name: str = "") -> None:
+        self.label = name
+
+
+class Counted(Tensor):
+    """One that hears of each operation, and changes what some give."""
+
+    factor = 2.0
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result * cls.factor if func is torch.Tensor.add else result
+
+
+def metadata(x: Any) -> Any:
+    return x.shape, x.dtype, type(x), isinstance(x, Plain), type(x + 1).__name__, x.sum().item()
+
+
+def operations(x: Any) -> Any:
+    return x + 1, x.max(dim=0), x.split(2), x.view(2, 2).T, x[0], x.detach(), x.to(torch.float64), x.contiguous()
+
+
+def methods(x: Any) -> Any:
+    return x.doubled(), (x + 1).doubled().doubled(), nn.functional.softmax(x, dim=0)
+
+
+def several(x: Any) -> Any:
+    y = x.as_subclass(Derived)
+    return x + y, y + x, torch.cat([y, x]), torch.add(x, torch.ones(4)), [x + 1, y + 1]
+
+
+def unrelated(x: Any) -> Any:
+    return x + Named(torch.ones(4))
+
+
+def plain_again(x: Any) -> Any:
+    return x.as_subclass(Tensor), x.as_subclass(Tensor) + 1, x
+
+
+def attributes(x: Any) -> Any:
+    x.seen = True
+    y = x + 1
+    y.parts = [y * 2, 5]
+    return y
+
+
+def written(x: Any) -> Any:
+    total = torch.zeros(4)
+    torch.add(x, 1, out=total)
+    return x.add_(1), total
+
+
+def parameter(x: Any) -> Any:
+    made = Parameter(x)
+    return made, isinstance(made, Parameter), made * 2
+
+
+def differentiated(x: Any) -> Any:
+    x.requires_grad_()
+    (x * x).sum().backward()
+    return x.grad, x
+
+
+def constructed(x: Any) -> Any:
+    made = Named(x.as_subclass(Tensor) * 2, name="twice")
+    return made, made + 1, made.label, Plain(x), Plain([1.0, 2.0]), type(x)(x), x.new_zeros(3)
+
+
+def branches(x: Any) -> Any:
+    return x * 2 if x.sum() > 3 else x - 1
+
+
+PROGRAMS: tuple[Callable[[Any], Any], ...] = (
+    metadata,
+    operations,
+    methods,
+    several,
+    unrelated,
+    plain_again,
+    attributes,
+    written,
+    parameter,
+    differentiated,
+    constructed,
+    branches,
+)
+
+
+def shown(value: Any) -> Any:
+    """All that can be told of a value."""
+    if isinstance(value, Tensor):
+        told = [(key, shown(item)) for key, item in vars(value).items()]
+        return type(value), value.detach().as_subclass(Tensor).tolist(), value.requires_grad, value.is_leaf, told
+    return (type(value), [shown(item) for item in value]) if isinstance(value, list | tuple) else value
+
+
+def run(program: Callable[..., Any], kind: type = Plain) -> list[Any]:
+    """What two calls give and leave in the argument, or what they raise."""
+    told = []
+    for step in range(2):
+        x = (torch.arange(4.0) + step).as_subclass(kind)
+        try:
+            told += [shown(program(x)), shown(x)]
+        except TypeError as error:
+            told.append(str(error))
+    return told
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_results_are_of_eagers_class(program: Callable[..., Any]) -> None:
+    compiled = thunder.jit(program)
+    assert run(compiled) == run(program)
+    assert program is unrelated or thunder.cache_hits(compiled) == 1
+
+
+def test_the_class_is_guarded() -> None:
+    compiled = thunder.jit(operations)
+    for kind in (Plain, Derived, Tensor):
+        assert run(compiled, kind) == run(operations, kind)
+    assert thunder.cache_misses(compiled) == 3
+
+
+def test_gradients_of_a_subclass_are_eagers() -> None:
+    def gradient(function: Callable[[Any], Any]) -> Any:
+        x = torch.arange(4.0).as_subclass(Plain).requires_grad_()
+        total = function(x)
+        total.backward()
+        return type(total), shown(x.grad)
+
+    def program(x: Any) -> Any:
+        return (x.sin() * x).sum()
+
+    compiled = thunder.jit(program)
+    assert gradient(compiled) == gradient(program)
+    assert "backward" in [stage.trace.name for stage in thunder.last_program(compiled).stages_of("backward")]
+
+
+def test_a_torch_function_of_its_own_is_part_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x: Any) -> Any:
+        return x + 1, x.add(1) * 3, torch.sin(x)
+
+    compiled = thunder.jit(program)
+    assert run(compiled, Counted) == run(program, Counted)
+    monkeypatch.setattr(Counted, "factor", 5.0)
+    assert run(compiled, Counted) == run(program, Counted)
+    assert thunder.cache_misses(compiled) == 2

@@ -1,0 +1,117 @@
+"""Tensors of classes of their own that the program makes: parameters, buffers and subclasses of torch.Tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import BuiltinMethodType, FunctionType
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.capture.subclasses import ALIAS, DEFAULT
+from thunder_core.interpreter.calls import initialize
+from thunder_core.interpreter.lookup import type_lookup
+
+NEW = torch.Tensor.__new__
+AS_SUBCLASS = torch.Tensor.as_subclass
+
+
+@lookaside(torch.Tensor._make_subclass)
+def make_subclass(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """A tensor of another class on the memory of a given one, as `nn.Parameter` makes it, is a leaf of autograd."""
+
+    def run(kind: type, data: torch.Tensor, require_grad: bool = False, **options: Any) -> torch.Tensor:
+        detached = record(acquisition, torch.Tensor.detach, data)
+        if require_grad:
+            detached = record(acquisition, torch.Tensor.requires_grad_, detached)
+        return cast(acquisition, detached, kind)
+
+    return run
+
+
+@lookaside(AS_SUBCLASS)
+def as_subclass(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """A tensor as one of another class."""
+    return partial(alias_as, acquisition)
+
+
+def alias_as(acquisition: Any, tensor: torch.Tensor, kind: type) -> torch.Tensor:
+    """An alias of a tensor, which autograd follows, as one of a class."""
+    return cast(acquisition, record(acquisition, ALIAS, tensor), kind)
+
+
+@lookaside(NEW)
+def make_tensor(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """`torch.Tensor.__new__` for a subclass makes a plain tensor, which the program gets as one of that class."""
+    if not args or not is_subclass(args[0]):
+        return None
+
+    def run(kind: type, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return cast(acquisition, acquisition.machine.natively(torch.Tensor, args, kwargs), kind)
+
+    return run
+
+
+@lookaside(DEFAULT)
+def default_function(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """`super().__torch_function__` of a subclass: the operation, and its results as of that class."""
+
+    def run(kind: type, operation: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not all(issubclass(kind, other) for other in kinds):
+            return NotImplemented
+        with torch._C.DisableTorchFunction():
+            return acquisition.recorder.subclasses.default(operation, args, kwargs or {}, kind)
+
+    return run
+
+
+def maker_of_tensors(acquisition: Any, function: Any) -> Callable[..., Any] | None:
+    """What makes a tensor in place of a subclass with torch.Tensor's own `__new__`, or of a tensor's `as_subclass`."""
+    if is_constructed_natively(function):
+        return partial(construct, acquisition, function)
+    if type(function) is BuiltinMethodType and function.__name__ == AS_SUBCLASS.__name__:
+        owner: Any = function.__self__
+        return partial(alias_as, acquisition, owner)
+    return None
+
+
+def construct(acquisition: Any, kind: type, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Call a subclass: a new tensor, and the class's own `__init__` if it has one."""
+    made: torch.Tensor = acquisition.machine.invoke(NEW, (kind, *args), kwargs)
+    if type(type_lookup(kind, "__init__")) is FunctionType:
+        initialize(acquisition.machine, made, args, kwargs)
+    return made
+
+
+def is_constructed_natively(kind: Any) -> bool:
+    """Whether calling this is to make a tensor of a subclass by C code."""
+    return isinstance(kind, type) and is_subclass(kind) and type_lookup(kind, "__new__") is NEW
+
+
+def is_subclass(kind: type) -> bool:
+    """Whether this is a subclass of Tensor, and not that class itself."""
+    return issubclass(kind, torch.Tensor) and kind is not torch.Tensor
+
+
+def cast(acquisition: Any, tensor: torch.Tensor, kind: type) -> torch.Tensor:
+    """The tensor as one of the class."""
+    with torch._C.DisableTorchFunction():
+        made: torch.Tensor = acquisition.recorder.subclasses.cast(tensor, kind)
+    return made
+
+
+def record(acquisition: Any, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
+    """Run a function of a tensor as a line of the trace, whatever the tensor's class says."""
+    with torch._C.DisableTorchFunction():
+        made: torch.Tensor = acquisition.recorder.function(function, (tensor,), {})
+    return made
