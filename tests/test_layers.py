@@ -27,7 +27,7 @@ FLOORS = (
         "thunder_core.cache",
         "thunder_core.compile_options",
     ),
-    ("thunder_core.requirement",),
+    ("thunder_core.requirement", "thunder_core.declaration"),
     ("thunder_core.transform",),
     ("thunder_core.capture",),
     ("thunder_core.lower",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -9,8 +10,12 @@ import pytest
 import torch
 from pydantic import Field
 
-from thunder_core.errors import BadOption, RecipeMismatch, UnknownName
+from thunder_core.errors import BadOption, BadRecipe, RecipeConflict, RecipeMismatch, UnknownName
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
+from thunder_core.lower.executor import Executor, OperatorExecutor
+from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
+from thunder_core.lower.region import Region
 from thunder_core.recipe import (
     TOLERANCES,
     Lookaside,
@@ -144,31 +149,31 @@ def test_a_sum_has_the_parts_of_both() -> None:
     both = Careful(bits=4) + plugin + Loose()
     assert both.name == "careful + more + loose"
     assert both.options["bits"] == 4
-    assert both.setup_lookasides() == (lookaside,)
-    assert both.setup_executors() == ("fast", "swift", "torch")
-    assert both.setup_transforms() == (Quantize(), Shard())
+    assert both.all_lookasides() == (lookaside,)
+    assert both.all_executors() == ("fast", "swift", "torch")
+    assert both.all_transforms() == (Quantize(), Shard())
 
 
 def test_a_sum_leaves_its_parts_alone() -> None:
     recipe, plugin = Careful(), Plugin("more", transforms=(Shard(),))
-    assert (recipe + plugin).setup_transforms() == (Shard(),)
-    assert recipe.setup_transforms() == ()
+    assert (recipe + plugin).all_transforms() == (Shard(),)
+    assert recipe.all_transforms() == ()
 
 
 def test_the_order_of_a_sum_does_not_matter_to_transforms() -> None:
     quantize, shard = Plugin("quantize", transforms=(Quantize(),)), Plugin("shard", transforms=(Shard(),))
     one, other = Recipe() + quantize + shard, Recipe() + shard + quantize
-    assert order_transforms(one.setup_transforms()) == order_transforms(other.setup_transforms())
-    assert order_transforms(one.setup_transforms()) == (Quantize(), Shard())
+    assert order_transforms(one.all_transforms()) == order_transforms(other.all_transforms())
+    assert order_transforms(one.all_transforms()) == (Quantize(), Shard())
 
 
 def test_a_sum_is_as_strict_about_models_as_each_part() -> None:
     with pytest.raises(RecipeMismatch, match="loose is for bert"):
-        (Careful() + Loose()).validate(Named("llama"))
+        (Careful() + Loose()).validate_all(Named("llama"))
 
 
 def test_a_sum_is_as_tolerant_as_its_loosest_part() -> None:
-    both = (Careful() + Loose()).tolerance(torch.float32)
+    both = (Careful() + Loose()).loosest_tolerance(torch.float32)
     assert (both.floor, both.top1) == (1.0, 0.5)
 
 
@@ -187,3 +192,177 @@ def test_what_is_missing_is_listed_with_its_part() -> None:
         (Quantize().name, "no_such_backend is not installed"),
     ]
     assert Careful().degraded() == ()
+
+
+def test_a_sum_keeps_what_a_recipe_was_given_when_it_was_made() -> None:
+    class Stateful(Recipe):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.width = width
+            self.executors = ("sdpa", "torch")
+
+        def setup_transforms(self) -> tuple[Transform, ...]:
+            return (Shard(),) if self.width == 3 else ()
+
+    both = Stateful(3) + Plugin("more", transforms=(Quantize(),))
+    assert both.width == 3
+    assert both.all_transforms() == (Shard(), Quantize())
+    assert both.all_executors() == ("sdpa", "torch")
+
+
+def test_a_sum_has_what_was_added_to_a_recipe_that_overrides_everything() -> None:
+    class Alone(Recipe):
+        def validate(self, model: torch.nn.Module) -> None:
+            pass
+
+        def setup_transforms(self) -> tuple[Transform, ...]:
+            return ()
+
+        def setup_executors(self) -> tuple[str, ...]:
+            return ("sdpa",)
+
+        def setup_lookasides(self) -> tuple[Lookaside, ...]:
+            return ()
+
+        def setup_needs(self) -> tuple[tuple[str, Package], ...]:
+            return ()
+
+        def tolerance(self, dtype: torch.dtype) -> Tolerance:
+            return Tolerance(floor=0.0)
+
+    plugin = Plugin("more", (Lookaside(torch.sin, torch.cos),), (Shard(),), ("fast",), (Package("no_such_backend"),))
+    both = Alone() + plugin + Loose()
+    assert both.all_transforms() == (Shard(), Shard())
+    assert both.all_executors() == ("fast", "swift", "sdpa", "torch")
+    assert (len(both.all_lookasides()), len(both.all_needs())) == (1, 1)
+    assert both.loosest_tolerance(torch.float32).floor == 1.0
+    with pytest.raises(RecipeMismatch):
+        both.validate_all(Named("llama"))
+
+
+UNREAD = {
+    "setup_operators": lambda self: (),
+    "setup_config": lambda self: {},
+    "setup_transform": lambda self: (),
+    "executers": ("torch",),
+    "family": ("llama",),
+    "transforms": (Shard(),),
+    "lookasides": (),
+    "need": (),
+    "tolerence": lambda self, dtype: Tolerance(),
+    "Option": RecipeOptions,
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_what_a_recipe_declares_and_nobody_reads_is_refused(name: str) -> None:
+    with pytest.raises(BadRecipe, match=name):
+        type("Mine", (Recipe,), {name: UNREAD[name]})
+    with pytest.raises(BadRecipe, match=name):  # what is mixed in is declared, too
+        type("Mine", (type("Mixin", (), {name: UNREAD[name]}), Recipe), {})
+
+
+def test_the_nearest_name_that_is_read_is_told() -> None:
+    with pytest.raises(BadRecipe) as caught:
+        type("Mine", (Recipe,), {"setup_transform": lambda self: ()})
+    assert "did you mean setup_transforms" in caught.value.fix
+    with pytest.raises(BadRecipe, match="Mine declares executers") as caught:
+        type("Mine", (Recipe,), {"executers": ()})
+    assert "did you mean executors" in caught.value.fix
+
+
+def test_attributes_of_its_own_are_left_to_a_recipe() -> None:
+    type("Mine", (Recipe,), {"_executers": (), "width": 3, "helper": lambda self: 3, "LAYERS": (1, 2)})
+
+
+@pytest.mark.parametrize("name", ["setup_config", "setup_operators"])
+def test_what_a_plugin_declares_and_nobody_calls_is_refused(name: str) -> None:
+    with pytest.raises(BadRecipe, match=name):
+        type("Mine", (Plugin,), {name: lambda self: ()})
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [{"families": "llama"}, {"executors": "triton"}, {"needs": Package("x")}, {"needs": (Package,)}, {"parts": "one"}],
+)
+def test_a_text_or_an_object_is_no_tuple(declared: dict[str, object]) -> None:
+    with pytest.raises(BadRecipe, match=f"Mine: {next(iter(declared))}"):
+        type("Mine", (Recipe,), declared)
+
+
+@pytest.mark.parametrize(
+    "given", [{"transforms": Shard()}, {"transforms": (Shard,)}, {"executors": "torch"}, {"needs": 3}]
+)
+def test_a_plugin_is_made_of_tuples(given: dict[str, object]) -> None:
+    with pytest.raises(BadRecipe, match=f"more: {next(iter(given))}"):
+        Plugin("more", **given)
+
+
+@pytest.mark.parametrize("found", [None, Shard(), (Shard,), ("shard",), "shard", Shard])
+def test_what_a_method_returns_is_looked_at(found: object) -> None:
+    kind = type("Mine", (Recipe,), {"setup_transforms": lambda self: found})
+    with pytest.raises(BadRecipe, match="Mine: setup_transforms"):
+        kind().all_transforms()
+
+
+def test_a_class_in_the_place_of_an_instance_is_told() -> None:
+    with pytest.raises(BadRecipe) as caught:
+        Plugin("more", transforms=(Shard,))
+    assert caught.value.fix == "write Shard()"
+
+
+@dataclass
+class Own(FusionExecutor):
+    """An executor without a hash, as a dataclass makes one."""
+
+    name: str
+    claims: str = ""
+
+    def fuses(self, bsym: BoundSymbol) -> bool:
+        return False
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
+        return []
+
+
+@pytest.mark.parametrize("own", [OperatorExecutor("own"), Own("own")], ids=["operator", "fusion"])
+def test_executors_may_be_objects(own: Executor) -> None:
+    kind = type("Mine", (Recipe,), {"executors": (own, "sdpa", own, "torch")})
+    assert kind().all_executors() == (own, "sdpa", "torch")
+    assert (Recipe() + Plugin("more", executors=(own, "torch"))).all_executors() == (own, "torch")
+    assert (Recipe() + own).all_executors() == (own, "torch")
+    assert (kind() + Plugin("more", executors=("sdpa", "own"))).all_executors() == ("sdpa", own, "torch")
+
+
+def test_two_executors_of_one_name_are_in_conflict() -> None:
+    with pytest.raises(RecipeConflict, match="two executors are called own"):
+        (Recipe() + OperatorExecutor("own") + OperatorExecutor("own")).all_executors()
+
+
+def test_sums_of_everything_that_has_parts() -> None:
+    quantize, shard = Plugin("quantize", transforms=(Quantize(),)), Plugin("shard", transforms=(Shard(),))
+    lookaside = Lookaside(torch.sin, torch.cos)
+    assert (Recipe() + Shard()).all_transforms() == (Shard(),)
+    assert (Shard() + Recipe()).all_transforms() == (Shard(),)
+    assert (Recipe() + lookaside).all_lookasides() == (lookaside,)
+    assert (quantize + shard).name == "quantize + shard"
+    for both in (
+        Recipe() + (quantize + shard),
+        quantize + shard + Recipe(),
+        quantize + (shard + Recipe()),
+        Recipe + quantize + shard,
+    ):
+        assert set(both.all_transforms()) == {Quantize(), Shard()}
+    assert (Careful() + Loose).recipes[1].name == "loose"
+    assert (Shard() + quantize).summands[1].transforms == (Quantize(),)
+    missing = Plugin("a", needs=(Package("no_a"),)) + Plugin("b", needs=(Package("no_b"),))
+    assert [one.part for one in (Recipe() + missing).degraded()] == ["a", "b"]
+
+
+@pytest.mark.parametrize("other", [[], "hf-llama", None, 3, torch.sin, Shard, Quantize])
+def test_nothing_else_is_added(other: object) -> None:
+    for part in (Recipe(), Plugin("more")):
+        with pytest.raises(BadRecipe, match="was to be added"):
+            part + other
+        with pytest.raises((BadRecipe, TypeError)):
+            other + part

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder_core.errors import RecipeConflict
+from thunder_core.errors import BadRecipe, RecipeConflict, UnknownName
 from thunder_core.ir.trace import Trace
 from thunder_core.transform import Transform, order_transforms
 from thunder_core.transforms.cse import ShareCommonExpressions
@@ -106,3 +108,55 @@ def test_a_cycle_names_both_parties() -> None:
 def test_preparation_leaves_the_model_as_it_is() -> None:
     model = torch.nn.Linear(2, 2)
     assert Quantize().prepare(model) is model
+
+
+@pytest.mark.parametrize("trait", ["after", "before", "excludes"])
+@pytest.mark.parametrize("name", ["dec", "DropDeadCod", "nothing_of_the_kind", "budget"])
+def test_a_trait_that_names_nothing_is_refused(trait: str, name: str) -> None:
+    misspelled = dataclass(frozen=True)(type("Misspelled", (Silent,), {trait: (name,)}))
+    with pytest.raises(UnknownName, match=f"Misspelled: {trait} names '{name}'") as caught:
+        order_transforms([misspelled()])
+    assert "known: Assemble" in caught.value.fix
+
+
+def test_the_nearest_transforms_are_told() -> None:
+    misspelled = type("Misspelled", (Silent,), {"after": ("DropDeadCod",)})
+    with pytest.raises(UnknownName) as caught:
+        order_transforms([misspelled()])
+    assert caught.value.fix.startswith("did you mean DropDeadCode?")
+
+
+def test_traits_may_name_transforms_that_are_not_given_and_not_imported() -> None:
+    code = """
+from thunder_core.transform import Transform, order_transforms
+class Early(Transform):
+    before = ("Functionalize", "autocast", "DropDeadCode")
+    def __call__(self, trace): return trace
+import sys
+assert "thunder_core.transforms.autocast" not in sys.modules
+assert len(order_transforms([Early()])) == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "declared", [{"after": "dce"}, {"befor": ("dce",)}, {"exclude": ("dce",)}, {"setup_config": None}]
+)
+def test_what_nobody_reads_is_refused(declared: dict[str, object]) -> None:
+    with pytest.raises(BadRecipe, match=next(iter(declared))):
+        type("Misspelled", (Silent,), declared)
+
+
+def test_options_may_be_called_as_they_like() -> None:
+    @dataclass(frozen=True)
+    class Wanting(Silent):
+        need: int = 3
+        excluded: tuple[str, ...] = ()
+
+    assert order_transforms([Wanting(excluded=("x",))]) == (Wanting(excluded=("x",)),)
+
+
+@pytest.mark.parametrize("given", [Shard, "shard", None])
+def test_what_is_no_transform_is_refused(given: object) -> None:
+    with pytest.raises(BadRecipe, match="not a Transform" if not isinstance(given, type) else "where a Transform"):
+        order_transforms([given])

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from thunder_cli.once import OnceCommand
 from thunder_cli.options import FLAG
 from thunder_core import plugins
 
@@ -41,9 +42,11 @@ def _add(app: typer.Typer, name: str) -> None:
     """Add the command of one file: a function of the file's name, or a `typer.Typer` with commands of its own."""
     command = getattr(plugins.load("commands", name), name.replace("-", "_"))
     if isinstance(command, typer.Typer):
+        for inner in command.registered_commands:
+            inner.cls = OnceCommand
         app.add_typer(command, name=name)
     else:
-        app.command(name)(command)
+        app.command(name, cls=OnceCommand)(command)
 
 
 def _print_version(wanted: bool) -> None:

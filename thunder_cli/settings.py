@@ -152,6 +152,8 @@ def parse_assignments(assignments: list[str]) -> dict[str, Value]:
     parsed: dict[str, Value] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
+        if key.strip() in parsed:
+            raise BadOption(f"--set gives {key.strip()} twice", fix="give each option of a recipe once")
         if not equals or not key.strip():
             raise BadOption(f"--set {assignment!r} is not of the form key=value", fix="write it as --set key=value")
         parsed[key.strip()] = value.strip()

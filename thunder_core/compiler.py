@@ -107,9 +107,14 @@ class _Watch:
 
 
 def find_executor(name: str | Executor) -> Executor:
-    """An executor by name: one registered in this process, or the EXECUTOR of a plug-in's module."""
+    """An executor by name: one registered in this process, or the EXECUTOR of a plug-in's module.
+
+    Raises `UnknownName`, `EnvironmentLacks`, and `WrongInputs` for what is neither a name nor an executor.
+    """
     if isinstance(name, Executor):
         return name
+    if not isinstance(name, str):
+        raise WrongInputs(f"{name!r:.80} is no executor", fix="give its name, or an instance of Executor")
     if name in registered_names():
         return registered(name)
     executor: Executor = plugins.load("executors", name).EXECUTOR
@@ -151,6 +156,8 @@ def jit(
     Raises `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called, and
     `RecipeConflict` for transforms that exclude each other.
     """
+    if isinstance(executors, str | Executor):
+        raise WrongInputs(f"executors={executors!r:.80} is one, not several", fix="write executors=[...]")
     if not callable(subject):
         raise WrongInputs(f"jit takes a function or a module, not a {type(subject).__name__}", fix="pass a callable")
     options = CompileOptions(

@@ -216,7 +216,9 @@ class RemoteCodeRefused(UsageError):
 
 
 class RecipeConflict(UsageError):
-    """Two transforms of the composed recipe exclude each other, or must each come before the other."""
+    """Two transforms of the composed recipe exclude each other, or must each come before the other; or two of its
+    executors have one name.
+    """
 
     code = "TH0211"
 
@@ -275,6 +277,16 @@ class NothingToTrain(UsageError):
     """`--train` was given for a model whose parameters are all frozen: none has `requires_grad`."""
 
     code = "TH0218"
+
+
+class BadRecipe(UsageError):
+    """A recipe, a plug-in or a transform declares what Thunder does not read, or gives what it cannot use.
+
+    A method `setup_...` that is never called, a misspelled attribute, a text in the place of a tuple, a class in the
+    place of an instance, a sum with something else: each would do nothing, or something else than was meant.
+    """
+
+    code = "TH0219"
 
 
 # ---- 03: environment ------------------------------------------------------------------------------------------

@@ -57,6 +57,14 @@ def listing(group: Group) -> list[Listed]:
     return [_described(name, *source) for name, source in sorted(_sources(group).items())]
 
 
+def definitions(group: Group, base: str) -> Iterator[tuple[str, str]]:
+    """Each class of a group that names this base, by its file and its own name; read from the source, not imported."""
+    for _, path in _sources(group).values():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(one) == base for one in node.bases):
+                yield path.stem, node.name
+
+
 def load(group: Group, name: str) -> ModuleType:
     """The module of the plug-in `name`; hyphens and underscores are the same.
 

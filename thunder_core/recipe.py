@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thunder_core import plugins
-from thunder_core.errors import BadOption, RecipeMismatch, UnknownName
+from thunder_core.declaration import options_of, require_row, returned, vet_class
+from thunder_core.errors import BadOption, BadRecipe, RecipeConflict, RecipeMismatch, UnknownName
 from thunder_core.lower.executor import Executor
 from thunder_core.requirement import Cuda, Degradation, Package, Requirement
 from thunder_core.transform import Transform, order_transforms
@@ -81,15 +84,40 @@ class Lookaside:
     replacement: Callable[..., Any]
 
 
+PARTS: Mapping[str, tuple[type, ...]] = {
+    "lookasides": (Lookaside,),
+    "transforms": (Transform,),
+    "executors": (str, Executor),
+    "needs": (Requirement,),
+}
+DECLARED: Mapping[str, tuple[type, ...]] = {
+    "families": (str,),
+    "needs": (Requirement,),
+    "parts": (str,),
+    "executors": (str, Executor),
+}
+TAKEN_FOR = {"transforms": "setup_transforms", "lookasides": "setup_lookasides", "family": "families"}
+READ = (*DECLARED, "compiler", "sample", "Options", "validate", "tolerance")
+
+
 @dataclass(frozen=True)
 class Plugin:
-    """A bundle of lookasides, transforms and executors that is added to a recipe with `+`."""
+    """A bundle of lookasides, transforms and executors that is added to a recipe, or to another plug-in, with `+`."""
 
     name: str
     lookasides: tuple[Lookaside, ...] = ()
     transforms: tuple[Transform, ...] = ()
     executors: tuple[str | Executor, ...] = ()
     needs: tuple[Requirement, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Raises `BadRecipe` for what it declares and nobody reads."""
+        super().__init_subclass__()
+        vet_class(cls, Plugin, PARTS, but=options_of(cls))
+
+    def __post_init__(self) -> None:
+        for name, kinds in PARTS.items():
+            require_row(self.name, name, getattr(self, name), kinds)
 
     def setup_transforms(self) -> tuple[Transform, ...]:
         """The transforms."""
@@ -107,6 +135,34 @@ class Plugin:
         """What it needs of a machine."""
         return tuple((self.name, need) for need in self.needs)
 
+    @property
+    def summands(self) -> tuple[Plugin, ...]:
+        """Itself."""
+        return (self,)
+
+    def __add__(self, other: object) -> Plugin | Recipe:
+        """Both plug-ins as one; with a recipe, the recipe with this plug-in."""
+        added = summand(other)
+        return (
+            added + self if isinstance(added, Recipe) else Plugins(f"{self.name} + {added.name}", added=(self, added))
+        )
+
+    def __radd__(self, other: object) -> Plugin | Recipe:
+        """A transform, an executor or the class of a recipe, with this plug-in."""
+        return summand(other) + self
+
+
+@dataclass(frozen=True)
+class Plugins(Plugin):
+    """Several plug-ins as one."""
+
+    added: tuple[Plugin, ...] = ()
+
+    @property
+    def summands(self) -> tuple[Plugin, ...]:
+        """The plug-ins that it consists of."""
+        return tuple(inner for one in self.added for inner in one.summands)
+
 
 class Recipe:
     """What is done to a model. A recipe is a file that defines one subclass; its docstring is its description.
@@ -123,6 +179,13 @@ class Recipe:
     executors: ClassVar[tuple[str | Executor, ...]] = ("torch",)
     sample: ClassVar[str] = "llama3"
     Options: ClassVar[type[RecipeOptions]] = RecipeOptions
+
+    def __init_subclass__(cls) -> None:
+        """Raises `BadRecipe` for what it declares and nobody reads, or declares otherwise than it is read."""
+        super().__init_subclass__()
+        vet_class(cls, Recipe, READ, others=TAKEN_FOR)
+        for name, kinds in DECLARED.items():
+            require_row(cls.__name__, name, getattr(cls, name), kinds)
 
     def __init__(self, **options: object) -> None:
         """Raises `UnknownName` for an option that the recipe does not have, `BadOption` for a value it cannot take."""
@@ -145,7 +208,7 @@ class Recipe:
         return (cls.__doc__ or "").strip().partition("\n")[0]
 
     def validate(self, model: torch.nn.Module) -> None:
-        """Raise `RecipeMismatch` for a model of another family than the recipe, and those added to it, are for."""
+        """Raise `RecipeMismatch` for a model of another family than the recipe is for."""
         family = getattr(getattr(model, "config", None), "model_type", None)
         if self.families and family not in self.families:
             others = " or ".join((*recipes_for(family), "hf-transformers" if family else "default"))
@@ -153,52 +216,82 @@ class Recipe:
                 f"recipe {self.name} is for {', '.join(self.families)}; this model is {family or type(model).__name__}",
                 fix=f"use a recipe that takes it: {others}",
             )
-        for recipe in self._recipes:
-            recipe.validate(model)
 
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """The transforms, in any order: their traits decide."""
-        return tuple(transform for part in self.added for transform in part.setup_transforms())
+        """The transforms of its own, in any order: their traits decide."""
+        return ()
 
     def setup_lookasides(self) -> tuple[Lookaside, ...]:
-        """The lookasides."""
-        return tuple(lookaside for part in self.added for lookaside in part.setup_lookasides())
+        """The lookasides of its own."""
+        return ()
 
     def setup_executors(self) -> tuple[str | Executor, ...]:
-        """The executors in the order in which they may claim: those that were added first, eager PyTorch last."""
-        added = [executor for part in self.added for executor in part.setup_executors()]
-        ordered = dict.fromkeys((*added, *type(self).executors))
-        return (*(executor for executor in ordered if executor != LAST), LAST)
+        """The executors of its own in the order in which they may claim; eager PyTorch comes last in any case."""
+        return tuple(self.executors)
 
     def setup_needs(self) -> tuple[tuple[str, Requirement], ...]:
-        """What it needs of a machine, each with the part of it that does."""
-        parts = type(self).parts or (hyphenated(type(self).__name__),)
-        own = [(part, need) for need in type(self).needs for part in parts]
-        return (*own, *(need for part in self.added for need in part.setup_needs()))
+        """What it needs of a machine by itself, each with the part of it that does."""
+        parts = self.parts or (hyphenated(type(self).__name__),)
+        return tuple((part, need) for need in self.needs for part in parts)
+
+    @property
+    def summands(self) -> tuple[Plugin | Recipe, ...]:
+        """The recipe, and all that was added to it: each speaks for itself alone."""
+        return (self, *(inner for part in self.added for inner in part.summands))
+
+    @property
+    def recipes(self) -> tuple[Recipe, ...]:
+        """The recipe, and the recipes that were added to it."""
+        return tuple(part for part in self.summands if isinstance(part, Recipe))
+
+    def validate_all(self, model: torch.nn.Module) -> None:
+        """Raise what a recipe of the sum raises for a model that it does not take."""
+        for recipe in self.recipes:
+            recipe.validate(model)
+
+    def loosest_tolerance(self, dtype: torch.dtype) -> Tolerance:
+        """How exact the result of the whole sum has to be: of several recipes the loosest counts."""
+        return functools.reduce(Tolerance.or_looser, (recipe.tolerance(dtype) for recipe in self.recipes))
+
+    def all_transforms(self) -> tuple[Transform, ...]:
+        """The transforms of the whole sum; this, and the like, raise `BadRecipe` for what cannot be one."""
+        return tuple(one for part in self.summands for one in returned(part, "setup_transforms", (Transform,)))
+
+    def all_lookasides(self) -> tuple[Lookaside, ...]:
+        """The lookasides of the whole sum."""
+        return tuple(one for part in self.summands for one in returned(part, "setup_lookasides", (Lookaside,)))
+
+    def all_executors(self) -> tuple[str | Executor, ...]:
+        """The executors of the whole sum: what was added may claim first, eager PyTorch last."""
+        own, *added = (returned(part, "setup_executors", (str, Executor)) for part in self.summands)
+        by_name = distinct((*(one for row in added for one in row), *own))
+        last = by_name.pop(LAST, LAST)
+        return (*by_name.values(), last)
+
+    def all_needs(self) -> tuple[tuple[str, Requirement], ...]:
+        """What the whole sum needs of a machine."""
+        return tuple(one for part in self.summands for one in returned(part, "setup_needs", (tuple,)))
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:
-        """How exact the result has to be for a model of that dtype; of several recipes the loosest counts."""
-        own = TOLERANCES.get(dtype, TOLERANCES[torch.float32])
-        for recipe in self._recipes:
-            own = own.or_looser(recipe.tolerance(dtype))
-        return own
+        """How exact the result has to be for a model of that dtype."""
+        return TOLERANCES.get(dtype, TOLERANCES[torch.float32])
 
     def degraded(self, target: str = "") -> tuple[Degradation, ...]:
         """What this machine, or a GPU of the architecture `target` (`sm_90`), cannot do of it."""
-        named = [(transform.name, need) for transform in self.setup_transforms() for need in transform.needs]
-        needs = (*self.setup_needs(), *named)
+        named = [(transform.name, need) for transform in self.all_transforms() for need in transform.needs]
+        needs = (*self.all_needs(), *named)
         found = [(part, need, need.missing_for(target) if target else need.missing()) for part, need in needs]
         return tuple(Degradation(part, reason, need.fix) for part, need, reason in found if reason)
 
-    def __add__(self, other: Plugin | Recipe) -> Recipe:
-        """The same recipe with the parts of another, or of a plug-in, as well."""
-        more = type(self)(**self.options)
-        more.added = (*self.added, other)
+    def __add__(self, other: object) -> Self:
+        """The same recipe with another, or a plug-in, a transform, an executor or a lookaside, as well."""
+        more = copy.copy(self)
+        more.added = (*self.added, summand(other))
         return more
 
-    @property
-    def _recipes(self) -> tuple[Recipe, ...]:
-        return tuple(part for part in self.added if isinstance(part, Recipe))
+    def __radd__(self, other: object) -> Self:
+        """The same; what was given first has no sum of its own."""
+        return self + other
 
     def _parsed(self, options: Mapping[str, object]) -> RecipeOptions:
         known = list(self.Options.model_fields)
@@ -216,6 +309,41 @@ class Recipe:
             first = error.errors()[0]
             what = f"{first['loc'][0]}={first['input']!r}: {first['msg']}"
             raise BadOption(f"recipe {self.name} cannot take {what}", fix="see `thunder recipes show`") from None
+
+
+def summand(part: object) -> Plugin | Recipe:
+    """What can be added to a recipe or a plug-in, as one of these; raises `BadRecipe` for what cannot."""
+    if isinstance(part, Plugin | Recipe):
+        return part
+    if isinstance(part, Transform):
+        return Plugin(part.name, transforms=(part,))
+    if isinstance(part, Executor):
+        return Plugin(part.name, executors=(part,))
+    if isinstance(part, Lookaside):
+        return Plugin(getattr(part.function, "__qualname__", "lookaside"), lookasides=(part,))
+    if isinstance(part, type) and issubclass(part, Recipe):
+        return part()
+    kind = f"the class {part.__name__}" if isinstance(part, type) else f"{part!r:.80}, a {type(part).__name__}"
+    raise BadRecipe(
+        f"a recipe was to be added to {kind}",
+        fix="add recipes, and instances of Plugin, Transform, Executor or Lookaside, one by one: recipe + plugin",
+    )
+
+
+def distinct(executors: Iterable[str | Executor]) -> dict[str, str | Executor]:
+    """Each executor once, by its name, where it stands first; of a name and an object that has it, the object.
+
+    Raises `RecipeConflict` for two objects of one name, of which only one could claim.
+    """
+    found: dict[str, str | Executor] = {}
+    for one in executors:
+        name = one if isinstance(one, str) else one.name
+        other = found.setdefault(name, one)
+        if isinstance(other, str):
+            found[name] = one
+        elif one is not other and not isinstance(one, str):
+            raise RecipeConflict(f"two executors are called {name}", fix="leave one of them out, or name it otherwise")
+    return found
 
 
 def hyphenated(class_name: str) -> str:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import graphlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from thunder_core.errors import RecipeConflict
+from thunder_core import plugins
+from thunder_core.declaration import options_of, require_kinds, require_row, vet_class
+from thunder_core.errors import RecipeConflict, UnknownName
 from thunder_core.requirement import Requirement
 
 if TYPE_CHECKING:
     import torch
 
     from thunder_core.ir.trace import Trace
+
+
+ORDER = ("after", "before", "excludes")
 
 
 class Transform(ABC):
@@ -27,6 +32,13 @@ class Transform(ABC):
     before: ClassVar[tuple[str, ...]] = ()
     excludes: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[tuple[Requirement, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Raises `BadRecipe` for what it declares and nobody reads, or declares otherwise than it is read."""
+        super().__init_subclass__()
+        vet_class(cls, Transform, (*ORDER, "needs", "prepare"), but=options_of(cls))
+        for trait, kinds in (*((trait, (str,)) for trait in ORDER), ("needs", (Requirement,))):
+            require_row(cls.__name__, trait, getattr(cls, trait), kinds)
 
     @property
     def name(self) -> str:
@@ -46,8 +58,13 @@ def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
     """The transforms in the order that their traits demand, the same whatever order they are given in.
 
     One that is given twice with the same options counts once. Raises `RecipeConflict`, naming the two parties, where
-    one excludes another, two differ in their options only, or each must come before the other.
+    one excludes another, two differ in their options only, or each must come before the other; `UnknownName` for a
+    trait that names no transform, and `BadRecipe` for what is none.
     """
+    transforms = tuple(transforms)
+    require_kinds("transforms", "the row", transforms, (Transform,))
+    for transform in transforms:
+        require_known(type(transform))
     kinds: dict[type[Transform], Transform] = {}
     for transform in transforms:
         twin = kinds.setdefault(type(transform), transform)
@@ -58,6 +75,31 @@ def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
         for other in _called(transform.excludes, given):
             raise _conflict(transform, f"{_title(transform)} excludes {_title(other)}")
     return tuple(_sorted(given))
+
+
+def require_known(kind: type[Transform]) -> None:
+    """Raise `UnknownName` for a trait that names no transform: no class that there is, and no file of Thunder's."""
+    named = [(trait, name) for trait in ORDER for name in getattr(kind, trait)]
+    loaded = {name for inner in subclasses(Transform) for name in (inner.__module__.rpartition(".")[2], inner.__name__)}
+    for trait, name in named:
+        if name not in loaded and name not in (known := {*loaded, *listed_names()}):
+            raise UnknownName(
+                f"{kind.__name__}: {trait} names {name!r}, and no transform is called that",
+                fix=f"{plugins.meant(name, known)}known: {', '.join(sorted(known))}",
+            )
+
+
+def subclasses(kind: type) -> Iterator[type]:
+    """The classes that this process has made of one."""
+    found: list[type] = type.__subclasses__(kind)
+    for inner in found:
+        yield from (inner, *subclasses(inner))
+
+
+def listed_names() -> Iterator[str]:
+    """The names by which traits may call Thunder's own transforms, which are not imported for that."""
+    for file, name in plugins.definitions("transforms", Transform.__name__):
+        yield from (file, name)
 
 
 def _called(names: Iterable[str], transforms: Iterable[Transform]) -> list[Transform]:

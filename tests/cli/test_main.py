@@ -51,6 +51,14 @@ def test_help_names_every_command(thunder):
     assert {"optimize", "bench", "cache", "recipes", "executors", "doctor", "explain"} <= set(plugins.names("commands"))
 
 
+def test_a_flag_may_come_again_and_a_value_may_not(thunder):
+    assert thunder("explain", "TH0201", "--debug", "--debug").status == 0
+    for command in (("optimize", "--seed=1", "--seed", "1"), ("cache", "prune", "--max-size", "1", "--max-size", "2")):
+        done = thunder(*command)
+        assert (done.status, done.out) == (2, "")
+        assert "was given 2 times" in done.err
+
+
 def test_version(thunder):
     assert thunder("--version").out == f"thunder {version()}\n"
 

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import thunder_core
-from thunder_core.errors import RecipeMismatch, UnknownName
+from thunder_core.errors import BadRecipe, RecipeMismatch, UnknownName, WrongInputs
+from thunder_core.lower.executor import OperatorExecutor
+from thunder_core.recipe import Plugin, Recipe
 from thunder_core.transform import Transform
 from thunder_recipes.hf_llama import HFLlama
 
@@ -39,6 +41,51 @@ def test_an_unknown_recipe_suggests_the_nearest():
     with pytest.raises(UnknownName) as caught:
         thunder_core.compile(Net(), "defualt")
     assert "did you mean default?" in caught.value.fix
+
+
+def by_hand():
+    """An executor that is an object of this process alone: its relu is a sine, so that what ran is seen."""
+    own = OperatorExecutor("by_hand")
+
+    @own.implements(torch.Tensor.relu)
+    def relu(tensor):
+        return torch.sin(tensor)
+
+    return own
+
+
+def declaring(own):
+    return type("Declaring", (Recipe,), {"executors": (own, "torch")})
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        lambda own: Recipe() + own,
+        lambda own: Recipe() + Plugin("mine", executors=(own, "torch")),
+        lambda own: declaring(own),
+        lambda own: declaring(own)() + Plugin("mine", executors=(own, "by_hand")),
+    ],
+    ids=["sum", "plug-in", "class", "twice"],
+)
+def test_an_executor_may_be_an_object(recipe):
+    model, x = Net(), torch.randn(2, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(thunder_core.compile(model, recipe(by_hand()))(x), model.inner(x).sin())
+
+
+@pytest.mark.parametrize("recipe", [["default"], ("default", "hf-llama"), None, 3, Net, Plugin("mine"), by_hand()])
+def test_what_is_no_recipe_is_refused(recipe):
+    with pytest.raises(BadRecipe, match="is no recipe") as caught:
+        thunder_core.compile(Net(), recipe)
+    assert "Default() + plugin" in caught.value.fix
+
+
+def test_what_is_no_executor_is_refused():
+    with pytest.raises(WrongInputs, match="is one, not several"):
+        thunder_core.jit(Net(), executors="torch")
+    with pytest.raises(WrongInputs, match="is no executor"):
+        thunder_core.jit(Net(), executors=[3])
 
 
 def test_a_transform_may_prepare_the_model():

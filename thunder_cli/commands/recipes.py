@@ -85,8 +85,8 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
             }
             for option, field in fields.items()
         ],
-        "transforms": [type(transform).__name__ for transform in order_transforms(recipe.setup_transforms())],
-        "executors": [{"name": one.name, "reason": one.reason} for one in candidates(recipe.setup_executors())],
+        "transforms": [type(transform).__name__ for transform in order_transforms(recipe.all_transforms())],
+        "executors": [{"name": one.name, "reason": one.reason} for one in candidates(recipe.all_executors())],
         "degraded": [{"part": d.part, "reason": d.reason, "fix": d.fix} for d in recipe.degraded()],
     }
 

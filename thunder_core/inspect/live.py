@@ -36,7 +36,7 @@ def traced_model(request: Request) -> Subject:
     prepared = prepare(request)
     sequence = sequence_length(prepared.loading.config, request.seq)
     loaded = load_model(prepared.model)
-    prepared.recipe.validate(loaded.model)
+    prepared.recipe.validate_all(loaded.model)
     compiled = apply(prepared, loaded.model)
     batch, seed = request.batch, prepared.model.seed
     purpose = Purpose(request.train)

@@ -61,7 +61,7 @@ class Implementation:
     supports: Callable[[BoundSymbol], bool] = lambda bsym: True
 
 
-@dataclass
+@dataclass(eq=False)
 class OperatorExecutor(Executor):
     """An executor that replaces single operations, and stretches that patterns find, by functions of its own.
 

@@ -28,8 +28,8 @@ def compile(  # noqa: A001 - the word of the field
     and RecipeMismatch if it is for another family of models.
     """
     chosen = find_recipe(recipe, options)
-    chosen.validate(model)
-    return _compiled(model, usable_transforms(chosen), candidates(chosen.setup_executors()))
+    chosen.validate_all(model)
+    return _compiled(model, usable_transforms(chosen), candidates(chosen.all_executors()))
 
 
 def apply(prepared: Prepared, model: Module) -> Module:

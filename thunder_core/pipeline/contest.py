@@ -94,7 +94,7 @@ def bench_model(request: Request, contest: Contest, progress: Progress | None = 
 
     def subject() -> Subject:
         loaded = load_model(prepared.model)
-        prepared.recipe.validate(loaded.model)
+        prepared.recipe.validate_all(loaded.model)
         names = {"model": prepared.model_name, "recipe": prepared.recipe.name}
         return Subject(loaded, apply(prepared, loaded.model), names, prepared.model.seed, Purpose(request.train))
 

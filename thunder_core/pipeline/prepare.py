@@ -66,7 +66,7 @@ def prepare(request: Request) -> Prepared:
     """
     recipe = find_recipe(request.recipe, request.options)
     transforms = usable_transforms(recipe, request.target)
-    named = candidates(recipe.setup_executors(), request.target)
+    named = candidates(recipe.all_executors(), request.target)
     lacking = recipe.degraded(request.target)
     degraded = tuple(Degraded(part=lack.part, reason=lack.reason, fix=lack.fix) for lack in lacking)
     if request.strict:
@@ -96,9 +96,9 @@ def require_weights(loading: Loading, model: ModelRequest) -> None:
 
 
 def refuse_other_family(recipe: Recipe, loading: Loading) -> None:
-    """Raise RecipeMismatch as early as the config can tell; `recipe.validate(model)` has the last word."""
-    if recipe.families and loading.config.model_type not in recipe.families:
-        recipe.validate(_Shell(loading.config))
+    """Raise RecipeMismatch as early as the config can tell; `recipe.validate_all(model)` has the last word."""
+    if any(one.families and loading.config.model_type not in one.families for one in recipe.recipes):
+        recipe.validate_all(_Shell(loading.config))
 
 
 class _Shell(torch.nn.Module):

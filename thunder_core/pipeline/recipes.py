@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 
 from thunder_core import plugins
-from thunder_core.errors import BadOption, Bug
+from thunder_core.errors import BadOption, BadRecipe
 from thunder_core.models.request import SampleModel
 from thunder_core.models.samples import SAMPLES
 from thunder_core.recipe import Recipe, Requirement, Transform, order_transforms
@@ -24,14 +24,20 @@ def find_recipe(recipe: str | type[Recipe] | Recipe, options: Mapping[str, objec
                 fix="give the options to the recipe's class, or name it",
             )
         return require_supported(recipe)
-    return require_supported((recipe_class(recipe) if isinstance(recipe, str) else recipe)(**options))
+    kind = recipe_class(recipe) if isinstance(recipe, str) else recipe
+    if not isinstance(kind, type) or not issubclass(kind, Recipe):
+        raise BadRecipe(
+            f"recipe={recipe!r:.80} is no recipe",
+            fix='name one recipe (recipe="default"), or give one, with what is added to it: recipe=Default() + plugin',
+        )
+    return require_supported(kind(**options))
 
 
 def require_supported(recipe: Recipe) -> Recipe:
     """The recipe; raises BadOption for one that asks for what the pipeline cannot do, which must not be left out."""
-    asked = {"lookasides": bool(recipe.setup_lookasides()), recipe.compiler: recipe.compiler != "jit"}
-    for what, wanted in asked.items():
-        if wanted:
+    asked = ["lookasides"] if recipe.all_lookasides() else []
+    for what in (*asked, *(one.compiler for one in recipe.recipes)):
+        if what != "jit":
             raise BadOption(
                 f"the recipe {recipe.name} asks for {what}, which this version of Thunder cannot give it",
                 fix="use a recipe without it",
@@ -48,7 +54,7 @@ def recipe_class(name: str) -> type[Recipe]:
         if inspect.isclass(member) and issubclass(member, Recipe) and member.__module__ == module.__name__
     ]
     if len(own) != 1:
-        raise Bug(
+        raise BadRecipe(
             f"{module.__name__} defines {len(own)} recipes where one is expected",
             fix="define one subclass of Recipe in each file",
         )
@@ -57,7 +63,7 @@ def recipe_class(name: str) -> type[Recipe]:
 
 def usable_transforms(recipe: Recipe, target: str = "") -> tuple[Transform, ...]:
     """The recipe's transforms in their order, without those whose needs this machine, or the target, does not meet."""
-    ordered = order_transforms(recipe.setup_transforms())
+    ordered = order_transforms(recipe.all_transforms())
     return tuple(one for one in ordered if not any(lacks(need, target) for need in one.needs))
 
 

@@ -99,7 +99,7 @@ def compared(
         compiled,
         loaded.model,
         [purpose.inputs(loaded, batch=batch, seq=seq, seed=first + number) for number in range(1, inputs + 1)],
-        find_recipe(manifest.recipe or "default", manifest.options).tolerance(loaded.model.dtype),
+        find_recipe(manifest.recipe or "default", manifest.options).loosest_tolerance(loaded.model.dtype),
         language_model=loaded.task in LANGUAGE_TASKS,
         train=manifest.train,
         progress=clock.advance,

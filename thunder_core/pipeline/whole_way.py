@@ -58,7 +58,7 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
     clock.begin("load")
     loaded = load_model(prepared.model)
     clock.begin("check the recipe")
-    prepared.recipe.validate(loaded.model)
+    prepared.recipe.validate_all(loaded.model)
     with purpose.ready(loaded.model):
         clock.begin("acquire")
         compiled = apply(prepared, loaded.model)
@@ -114,7 +114,7 @@ def _validated(plan: Plan, loaded: LoadedModel, compiled: Any, clock: Clock) -> 
         compiled,
         loaded.model,
         [inputs_of(plan, loaded, number) for number in range(1, plan.request.inputs + 1)],
-        plan.prepared.recipe.tolerance(loaded.model.dtype),
+        plan.prepared.recipe.loosest_tolerance(loaded.model.dtype),
         language_model=loaded.task in LANGUAGE_TASKS,
         train=plan.request.train,
         progress=clock.advance,

@@ -27,7 +27,7 @@ from thunder_executors.triton.tensors import takes
 KERNELS = (rms_norm, rotary, gated, cross_entropy, quantize)
 
 
-@dataclass
+@dataclass(eq=False)
 class Triton(OperatorExecutor):
     """Claims what PyTorch names or models of transformers write, and we have a kernel for, on CUDA tensors."""
 

@@ -1,0 +1,24 @@
+"""Commands that refuse an option that is given twice, where only one value can count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from typer.core import TyperCommand, TyperOption
+
+from thunder_core.errors import BadOption
+
+
+class OnceCommand(TyperCommand):
+    """A command whose options are given once, but for flags and those that may be repeated."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left; raises `BadOption` for a value that another one of the same option hides."""
+        if not ctx.resilient_parsing:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            for option, times in Counter(order).items():
+                if times > 1 and isinstance(option, TyperOption) and not (option.multiple or option.is_flag):
+                    raise BadOption(f"{option.opts[0]} was given {times} times", fix="give it once")
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
