@@ -60,10 +60,21 @@ Batch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Samples
 Seq = Annotated[int | None, typer.Option("--seq", metavar="N", help="Tokens in a sample [default: 128]")]
 Dtype = Annotated[
     str | None,
-    typer.Option("--dtype", metavar="NAME", help="float32, bfloat16, float16 or float64.", rich_help_panel=MODEL),
+    typer.Option(
+        "--dtype",
+        metavar="NAME",
+        help="float32, bfloat16, float16 or float64 [default: the recipe's own, else the checkpoint's]",
+        rich_help_panel=MODEL,
+    ),
 ]
 Device = Annotated[
-    str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda or cuda:N.", rich_help_panel=MODEL)
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="cpu, cuda or cuda:N [default: the recipe's own, else cuda where there is a GPU]",
+        rich_help_panel=MODEL,
+    ),
 ]
 Target = Annotated[
     str | None,

@@ -97,7 +97,7 @@ DECLARED: Mapping[str, tuple[type, ...]] = {
     "executors": (str, Executor),
 }
 TAKEN_FOR = {"transforms": "setup_transforms", "lookasides": "setup_lookasides", "family": "families"}
-READ = (*DECLARED, "compiler", "sample", "Options", "validate", "tolerance")
+READ = (*DECLARED, "compiler", "sample", "device", "dtype", "Options", "validate", "tolerance")
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,9 @@ class Recipe:
 
     `families` are the model types of transformers that it takes, empty for every module; `needs` is what the whole of
     it wants of a machine, and `parts` say in words what is lost without; `executors` are in the order in which they may
-    claim; `sample` names the small model that stands in where no model is given.
+    claim; `sample` names the small model that stands in where no model is given. `device` and `dtype` are where and in
+    which dtype a model is run whose user names none, the dtype on that device alone; empty, they are the best device
+    that there is, and the checkpoint's dtype.
     """
 
     compiler: ClassVar[Literal["jit", "thunderfx"]] = "jit"
@@ -178,6 +180,8 @@ class Recipe:
     parts: ClassVar[tuple[str, ...]] = ()
     executors: ClassVar[tuple[str | Executor, ...]] = ("torch",)
     sample: ClassVar[str] = "llama3"
+    device: ClassVar[str] = ""
+    dtype: ClassVar[str] = ""
     Options: ClassVar[type[RecipeOptions]] = RecipeOptions
 
     def __init_subclass__(cls) -> None:
@@ -269,18 +273,22 @@ class Recipe:
         return (*by_name.values(), last)
 
     def all_needs(self) -> tuple[tuple[str, Requirement], ...]:
-        """What the whole sum needs of a machine."""
-        return tuple(one for part in self.summands for one in returned(part, "setup_needs", (tuple,)))
+        """What the whole sum needs of a machine; who names a GPU needs one."""
+        stated = tuple(one for part in self.summands for one in returned(part, "setup_needs", (tuple,)))
+        is_stated = any(isinstance(need, Cuda) for _, need in stated)
+        return (
+            stated if is_stated else (*stated, *(("the GPU", Cuda()) for one in self.recipes if "cuda" in one.device))
+        )
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:
         """How exact the result has to be for a model of that dtype."""
         return TOLERANCES.get(dtype, TOLERANCES[torch.float32])
 
-    def degraded(self, target: str = "") -> tuple[Degradation, ...]:
-        """What this machine, or a GPU of the architecture `target` (`sm_90`), cannot do of it."""
+    def degraded(self, target: str = "", device: torch.device | None = None) -> tuple[Degradation, ...]:
+        """What this machine cannot do of it: for a model on a device, or for a GPU of the architecture `target`."""
         named = [(transform.name, need) for transform in self.all_transforms() for need in transform.needs]
         needs = (*self.all_needs(), *named)
-        found = [(part, need, need.missing_for(target) if target else need.missing()) for part, need in needs]
+        found = [(part, need, lacks(need, target, device)) for part, need in needs]
         return tuple(Degradation(part, reason, need.fix) for part, need, reason in found if reason)
 
     def __add__(self, other: object) -> Self:
@@ -309,6 +317,13 @@ class Recipe:
             first = error.errors()[0]
             what = f"{first['loc'][0]}={first['input']!r}: {first['msg']}"
             raise BadOption(f"recipe {self.name} cannot take {what}", fix="see `thunder recipes show`") from None
+
+
+def lacks(need: Requirement, target: str = "", device: torch.device | None = None) -> str | None:
+    """Why what is needed is not to be had: for a GPU of the architecture `target`, a model on a device, or at all."""
+    if target:
+        return need.missing_for(target)
+    return need.missing() if device is None else need.missing_on(device)
 
 
 def summand(part: object) -> Plugin | Recipe:

@@ -63,6 +63,10 @@ class Requirement(ABC):
         """The same where the program is for a GPU of that architecture (`sm_90`), which need not be here."""
         return self.missing()
 
+    def missing_on(self, device: torch.device) -> str | None:  # noqa: ARG002
+        """The same for a model on that device, where the machine may have better ones."""
+        return self.missing()
+
 
 @dataclass(frozen=True)
 class Cuda(Requirement):
@@ -73,12 +77,14 @@ class Cuda(Requirement):
     @property
     def name(self) -> str:
         """For example `a CUDA GPU of compute capability 9.0`."""
+        if self.capability == (0, 0):
+            return "a CUDA GPU"
         return f"a CUDA GPU of compute capability {self.capability[0]}.{self.capability[1]}"
 
     @property
     def fix(self) -> str:
-        """Another machine, or another build."""
-        return f"run on a machine with {self.name} and a CUDA build of PyTorch"
+        """Another machine, another build, or the GPU of this one."""
+        return f"run on a machine with {self.name} and a CUDA build of PyTorch, without --device cpu"
 
     def missing(self) -> str | None:
         """What is there instead."""
@@ -94,6 +100,17 @@ class Cuda(Requirement):
         """That such a GPU can do less."""
         found = TARGETS[target]
         return f"{target} has compute capability {found[0]}.{found[1]}" if found < self.capability else None
+
+    def missing_on(self, device: torch.device) -> str | None:
+        """That the model is elsewhere, or on a GPU that can do less than another one here."""
+        if not torch.cuda.is_available():
+            return self.missing()
+        if device.type != "cuda":
+            return f"the model is on the device {device}"
+        found = torch.cuda.get_device_capability(device)
+        if found < self.capability:
+            return f"{torch.cuda.get_device_name(device)} has compute capability {found[0]}.{found[1]}"
+        return None
 
 
 @dataclass(frozen=True)

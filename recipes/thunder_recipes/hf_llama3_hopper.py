@@ -9,6 +9,8 @@ from thunder_recipes.hf_llama3 import HFLlama3
 class HFLlama3Hopper(HFLlama3):
     """Llama 3 from Hugging Face on Hopper GPUs (H100, H200): cuDNN's attention, fused Triton kernels."""
 
+    device = "cuda"
+    dtype = "bfloat16"
     needs = (Cuda(capability=(9, 0)),)
     parts = (
         "attention by cuDNN's kernels for Hopper",

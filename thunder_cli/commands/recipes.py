@@ -76,6 +76,8 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
         "description": inspect.cleandoc(type(recipe).__doc__ or ""),
         "families": list(recipe.families),
         "sample": recipe.sample,
+        "device": recipe.device or None,
+        "dtype": recipe.dtype or None,
         "options": [
             {
                 "name": option,
@@ -98,6 +100,8 @@ def described(shown: dict[str, Any]) -> list[Text | Table]:
     grid.add_column()
     grid.add_row("models", Text(", ".join(shown["families"]) or "any"))
     grid.add_row("sample", Text(shown["sample"]))
+    if shown["device"] or shown["dtype"]:
+        grid.add_row("runs", Text(f"on {shown['device'] or 'any device'} in {shown['dtype'] or 'its own dtype'}"))
     grid.add_row("transforms", Text(", ".join(shown["transforms"]) or "none of its own"))
     grid.add_row("executors", Text(", ".join(one["name"] for one in shown["executors"])))
     for option in shown["options"]:

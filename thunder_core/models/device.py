@@ -22,6 +22,22 @@ def parse_device(name: str) -> torch.device:
     return device
 
 
+def best_device() -> torch.device:
+    """The GPU that is current, where PyTorch can use one, else the CPU."""
+    gpu = torch.device("cuda")
+    return gpu if is_there(gpu) else torch.device("cpu")
+
+
+def is_there(device: torch.device) -> bool:
+    """Whether PyTorch can use that device."""
+    try:
+        if device.type == "cuda":
+            require_cuda(device)
+    except DeviceNotAvailable:
+        return False
+    return True
+
+
 def require_cuda(device: torch.device) -> None:
     """Raise `DeviceNotAvailable` unless PyTorch can use that GPU."""
     if torch.version.cuda is None and torch.version.hip is None:

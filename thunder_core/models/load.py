@@ -78,7 +78,7 @@ def rebuild_model(source: Mapping[str, object], *, device: str | None = None, tr
 def plan_loading(request: ModelRequest) -> Plan:
     """Understand a request and check everything that can be checked without reading weights."""
     dtype = None if request.dtype is None else parse_dtype(request.dtype)
-    device = parse_device(request.device)
+    device = parse_device(request.device or "cpu")
     asked = None if request.task is None else parse_task(request.task)
     origin = find_origin(request)
     config = config_of(origin, request, asked)

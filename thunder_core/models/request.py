@@ -16,13 +16,17 @@ class SampleModel:
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A model by folder, hub name or sample, and how it should be loaded; `None` leaves it to the checkpoint."""
+    """A model by folder, hub name or sample, and how it should be loaded.
+
+    A dtype of `None` leaves it to the checkpoint; a device of `None` to the recipe that the model is for, and is the
+    CPU where there is no recipe.
+    """
 
     model: str | None = None
     sample: SampleModel | None = None
     task: str | None = None
     dtype: str | None = None
-    device: str = "cpu"
+    device: str | None = None
     random_weights: bool = False
     seed: int = 0
     trust_remote_code: bool = False

@@ -29,7 +29,12 @@ def compile(  # noqa: A001 - the word of the field
     """
     chosen = find_recipe(recipe, options)
     chosen.validate_all(model)
-    return _compiled(model, usable_transforms(chosen), candidates(chosen.all_executors()))
+    return _compiled(model, usable_transforms(chosen, device=device_of(model)), candidates(chosen.all_executors()))
+
+
+def device_of(model: torch.nn.Module) -> torch.device | None:
+    """The device of a model's first parameter or buffer; None for a model without any."""
+    return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
 
 
 def apply(prepared: Prepared, model: Module) -> Module:

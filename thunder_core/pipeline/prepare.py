@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import PretrainedConfig
@@ -19,6 +19,7 @@ from thunder_core.models.quiet import quietly
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.samples import SAMPLES
 from thunder_core.pipeline.executors import Candidate, candidates
+from thunder_core.pipeline.placement import placed
 from thunder_core.pipeline.recipes import find_recipe, sample_of, usable_transforms
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Recipe, Transform
@@ -65,13 +66,14 @@ def prepare(request: Request) -> Prepared:
     EnvironmentLacks if the request is strict and this machine lacks a part of the recipe.
     """
     recipe = find_recipe(request.recipe, request.options)
-    transforms = usable_transforms(recipe, request.target)
+    model = placed(with_sample(request.model, recipe), recipe, request.target)
+    device = torch.device(cast(str, model.device))
+    transforms = usable_transforms(recipe, request.target, device)
     named = candidates(recipe.all_executors(), request.target)
-    lacking = recipe.degraded(request.target)
+    lacking = recipe.degraded(request.target, device)
     degraded = tuple(Degraded(part=lack.part, reason=lack.reason, fix=lack.fix) for lack in lacking)
     if request.strict:
         require_whole(recipe, degraded)
-    model = with_sample(request.model, recipe)
     with quietly():
         loading = plan_loading(model)
         refuse_other_family(recipe, loading)

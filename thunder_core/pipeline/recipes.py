@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 
+import torch
+
 from thunder_core import plugins
 from thunder_core.errors import BadOption, BadRecipe
 from thunder_core.models.request import SampleModel
 from thunder_core.models.samples import SAMPLES
-from thunder_core.recipe import Recipe, Requirement, Transform, order_transforms
+from thunder_core.recipe import Recipe, Transform, lacks, order_transforms
 
 
 def find_recipe(recipe: str | type[Recipe] | Recipe, options: Mapping[str, object]) -> Recipe:
@@ -61,15 +63,10 @@ def recipe_class(name: str) -> type[Recipe]:
     return own[0]
 
 
-def usable_transforms(recipe: Recipe, target: str = "") -> tuple[Transform, ...]:
-    """The recipe's transforms in their order, without those whose needs this machine, or the target, does not meet."""
+def usable_transforms(recipe: Recipe, target: str = "", device: torch.device | None = None) -> tuple[Transform, ...]:
+    """The recipe's transforms in their order, without those whose needs the device, or the target, does not meet."""
     ordered = order_transforms(recipe.all_transforms())
-    return tuple(one for one in ordered if not any(lacks(need, target) for need in one.needs))
-
-
-def lacks(need: Requirement, target: str) -> str | None:
-    """Why this machine, or the GPU that the program is for, does not have what is needed."""
-    return need.missing_for(target) if target else need.missing()
+    return tuple(one for one in ordered if not any(lacks(need, target, device) for need in one.needs))
 
 
 def sample_of(recipe: Recipe) -> SampleModel:

@@ -1,0 +1,167 @@
+"""Where and in which dtype a model runs whose user says neither: by its recipe, or on the best device that there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.pipeline.conftest import quick
+from thunder_core.errors import DeviceNotAvailable, EnvironmentLacks, RecipeConflict
+from thunder_core.pipeline import Request, optimize, plan
+from thunder_core.recipe import Cuda, Recipe
+from thunder_core.transform import Transform
+from thunder_recipes.hf_llama3_hopper import HFLlama3Hopper
+
+HOPPER = "hf-llama3-hopper"
+
+
+class OnTheGpu(Transform):
+    """Stands for a transform that is for GPUs alone."""
+
+    needs = (Cuda(),)
+
+    def __call__(self, trace):
+        return trace
+
+
+class Elsewhere(Recipe):
+    """A recipe that wants the CPU, and another dtype."""
+
+    device = "cpu"
+    dtype = "float64"
+
+    def setup_transforms(self):
+        return (OnTheGpu(),)
+
+
+class Graphical(Recipe):
+    """A recipe that wants a GPU, and states no need of one."""
+
+    device = "cuda"
+
+
+def with_gpu(monkeypatch: pytest.MonkeyPatch, *capabilities: tuple[int, int]) -> None:
+    """Let PyTorch see GPUs of these compute capabilities."""
+    number = {None: 0}
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(capabilities))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(capabilities))
+    monkeypatch.setattr(
+        torch.cuda,
+        "get_device_capability",
+        lambda device=None: capabilities[number.get(device, getattr(device, "index", None) or 0)],
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
+
+
+def asked(out: Path, recipe: object = HOPPER, **model: object) -> Request:
+    request = quick(out, recipe)
+    return replace(request, model=replace(request.model, **model))
+
+
+def placement(request: Request) -> tuple[str, str]:
+    planned = plan(request)
+    return planned.device, planned.prepared.dtype_name
+
+
+@pytest.mark.parametrize(
+    ("recipe", "model", "expected"),
+    [
+        (HOPPER, {}, ("cuda", "bfloat16")),
+        (HOPPER, {"device": "cuda:0"}, ("cuda:0", "bfloat16")),
+        (HOPPER, {"dtype": "float16"}, ("cuda", "float16")),
+        (HOPPER, {"device": "cpu"}, ("cpu", "float32")),
+        (HFLlama3Hopper() + Recipe(), {}, ("cuda", "bfloat16")),
+        (Recipe() + HFLlama3Hopper(), {}, ("cuda", "bfloat16")),
+        ("default", {}, ("cuda", "float32")),
+        ("hf-llama", {"device": "cpu"}, ("cpu", "float32")),
+        (Elsewhere, {}, ("cpu", "float64")),
+        (Elsewhere, {"device": "cuda"}, ("cuda", "float32")),
+    ],
+)
+def test_where_there_is_a_gpu(monkeypatch, out, recipe, model, expected):
+    with_gpu(monkeypatch, (9, 0))
+    assert placement(asked(out, recipe, **model)) == expected
+
+
+@pytest.mark.parametrize("recipe", [HOPPER, "default", "hf-llama", Graphical])
+def test_where_there_is_none(monkeypatch, out, recipe):
+    with_gpu(monkeypatch)
+    assert placement(asked(out, recipe)) == ("cpu", "float32")
+    with pytest.raises(DeviceNotAvailable):
+        plan(asked(out, recipe, device="cuda"))
+
+
+def test_the_plan_of_hopper_is_whole_there(monkeypatch, out):
+    with_gpu(monkeypatch, (9, 0))
+    planned = plan(replace(asked(out), strict=True))
+    assert planned.prepared.degraded == ()
+    assert dict(planned.rows())["model"].endswith("bfloat16, on cuda")
+
+
+def test_a_model_on_the_cpu_of_such_a_machine_degrades_it(monkeypatch, out):
+    with_gpu(monkeypatch, (9, 0))
+    planned = plan(asked(out, device="cpu"))
+    assert [part.part for part in planned.prepared.degraded] == list(HFLlama3Hopper.parts)
+    assert {part.reason for part in planned.prepared.degraded} == {"the model is on the device cpu"}
+    assert all("--device cpu" in part.fix for part in planned.prepared.degraded)
+    assert "degraded" in dict(planned.rows())
+    with pytest.raises(EnvironmentLacks, match="the model is on the device cpu"):
+        plan(replace(asked(out, device="cpu"), strict=True))
+
+
+def test_the_gpu_that_counts_is_the_models(monkeypatch, out):
+    with_gpu(monkeypatch, (9, 0), (8, 0))
+    assert plan(asked(out, device="cuda:0")).prepared.degraded == ()
+    assert {part.reason for part in plan(asked(out, device="cuda:1")).prepared.degraded} == {
+        "a GPU has compute capability 8.0"
+    }
+
+
+def test_an_older_gpu_is_used_and_said(monkeypatch, out):
+    with_gpu(monkeypatch, (8, 0))
+    planned = plan(asked(out))
+    assert (planned.device, planned.prepared.dtype_name) == ("cuda", "bfloat16")
+    assert "compute capability 8.0" in planned.prepared.degraded[0].reason
+
+
+def test_a_transform_for_gpus_is_left_out_on_the_cpu(monkeypatch, out):
+    with_gpu(monkeypatch, (9, 0))
+    planned = plan(asked(out, Elsewhere))
+    assert planned.prepared.transforms == ()
+    assert [part.part for part in planned.prepared.degraded] == ["test_placement"]
+    assert plan(asked(out, Elsewhere, device="cuda")).prepared.transforms[0].name == "test_placement"
+
+
+def test_who_wants_a_gpu_needs_one(monkeypatch, out):
+    with_gpu(monkeypatch)
+    assert [part.part for part in plan(asked(out, Graphical)).prepared.degraded] == ["the GPU"]
+    with pytest.raises(EnvironmentLacks):
+        plan(replace(asked(out, Graphical), strict=True))
+
+
+def test_a_target_has_the_recipes_dtype_and_leaves_the_model_where_it_is(monkeypatch, out):
+    for gpus in ((), ((9, 0),)):
+        with_gpu(monkeypatch, *gpus)
+        planned = plan(replace(asked(out), target="sm_90"))
+        assert (planned.device, planned.prepared.dtype_name) == ("cuda", "bfloat16")
+        assert planned.prepared.model.device == "cpu"
+
+
+def test_recipes_that_differ_are_in_conflict_unless_the_user_says(monkeypatch, out):
+    both = HFLlama3Hopper() + Elsewhere()
+    with pytest.raises(RecipeConflict, match="differ in their device"):
+        plan(asked(out, both))
+
+
+@pytest.mark.gpu
+def test_hopper_runs_on_the_gpu_in_bfloat16(out):
+    if torch.cuda.get_device_capability() < (9, 0):
+        pytest.skip("for Hopper and later")
+    outcome = optimize(replace(asked(out), strict=True))
+    assert {(p.device.type, p.dtype) for p in outcome.compiled.parameters()} == {("cuda", torch.bfloat16)}
+    assert (outcome.report.model.device, outcome.report.model.dtype) == ("cuda", "bfloat16")
+    assert outcome.report.degraded == ()

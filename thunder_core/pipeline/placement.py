@@ -1,0 +1,43 @@
+"""The device and the dtype of a model for which the user names none: the recipe's own, or the best that there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from thunder_core.errors import RecipeConflict
+from thunder_core.models.device import best_device, is_there, parse_device
+from thunder_core.models.request import ModelRequest
+from thunder_core.recipe import Recipe
+
+GPU = torch.device("cuda")
+CPU = torch.device("cpu")
+
+
+def placed(model: ModelRequest, recipe: Recipe, target: str = "") -> ModelRequest:
+    """The request with a device, and with the recipe's dtype if it has one for where the program will run.
+
+    What is made for a `target` stays on the CPU meanwhile. Raises `UnknownName` and `DeviceNotAvailable` for a device
+    that was asked for, and `RecipeConflict` for recipes of one sum that want different ones.
+    """
+    wanted = own(recipe, "device")
+    device = parse_device(model.device) if model.device is not None else CPU if target else chosen(wanted)
+    runs_on = GPU if target else device
+    if model.dtype is None and (not wanted or torch.device(wanted).type == runs_on.type):
+        model = replace(model, dtype=own(recipe, "dtype") or None)
+    return replace(model, device=str(device))
+
+
+def chosen(wanted: str) -> torch.device:
+    """The device of the kind that a recipe wants, if it is there, or the best that is."""
+    return torch.device(wanted) if wanted and is_there(torch.device(wanted)) else best_device()
+
+
+def own(recipe: Recipe, matter: str) -> str:
+    """The device or the dtype that the recipes of a sum want; empty where none says."""
+    wanted = {getattr(one, matter): one.name for one in reversed(recipe.recipes) if getattr(one, matter)}
+    if len(wanted) > 1:
+        told = ", ".join(f"{name} wants {value}" for value, name in wanted.items())
+        raise RecipeConflict(f"the recipes differ in their {matter}: {told}", fix="add recipes that agree")
+    return next(iter(wanted), "")
