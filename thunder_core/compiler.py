@@ -77,8 +77,8 @@ class Compiler:
             watch.note(check_trace(step))
         forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
         watch.note(check_trace(free_after_last_use(watch.note(forward))))
-        edges, floats = acquired.sharp_edges, acquired.floats
-        return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, floats)
+        edges, numbers = acquired.sharp_edges, acquired.numbers
+        return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, numbers)
 
     def _derived(self, trace: Trace) -> tuple[Derived | None, str, BoundSymbol | None]:
         """The trace with a backward of its own, or why it has none, and what it lacks."""

@@ -6,7 +6,7 @@ import gc
 import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from thunder_core.acquire.ahead import checked_ahead
 from thunder_core.acquire.epilogue import Epilogue
 from thunder_core.acquire.gradients import log_gradients, spelled_out, without_autograd
 from thunder_core.acquire.guards import Guard
+from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, Prologue, path_name
@@ -41,7 +42,7 @@ from thunder_core.lower.aliases import written_families
 class Acquired:
     """The three traces of a program; `guards[n]` says in words what the prologue's check number n wants.
 
-    `floats` are the paths of those checks that want a float to be what it was.
+    `numbers` are the paths of those checks that want a number to be what it was.
     """
 
     prologue: Trace
@@ -49,7 +50,7 @@ class Acquired:
     epilogue: Trace
     guards: tuple[str, ...]
     sharp_edges: tuple[SharpEdge, ...]
-    floats: Mapping[int, str]
+    numbers: Mapping[int, str]
 
 
 STATE: tuple[tuple[str, Callable[[], object]], ...] = (
@@ -189,23 +190,29 @@ def acquire(
     With a `device`, which need not be here, the traces are those of the same program with its model and its arguments
     on that device. A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not
     guarded. A program that `evaluates` may ask for the values of tensors, and checks at each call that they are the
-    same. Floats at the paths `changing` become inputs of the computation, where the program does not ask for their
-    values.
+    same. Numbers at the paths `changing` are told at each call and not guarded, where the program does not ask for
+    their values.
     No object of the user's is changed when this returns or raises. Raises `ProgramRaised` where the program raises
     (with a `device`, what it raises), `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold
     what the program does, and `SharpEdgeError` if it has sharp edges and they are errors.
     """
 
-    def traced(is_differentiating: bool) -> Acquired:
+    def traced(is_differentiating: bool, changes: frozenset[str]) -> Acquired:
         run = Run(subject, args, kwargs, device, evaluates and device is None)
         run.recorder.is_differentiating = is_differentiating
-        run.outside.changes = changing
+        run.outside.changes = changes
         return _traced(run, sharp_edges, functional)
 
-    try:
-        return traced(is_differentiating=False)
-    except HiddenNumbers:
-        return traced(is_differentiating=True)
+    def tried(changes: frozenset[str]) -> Acquired:
+        try:
+            return traced(is_differentiating=False, changes=changes)
+        except HiddenNumbers:
+            return traced(is_differentiating=True, changes=changes)
+
+    if changing:
+        with suppress(NeedsValues, Exception):  # what raises without unknown numbers too is raised below
+            return tried(changing)
+    return tried(frozenset())
 
 
 def _traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
@@ -236,7 +243,7 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             return interpret(run.subject, observer=run)(*run.args, **run.kwargs)
-    except (HiddenNumbers, ThunderError):
+    except (HiddenNumbers, NeedsValues, ThunderError):
         raise
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and error is not run.interrupt:  # the user's, not the program's
@@ -281,7 +288,9 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     roots = run.roots
     objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
     given: list[tuple[Proxy, Path]] = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
-    given += [(number.proxy, path) for path, number in run.numbers.items()]
+    read = {proxy.name for bsym in lines for proxy in bsym.inputs}
+    outside = run.recorder.numbers.from_outside
+    given += [(number.proxy, number.source) for name, number in outside.items() if name in read]
     computation = Trace(
         name="computation",
         inputs=tuple(proxy for proxy, _ in given),
@@ -295,8 +304,8 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given}, writes_inputs(computation))
     wanted = [path for _, path in given]
     prologue_trace = prologue.trace(list(_lasting(run)), (wanted, list(epilogue.wanted)), roots)
-    floats = {number: str(path) for number, path in prologue.floats.items()}
-    return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges, floats)
+    numbers = {number: str(path) for number, path in prologue.numbers.items()}
+    return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges, numbers)
 
 
 def blocks_of(run: Run) -> dict[str, int]:
@@ -333,7 +342,7 @@ def require_defined(run: Run, lines: Iterable[BoundSymbol]) -> None:
     Higher-order operators do that: they run the functions that they are given under modes of their own.
     """
     defined = {proxy.name for _, proxy in (*run.recorder.inputs.values(), *run.recorder.tensors.objects.values())}
-    defined |= {number.proxy.name for number in run.numbers.values()}
+    defined |= run.recorder.numbers.from_outside.keys()
     for bsym in lines:
         if not all(proxy.name in defined for proxy in bsym.inputs):
             raise OperationFailed(

@@ -72,6 +72,17 @@ def put_back(value: Any, original: Any) -> None:
             base.__setitem__(value, key, item)
 
 
+def is_known_key(key: Any) -> bool:
+    """Whether a key is equal to others by its value alone, so that no code of the user's decides."""
+    return type(key) in (str, int, bytes, bool, float)
+
+
+def index_of(container: Any, key: Any) -> Any:
+    """The key of an item; an index is counted from the beginning."""
+    counted = isinstance(container, list | tuple) and type(key) is int and -len(container) <= key < 0
+    return key + len(container) if counted else key
+
+
 def has_own(owner: Any, name: str) -> bool:
     """Whether an object itself has an attribute, in whichever table it lives."""
     if isinstance(owner, torch.nn.Module):
@@ -130,6 +141,7 @@ class EffectLog:
         self._made: set[tuple[int, str]] = set()  # attributes that were not there when the program began
         self._undo: list[Callable[[], object]] = []
         self.originals: dict[int, Any] = {}
+        self.stored: dict[int, set[Any] | None] = {}  # of those the keys whose items were set; None if more was done
 
     def attribute(self, kind: str, owner: Path, name: str, *value: Any) -> None:
         """An attribute of an outside object is about to be set or deleted."""
@@ -150,6 +162,16 @@ class EffectLog:
             original = self.originals[id(owner.value)] = plain_copy(owner.value)
             self._undo.append(functools.partial(put_back, owner.value, original))
         self.effects.append(Effect("call", owner, name, arguments, dict(keywords)))
+        self._note_stored(owner.value, name, arguments)
+
+    def _note_stored(self, container: Any, name: str, arguments: tuple[Any, ...]) -> None:
+        """Note which item is the program's own now."""
+        keys = self.stored.setdefault(id(container), set())
+        known = name == "__setitem__" and type(container) in (dict, list) and is_known_key(arguments[0])
+        if keys is None or not known:
+            self.stored[id(container)] = None
+        else:
+            keys.add(index_of(container, arguments[0]))
 
     def variable(self, namespace: Path, method: str, name: str, *value: Any) -> None:
         """A global variable is about to be set or deleted: of a module's namespace only that name is put back."""

@@ -88,6 +88,8 @@ class Epilogue:
         if is_constant(value):
             return literal(value, self.scope)
         if isinstance(value, Unknown):
+            if value.source is not None:
+                return self.outside(value.source)
             self.results[value.proxy.name] = value.proxy
             return value.proxy.name
         if id(value) in self._made:

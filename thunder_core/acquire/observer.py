@@ -20,11 +20,11 @@ from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_nativel
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.lookasides.numbers import shown_class
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
-from thunder_core.acquire.outside import Outside
+from thunder_core.acquire.numbers import OutsideNumbers
+from thunder_core.acquire.outside import Outside, is_index_into
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
-from thunder_core.capture.numbers import Number
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.symbols import operations
@@ -60,7 +60,7 @@ class Acquisition(Observer):
         self.seeds: dict[int, int | None] = {}
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
-        self.numbers: dict[Path, Number] = {}
+        self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
         self.settings = Settings()
         self.interrupt: BaseException | None = None
         self._operations = operations()
@@ -72,6 +72,9 @@ class Acquisition(Observer):
     def on_load_global(self, frame: Any, name: str, value: Any) -> Any:
         """A global read is guarded, that of a builtin too."""
         if name in frame.globals:
+            changing = self.outside.changing_global(frame.globals, name, value)
+            if changing is not None:
+                return self.numbers.at(changing)
             self.outside.global_variable(frame.globals, name, value)
         else:
             self.outside.builtin(frame.globals, name, value)
@@ -79,6 +82,9 @@ class Acquisition(Observer):
 
     def on_load_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
         """A closure variable of an outside function is guarded."""
+        changing = self.outside.changing(cell, "cell_contents", value, is_item=False)
+        if changing is not None:
+            return self.numbers.at(changing)
         self.outside.attribute(cell, "cell_contents", value)
         return value
 
@@ -88,7 +94,7 @@ class Acquisition(Observer):
             return shown
         changing = self.outside.changing(owner, name, value, is_item=False)
         if changing is not None:
-            return self.number(changing)
+            return self.numbers.at(changing)
         self.outside.attribute(owner, name, value)
         return value
 
@@ -100,7 +106,7 @@ class Acquisition(Observer):
         """An item read of an outside container is guarded."""
         changing = self.outside.changing(container, key, value, is_item=True)
         if changing is not None:
-            return self.number(changing)
+            return self.numbers.at(changing)
         self.outside.item(container, key, value)
         return value
 
@@ -196,6 +202,7 @@ class Acquisition(Observer):
             return functools.partial(self._apply, function)
         if kind is not type or is_native(function):
             self._native(function, args, kwargs)
+            return self.numbers.before_native(function, args, kwargs)
         return None
 
     def _python_function(
@@ -213,6 +220,8 @@ class Acquisition(Observer):
             for arg in (*args, *kwargs.values()):
                 self.outside.expand_whole(arg)
             native: Callable[..., Any] = function
+            if plain not in self._operations:
+                native = self.numbers.before_native(function, args, kwargs) or function
             return functools.partial(native) if runs_alone(plain.__module__, plain.__name__) else native
         self.outside.defaults(plain)
         return None
@@ -286,19 +295,6 @@ class Acquisition(Observer):
         for arg in (*args, *kwargs.values()):
             expand(arg)
 
-    def number(self, path: Path) -> Number:
-        """The float at a path as an input of the program; it is guarded where the program asks for its value."""
-        if path not in self.numbers:
-
-            def settle() -> float:
-                self.outside.read(path, path.value)
-                value: float = path.value
-                return value
-
-            self.outside.guard("type", path, float)
-            self.numbers[path] = self.recorder.numbers.given(settle, self.name_number(path), path.value)
-        return self.numbers[path]
-
     # ---- where the program is -------------------------------------------------------------------------------
 
     def name_input(self, value: torch.Tensor | torch.Generator) -> str:
@@ -364,8 +360,3 @@ def is_fixed(value: Any) -> bool:
 def is_plain_mapping(value: Any) -> bool:
     """Whether asking the value for a key runs dict's own code."""
     return isinstance(value, dict) and type(value).__contains__ is dict.__contains__
-
-
-def is_index_into(container: Any, key: Any) -> bool:
-    """Whether the key is an index that the sequence has."""
-    return isinstance(container, list | tuple) and type(key) is int and -len(container) <= key < len(container)

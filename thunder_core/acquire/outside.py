@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.attributes import locate
-from thunder_core.acquire.effects import BLIND, MISSING, EffectLog, container_base, mapping_base
+from thunder_core.acquire.effects import BLIND, MISSING, EffectLog, container_base, index_of, is_known_key, mapping_base
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.sharp import Surprises
@@ -23,6 +23,7 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
     functools.partial: ("func", "args", "keywords"),
 }
 
+NUMBERS = (float, int)  # classes of numbers that may change from call to call
 NESTING = (dict, list, tuple, set, frozenset, deque)
 
 
@@ -175,22 +176,46 @@ class Outside:
         self.guards[("absent", path)] = Guard("absent", path, tuple(names))
 
     def changing(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
-        """The path to a float that the program reads, if it is one that changes from call to call."""
+        """The path to a number that the program reads, if it is one that changes from call to call."""
         path = self.paths.get(id(owner))
-        if not self.changes or path is None or type(value) is not float or id(owner) in self._expanded:
+        if path is None or not self._may_change(value) or id(owner) in self._expanded or not is_constant(key):
             return None
-        if id(owner) in self.effects.originals or (id(owner), key) in self.effects.touched or not is_constant(key):
+        if self.is_own(owner, key) is not False if is_item else (id(owner), key) in self.effects.touched:
             return None
+        if is_item and isinstance(owner, list | tuple) and type(key) is int and key < 0:
+            self.guard("length", path, len(owner))
+            key %= len(owner)
         found = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
         return found if found is not None and str(found) in self.changes else None
+
+    def changing_global(self, namespace: dict[str, Any], name: str, value: Any) -> Path | None:
+        """The path to a global variable, if it is such a number."""
+        if not self._may_change(value) or (id(namespace), name) in self.effects.touched:
+            return None
+        path = self.globals_root(namespace).item(name, value)
+        return path if str(path) in self.changes else None
+
+    def _may_change(self, value: Any) -> bool:
+        return bool(self.changes) and type(value) in NUMBERS and self.surprises is None
+
+    def is_own(self, container: Any, key: Any) -> bool | None:
+        """Whether an item of an outside container is the program's own, and no more what it was; None for perhaps."""
+        number = id(container)
+        if number not in self.effects.originals:
+            return False
+        stored = self.effects.stored[number]
+        return None if stored is None or not is_known_key(key) else index_of(container, key) in stored
 
     def item(self, container: Any, key: Any, value: Any) -> None:
         """The program read `container[key]`."""
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded or isinstance(container, torch.Tensor):
             return
-        if id(container) in self.effects.originals:
+        own = self.is_own(container, key)
+        if own is None:
             self.expand(container)
+        elif own:
+            return
         elif isinstance(container, dict) and (is_constant(key) or self.path_of(key) is not None):
             self.read(self._item_path(path, key, value), value)
         elif isinstance(container, list | tuple) and type(key) is int:
@@ -206,8 +231,11 @@ class Outside:
         if path is None or id(container) in self._expanded:
             return
         way = self.path_of(key)
-        if (way is None and not is_constant(key)) or id(container) in self.effects.originals:
+        own = self.is_own(container, key)
+        if own is None or (way is None and not is_constant(key)):
             self.expand(container)
+        elif own:
+            return
         elif dict.__contains__(container, key):
             self.item(container, key, dict.__getitem__(container, key))
         elif way is not None:
@@ -296,7 +324,9 @@ class Outside:
         path = self.paths.get(id(container))
         if path is None or container_base(container) is None:
             return
-        if name not in BLIND and not (name == "__setitem__" and isinstance(container, dict)):
+        if name == "__setitem__" and is_index_into(container, args[0]) and self.is_own(container, args[0]) is not None:
+            self.guard("length", path, len(container))
+        elif name not in BLIND and not (name == "__setitem__" and isinstance(container, dict)):
             self.expand(container)
         self.effects.call(path, name, args, kwargs)
 
@@ -320,6 +350,11 @@ def item_path(path: Path, key: Any, value: Any) -> Path:
             plain = type(path.value).__getitem__ is base.__getitem__
             return path.item(key, value) if plain else path.child("stored item", key, value)
     return path.item(key, value)
+
+
+def is_index_into(container: Any, key: Any) -> bool:
+    """Whether the key is an index that the sequence has."""
+    return isinstance(container, list | tuple) and type(key) is int and -len(container) <= key < len(container)
 
 
 def _items(container: Any) -> Any:

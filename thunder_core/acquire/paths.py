@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,9 @@ MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 class Path:
     """One step from a parent: a root, or an entry of its `__dict__`, an attribute, an item or a closure cell.
+
+    A number may also be computed of those that paths lead to: the key is the function and its operands, of which the
+    first that is a path is the parent.
 
     There is one Path for each way, so paths compare by identity. `value` is what was found there while tracing;
     `alias` is a name for it that reads better than the path.
@@ -64,6 +68,48 @@ class Path:
         return self._text
 
 
+# How functions of numbers are written.
+PREFIX: dict[Callable[..., Any], str] = {operator.neg: "-", operator.pos: "+"}
+INFIX: dict[Callable[..., Any], str] = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.truediv: "/",
+    operator.floordiv: "//",
+    operator.mod: "%",
+    operator.pow: "**",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+}
+
+
+def computed_path(function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
+    """The path to what a function gives for what lies at paths, and for constants."""
+    parent = next(operand for operand in operands if isinstance(operand, Path))
+    return Path(parent, "computed", (function, operands), value)
+
+
+def operands_of(path: Path) -> tuple[Path, ...]:
+    """The paths that a step takes beside its parent: the key of an item, the operands of what is computed."""
+    if path.step == "keyed item":
+        return (path.key,)
+    if path.step == "computed":
+        return tuple(operand for operand in path.key[1] if isinstance(operand, Path) and operand is not path.parent)
+    return ()
+
+
+def _computed(path: Path) -> str:
+    function, operands = path.key
+    told = [f"({one})" if isinstance(one, Path) and one.step == "computed" else str(one) for one in operands]
+    if function in PREFIX:
+        return f"{PREFIX[function]}{told[0]}"
+    return f" {INFIX[function]} ".join(told) if function in INFIX else f"{function.__name__}({', '.join(told)})"
+
+
 def _entry(path: Path) -> str:
     return str(path.parent) if path.key in MODULE_TABLES else f"{path.parent}.{path.key}"
 
@@ -78,6 +124,7 @@ def _item(path: Path) -> str:
 
 
 STEPS: dict[str, Callable[[Path], str]] = {
+    "computed": _computed,
     "stored item": _item,
     "keyed item": lambda path: f"{path.parent}[{path.key}]",
     "entry": _entry,

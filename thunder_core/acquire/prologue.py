@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, OF_TWO_PATHS, Guard, bound
-from thunder_core.acquire.paths import MODULE_TABLES, Path
+from thunder_core.acquire.outside import NUMBERS
+from thunder_core.acquire.paths import MODULE_TABLES, Path, operands_of
 from thunder_core.ir.known import PLAIN
 from thunder_core.ir.literal import Code, Scope, literal, unique_name
 from thunder_core.ir.overlap import Overlaps, overlaps
@@ -44,7 +45,7 @@ class Prologue:
         self.scope = Scope({"torch"}, taken=self._taken)
         self.lines: list[BoundSymbol] = []
         self.refusals: list[str] = []
-        self.floats: dict[int, Path] = {}
+        self.numbers: dict[int, Path] = {}
         self._names = names
         self._writes = writes
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
@@ -108,8 +109,8 @@ class Prologue:
             self._check(f"overlap_as({NAME}, {tensors}, {literal(found, self.scope)})", told, tensors)
 
     def _guard(self, guard: Guard, unless: str = "") -> None:
-        if type(guard.expected) is float:
-            self.floats[len(self.refusals)] = guard.path
+        if guard.kind == "equal" and type(guard.expected) in NUMBERS:
+            self.numbers[len(self.refusals)] = guard.path
         subject = self._held(guard.path)
         condition = self._condition(guard, subject)
         if condition.count(subject) > 1:
@@ -138,6 +139,8 @@ class Prologue:
         if path.parent is None:
             self._expressions[path] = self._root(path)
             return self._expressions[path]
+        if path.step == "computed":
+            return self._computed(path)
         if path.step == "closure":
             return f"{self._variable(path.parent)}.__closure__[{path.key[0]}]"
         if path.step == "entry":
@@ -150,6 +153,15 @@ class Prologue:
         if path.step == "stored item":
             return f"{stored_base(path)}.__getitem__({owner}, {literal(path.key, self.scope)})"
         return f"{owner}[{literal(path.key, self.scope)}]"
+
+    def _computed(self, path: Path) -> str:
+        """A call of the function, for numbers that are computed."""
+        function, operands = path.key
+        words = [self._variable(one) if isinstance(one, Path) else literal(one, self.scope) for one in operands]
+        module = "operator" if function.__module__ == "_operator" else function.__module__
+        name = function.__name__
+        called = name if module == "builtins" else self.scope.importing(f"{module}.{name}", module)
+        return f"{called}({', '.join(words)})"
 
     def _held(self, path: Path) -> str:
         """What lies at a path: by name if it is used again, else where it is used."""
@@ -219,8 +231,8 @@ def count_use(path: Path, uses: dict[Path, int]) -> None:
     step: Path | None = path
     while step is not None:
         uses[step] = uses.get(step, 0) + 1
-        if step.step == "keyed item" and uses[step] == 1:
-            count_use(step.key, uses)
+        for operand in operands_of(step) if uses[step] == 1 else ():
+            count_use(operand, uses)
         step = holder(step) if uses[step] == 1 else None
 
 

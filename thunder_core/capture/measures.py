@@ -32,14 +32,11 @@ class Measures:
     may: bool
     asking: list[BoundSymbol] = field(default_factory=list)
 
-    def number(self, proxy: Proxy, known: Callable[[], Any] | None) -> Any:
-        """The value of a number, or the outcome of a condition; `known` gives it where it need not be evaluated."""
+    def number(self, proxy: Proxy) -> Any:
+        """The value of a number, or the outcome of a condition."""
         line = next(line for line in reversed(self.lines) if proxy in line.outputs)
-        if known is not None:
-            value = known()
-        else:
-            value = self._had(torch.Tensor.item, lambda: self.evaluation.value(proxy))
-            self.asking.append(line)
+        value = self._had(torch.Tensor.item, lambda: self.evaluation.value(proxy))
+        self.asking.append(line)
         self.emit(foreseen(line, proxy, value))
         return value
 

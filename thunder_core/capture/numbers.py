@@ -1,11 +1,11 @@
-"""Numbers that a trace does not know: floats from outside that change, and the values of tensors."""
+"""Numbers that a trace does not know: those from outside that change, and the values of tensors."""
 
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -27,12 +27,29 @@ class Unknown:
 
     Where the program decides by what it compares with another one, a line checks that the outcome is the same at each
     call. `settle()` gives the value itself where the program asks for it, and has it guarded, or raises.
+
+    A number that comes from outside, or is computed from such numbers alone, has a `source`: what the trace is given
+    it from. Arithmetic with such numbers is done before the trace runs, and outcomes are guarded there.
     """
 
     proxy: Proxy
     numbers: Numbers
     kind: type
     settle: Callable[[], Any]
+    source: Any = None
+
+
+class Sources(Protocol):
+    """Where numbers from outside come from; a source is whatever stands for one."""
+
+    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Any:
+        """The source of what a function gives for sources and constants; `value` is what that is in this call."""
+
+    def require(self, source: Any) -> None:
+        """Have what comes from there guarded: it is what it is in this call."""
+
+    def name(self, source: Any) -> str:
+        """A name for what comes from there."""
 
 
 class Number(Unknown, torch.SymFloat):
@@ -120,16 +137,18 @@ class Numbers:
     """The numbers of one recording; `emit` takes the lines that compute them.
 
     `measure(proxy)` gives the value that a line of the trace has in this call, and has it guarded, or raises. It is
-    not asked where a value follows from `known` ones: those of numbers from outside, by name.
+    not asked for numbers `from_outside`, whose values are `known`; both are by name.
     """
 
     def __init__(
         self,
         next_name: Callable[[], str],
         emit: Callable[[BoundSymbol], None],
-        measure: Callable[[Proxy, Callable[[], Any] | None], Any],
+        measure: Callable[[Proxy], Any],
     ) -> None:
         self.are_there = False
+        self.sources: Sources | None = None
+        self.from_outside: dict[str, Unknown] = {}
         self.known: dict[str, Any] = {}
         self._settled: dict[str, Any] = {}
         self._computed: dict[Hashable, Unknown] = {}
@@ -138,22 +157,31 @@ class Numbers:
         self._emit = emit
         self._measure = measure
 
-    def given(self, settle: Callable[[], float], name: str, value: float | None = None) -> Number:
-        """A float from outside; `settle` guards it there, which leaves nothing to check."""
+    def given(self, source: Any, value: Any) -> Unknown:
+        """A number from outside, by its source; where its value is asked for, it is guarded there."""
+        assert self.sources is not None
         self.are_there = True
-        if value is not None:
-            self.known[name] = value
-        return Number(Proxy(name), self, lambda: self._once(name, settle))
+        sources, name = self.sources, self.sources.name(source)
+
+        def settle() -> Any:
+            sources.require(source)
+            return value
+
+        self.known[name] = value
+        number: Unknown = CLASSES[type(value)](Proxy(name), self, lambda: self._once(name, settle))
+        number.source = source
+        self.from_outside[name] = number
+        return number
 
     def new(self, kind: type) -> Unknown:
         """What a line gives."""
         self.are_there = True
         proxy = Proxy(self._next_name())
-        found: Unknown = CLASSES[kind](proxy, self, lambda: self._once(proxy.name, lambda: self._measure(proxy, None)))
+        found: Unknown = CLASSES[kind](proxy, self, lambda: self._once(proxy.name, lambda: self._measure(proxy)))
         return found
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """What a function makes of numbers, in the trace."""
+        """What a function makes of numbers, in the trace, or ahead of it where all come from outside."""
         operands = self.simplified(operands)
         kind = kind_of(function, operands)
         if kind is None:
@@ -161,41 +189,58 @@ class Numbers:
         args = to_proxies(operands)
         key = _key(function, args)
         if key not in self._computed:
-            result = self._computed[key] = self._result(function, operands, kind)
+            if are_from_outside(operands):
+                return self._computed_ahead(key, function, operands)
+            result = self._computed[key] = self.new(kind)
             self._emit(_line(function, args, result.proxy))
         return self._computed[key]
 
     def decided(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
-        """What a condition on numbers comes to; a line checks that it does so at each call."""
+        """What a condition on numbers comes to; it is checked that it does so at each call."""
         operands = self.simplified(operands)
         if not numbers_in(operands):
             return bool(function(*operands))
         args = to_proxies(operands)
         key = _key(function, args)
         if key not in self._decided:
-            proxy = Proxy(self._next_name())
-            self._emit(_line(function, args, proxy))
-            self._decided[key] = self._measure(proxy, self._foreseen(function, operands))
+            self._decided[key] = (self._decided_ahead if are_from_outside(operands) else self._checked)(
+                function, operands
+            )
         return self._decided[key]
 
-    def _result(self, function: Callable[..., Any], operands: tuple[Any, ...], kind: type) -> Unknown:
-        """The number that a function gives; where those that it is given are from outside, they are guarded there."""
-        foreseen = self._foreseen(function, operands)
-        if foreseen is None:
-            return self.new(kind)
-        result = self.new(kind)
-        self.known[result.proxy.name] = foreseen()
-        result.settle = lambda: self._once(result.proxy.name, lambda: function(*settled(operands)))
-        return result
+    def _checked(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+        """The outcome of a condition that a line of the trace finds, and another one checks."""
+        proxy = Proxy(self._next_name())
+        self._emit(_line(function, to_proxies(operands), proxy))
+        outcome: bool = self._measure(proxy)
+        return outcome
 
-    def _foreseen(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Callable[[], Any] | None:
-        """What gives the value if it follows from known ones."""
-        if not all(number.proxy.name in self.known for number in numbers_in(operands)):
-            return None
-        values = replace_leaves(
+    def _decided_ahead(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+        """The outcome of a condition on numbers from outside, which is guarded."""
+        assert self.sources is not None
+        outcome = bool(function(*self._values(operands)))
+        self.sources.require(self.sources.computed(function, _sources(operands), outcome))
+        return outcome
+
+    def _computed_ahead(self, key: Hashable, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """What a function makes of numbers from outside; where it raises, it does so for these values."""
+        assert self.sources is not None
+        try:
+            value = function(*self._values(operands))
+        except Exception:
+            settled(operands)
+            raise
+        if type(value) not in CLASSES:
+            return function(*settled(operands))
+        self._computed[key] = self.given(self.sources.computed(function, _sources(operands), value), value)
+        return self._computed[key]
+
+    def _values(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Operands with the values of those that come from outside."""
+        values: tuple[Any, ...] = replace_leaves(
             operands, lambda leaf: self.known[leaf.proxy.name] if isinstance(leaf, Unknown) else leaf
         )
-        return lambda: function(*values)
+        return values
 
     def _once(self, name: str, settle: Callable[[], Any]) -> Any:
         if name not in self._settled:
@@ -222,6 +267,15 @@ def kind_of(function: Callable[..., Any], operands: tuple[Any, ...]) -> type | N
         return float
     positive = isinstance(operands[-1], int) and operands[-1] >= 0
     return int if function is not operator.pow or positive else None
+
+
+def are_from_outside(operands: tuple[Any, ...]) -> bool:
+    """Whether all numbers among these, of which there is one, come from outside."""
+    return all(number.source is not None for number in numbers_in(operands))
+
+
+def _sources(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(operand.source if isinstance(operand, Unknown) else operand for operand in operands)
 
 
 def _key(function: Callable[..., Any], args: tuple[Any, ...]) -> Hashable:

@@ -223,8 +223,8 @@ class Recorder:
         self._compute(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
         return number
 
-    def _measure(self, proxy: Proxy, known: Callable[[], Any] | None) -> Any:
-        return self.measures.number(proxy, known)
+    def _measure(self, proxy: Proxy) -> Any:
+        return self.measures.number(proxy)
 
     def _with_numbers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function of numbers that the trace does not know, with values that stand in for them.

@@ -21,7 +21,7 @@ from thunder_core.run.tracers import require_no_tracer
 
 
 class Compiler(Protocol):
-    """What traces and compiles a call; floats at the paths `changing` become inputs, as far as that can be."""
+    """What traces and compiles a call; numbers at the paths `changing` become inputs, as far as that can be."""
 
     def __call__(
         self,
@@ -70,8 +70,8 @@ class Specializations:
                 inputs, outside = program.prepare(self.subject, args, kwargs)
             except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
                 refusals.append((program, error))
-                if isinstance(error, Refused) and error.number in program.floats:
-                    self.changing.add(program.floats[error.number])
+                if isinstance(error, Refused) and error.number in program.numbers:
+                    self.changing.add(program.numbers[error.number])
                 continue
             try:
                 result = program.run(inputs, outside)

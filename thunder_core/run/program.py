@@ -68,7 +68,7 @@ class Program:
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
     epilogue need, or raises `Refused`, or what a path raises. A program that expects values of tensors may find,
-    while it runs, that they are others. `floats` are the paths of the floats that it wants to be what they were, by
+    while it runs, that they are others. `numbers` are the paths of the numbers that it wants to be what they were, by
     the number of the guard.
     """
 
@@ -77,7 +77,7 @@ class Program:
     sharp_edges: tuple[Any, ...] = ()
     derivative: Derivative | None = None
     recorded: str = ""
-    floats: Mapping[int, str] = field(default_factory=dict)
+    numbers: Mapping[int, str] = field(default_factory=dict)
     _written: tuple[int, ...] | None = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)

@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.acquire.guards import is_constant
 from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.capture.numbers import Unknown
 
 
 @lookaside(print)
@@ -33,4 +34,6 @@ def print_later(
 
 def is_fixed(value: Any) -> bool:
     """Whether a value will be the same when the epilogue runs."""
-    return all(map(is_fixed, value)) if type(value) is tuple else is_constant(value)
+    if type(value) is tuple:
+        return all(map(is_fixed, value))
+    return is_constant(value) or isinstance(value, Unknown)

@@ -1,0 +1,140 @@
+"""Numbers from outside that change from call to call: guarded only where the program asks for their values."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from thunder_core.acquire.effects import container_base
+from thunder_core.acquire.paths import Path, computed_path
+from thunder_core.acquire.prologue import path_name
+from thunder_core.capture.numbers import Unknown, settled
+from thunder_core.ir.tree import leaves
+
+if TYPE_CHECKING:
+    from thunder_core.acquire.observer import Acquisition
+
+# Functions of C that ask a number for what they need of it by its own methods, or only keep it.
+ASKING: frozenset[object] = frozenset(
+    (
+        *(
+            abs,
+            all,
+            any,
+            bool,
+            divmod,
+            enumerate,
+            filter,
+            float,
+            format,
+            functools.reduce,
+            getattr,
+            hasattr,
+            hash,
+            id,
+            int,
+        ),
+        *(
+            isinstance,
+            iter,
+            itertools.chain,
+            len,
+            map,
+            max,
+            min,
+            next,
+            pow,
+            print,
+            range,
+            repr,
+            reversed,
+            round,
+            setattr,
+        ),
+        *(slice, sorted, str, sum, type, zip),
+        *(OrderedDict, defaultdict, deque, dict, frozenset, functools.partial, list, set, tuple, types.SimpleNamespace),
+    )
+)
+KEEPING = frozenset({"__setattr__", "__init__", "__new__"})
+
+
+class NeedsValues(BaseException):
+    """C code is about to see numbers that it would not take for Python's: the program is recorded with their values."""
+
+
+class OutsideNumbers:
+    """The numbers of one acquisition that come from outside, by their paths."""
+
+    def __init__(self, acquisition: Acquisition) -> None:
+        self.acquisition = acquisition
+        self._numbers: dict[Path, Unknown] = {}
+
+    def at(self, path: Path) -> Unknown:
+        """The number at a path: an input of the program."""
+        if path not in self._numbers:
+            self.acquisition.outside.guard("type", path, type(path.value))
+            self._numbers[path] = self.acquisition.recorder.numbers.given(path, path.value)
+        return self._numbers[path]
+
+    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
+        """What the prologue computes of what lies at paths."""
+        path = computed_path(function, operands, value)
+        path.alias = path_name(path.lineage()[-2])
+        if function is operator.pow:  # which may give another kind of number for others
+            self.acquisition.outside.guard("type", path, type(value))
+        return path
+
+    def require(self, source: Path) -> None:
+        """Have a number guarded, or the outcome of a condition."""
+        self.acquisition.outside.read(source, source.value)
+
+    def name(self, source: Path) -> str:
+        """The name of a number as an input."""
+        return self.acquisition.name_number(source)
+
+    def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+        """What to call in place of a function that takes Python's own numbers alone: it, with their values."""
+        if not self._numbers or takes_numbers(function):
+            return None
+        given = [leaf for leaf in leaves((args, kwargs)) if is_outside(leaf)]
+        if not given:
+            return None
+        if any(not any(leaf is arg for arg in (*args, *kwargs.values())) for leaf in given):
+            raise NeedsValues  # within a container, which others may hold, too
+        return lambda *args, **kwargs: function(*settled(args), **settled(kwargs))
+
+
+def is_outside(value: Any) -> bool:
+    """Whether a value is a number from outside, or computed from such numbers."""
+    return isinstance(value, Unknown) and value.source is not None
+
+
+def takes_numbers(function: Any) -> bool:
+    """Whether a function that runs natively takes unknown numbers for numbers.
+
+    Their own methods do, PyTorch's functions, operators, and what only keeps them.
+    """
+    if str(getattr(function, "__module__", "")).startswith("thunder_core."):
+        return True
+    try:
+        if function in ASKING or getattr(function, "__name__", "") in KEEPING:
+            return True
+    except TypeError:  # an unhashable callable
+        return False
+    owner = getattr(function, "__self__", None)
+    if owner is None:
+        owner = getattr(function, "__objclass__", None)
+    if isinstance(owner, types.ModuleType):
+        return owner is OPERATORS or owner.__name__.startswith("torch.")
+    home = (owner if isinstance(owner, type) else type(owner)).__module__
+    return home.startswith("torch") or isinstance(owner, torch.Tensor | Unknown) or container_base(owner) is not None
+
+
+OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the module of C
