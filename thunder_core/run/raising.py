@@ -94,15 +94,16 @@ class RaisingCalls:
 
 
 def is_repeatable(program: Program, failure: Exception) -> bool:
-    """Whether a program that failed has effects for its epilogue, and has left no mark yet.
+    """Whether a program that failed has effects for its epilogue or changes settings, and has left no mark yet.
 
     It may have where it writes to its inputs, draws random numbers or was at its effects already.
     """
     if isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)) or is_of_epilogue(failure):
         return False
-    if all(line.output is not None for line in program.last("epilogue").bound_symbols):
-        return False
     computation = program.traces("computation")[0]
+    has_effects = any(line.output is None for line in program.last("epilogue").bound_symbols)
+    if not has_effects and not settings_of(computation.bound_symbols):
+        return False
     written = written_families(computation)
     lines = computation.bound_symbols
     return not any(proxy.name in written for proxy in computation.inputs) and not any(map(changes_state, lines))
