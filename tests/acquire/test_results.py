@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
+import functools
+import itertools
+import operator
+import re
+import types
+import weakref
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
+from pathlib import Path, PurePosixPath
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -54,10 +66,164 @@ MADE_ANEW: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "OrderedDict": lambda x: (x + 1, OrderedDict(one=x * 2)),
 }
 KEPT_IN_C: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
-    "array": lambda x: (x + 1, array("i", [1, 2])),
     "Random": lambda x: (x + 1, Random(3)),
-    "partial": lambda x: (x + 1, partial(torch.add, x)),
+    "_lru_cache_wrapper": lambda x: (x + 1, functools.lru_cache(lambda: 1)),
+    "generator that has begun": lambda x: begun(counted(x)),
+    "two NumPy arrays that share memory": lambda x: twice_the_same_memory(),
+    "weak reference": lambda x: (x, weakref.ref(deque())),
 }
+
+
+def counted(x: Tensor, *more: int, step: float = 1.0, **named: float) -> Iterator[Tensor]:
+    """A generator with arguments of each kind."""
+    for number in (1, 2, *more):
+        yield x * number * step + sum(named.values())
+
+
+def twice_the_same_memory() -> tuple[Any, ...]:
+    """An array and a view of it."""
+    found = np.zeros(3)
+    return found, found[1:]
+
+
+def begun(numbers: Iterator[Tensor]) -> tuple[Any, ...]:
+    """A generator after its first item."""
+    return next(numbers), numbers
+
+
+class Failure(Exception):
+    """An exception of the user's."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value, "failed")
+        self.value = value
+
+
+def failure(x: Tensor) -> Failure:
+    """An exception with a cause."""
+    try:
+        raise Failure(x * 2) from KeyError("key")
+    except Failure as error:
+        return error
+
+
+def wrapped(x: Tensor) -> Callable[..., Any]:
+    """A function under the name of another, with an attribute."""
+
+    @functools.wraps(counted)
+    def function(y: Tensor, *, by: Tensor = x) -> Tensor:
+        return y * by + x
+
+    function.level = [x * 3]  # type: ignore[attr-defined]
+    return function
+
+
+def advanced(iterator: Any) -> Any:
+    """An iterator after its first item."""
+    next(iterator)
+    return iterator
+
+
+ITERATORS: dict[str, Callable[[Tensor], Any]] = {
+    "list": lambda x: iter([x, x * 2]),
+    "list, advanced": lambda x: advanced(iter([x, x * 2, 3])),
+    "tuple, reversed": lambda x: reversed((x, x * 2)),
+    "range": lambda x: iter(range(3)),
+    "dict": lambda x: iter({"a": x}.values()),
+    "views": lambda x: zip(*(({"a": x * 2}.keys(), {"a": x * 2}.items())), strict=True),
+    "map": lambda x: map(functools.partial(torch.mul, x), [x, x + 1]),
+    "filter": lambda x: filter(lambda y: y > 1, [1, 2, 3]),
+    "enumerate": lambda x: enumerate([x, x * 2], 3),
+    "nested": lambda x: zip(enumerate([x, x * 2]), (y * 3 for y in [x, x * 2]), strict=True),
+    "islice of cycle": lambda x: itertools.islice(itertools.cycle([x * 2, 1]), 5),
+    "repeat": lambda x: itertools.repeat(x * 2, 2),
+    "accumulate": lambda x: itertools.accumulate([x, x * 2], initial=x * 5),
+    "generator": lambda x: counted(x * 2, 5, 6, step=0.5, offset=1.0),
+    "generator expression": lambda x: (y * x for y in [x, x * 3]),
+}
+VALUES: dict[str, Callable[[Tensor], Any]] = {
+    "finfo": lambda x: (torch.finfo(x.dtype), torch.iinfo(torch.int8)),
+    "union": lambda x: (int | str, list[int]),
+    "scalars": lambda x: (np.float32(1.5), np.int64(3), np.bool_(True), np.complex64(1j)),
+    "array": lambda x: np.arange(6, dtype=np.float16).reshape(2, 3).T,
+    "large array": lambda x: np.arange(5000),
+    "dtype": lambda x: np.dtype("float32"),
+    "pattern": lambda x: re.compile("a+", re.IGNORECASE),
+    "date": lambda x: (dt.date(2020, 1, 2), dt.datetime(2020, 1, 2, tzinfo=dt.UTC), dt.timedelta(1)),
+    "numbers": lambda x: (Decimal("1.5"), Fraction(1, 3), range(3), slice(1, 2), 1 + 2j, ..., NotImplemented),
+    "paths": lambda x: (PurePosixPath("a/b"), Path("c")),
+    "bytes": lambda x: (b"a", bytearray(b"b"), array("i", [1, 2])),
+    "sets": lambda x: frozenset([1, 2]),
+    "deque": lambda x: deque([x * 2, 1], maxlen=3),
+    "namespace": lambda x: types.SimpleNamespace(a=x * 2, b=[1]),
+    "proxy": lambda x: types.MappingProxyType({"a": x * 2}),
+    "getters": lambda x: (operator.itemgetter(1, 2), operator.attrgetter("a.b"), operator.methodcaller("f", 1, b=2)),
+}
+
+
+def made_anew(program: Callable[[Tensor], Any], show: Callable[[Any], Any]) -> None:
+    """What a program gives is eager's at three calls of one trace, and nothing of one call is in the next."""
+    compiled = thunder.jit(program)
+    for step in range(3):
+        x = torch.ones(2) + step
+        assert show(compiled(x)) == show(program(x))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def told(value: Any) -> str:
+    """A value with the classes of all that is in it."""
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({', '.join(map(told, value))})"
+    return f"{type(value).__name__}: {value!r}"
+
+
+@pytest.mark.parametrize("name", ITERATORS)
+def test_iterators_go_on_where_the_program_left_them(name: str) -> None:
+    made_anew(ITERATORS[name], lambda iterator: told(list(iterator)))
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_values_that_keep_their_state_in_c_are_made_anew(name: str) -> None:
+    made_anew(VALUES[name], told)
+
+
+def test_an_exception_comes_out_with_what_it_came_from() -> None:
+    made_anew(failure, lambda error: told([type(error), error.args, vars(error), error.__cause__]))
+
+
+def test_a_function_comes_out_with_its_attributes() -> None:
+    names = ("__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__wrapped__", "level")
+    made_anew(wrapped, lambda function: told([getattr(function, name) for name in names]))
+    made_anew(lambda x: wrapped(x)(x), told)
+
+
+def test_partials_and_methods_hold_the_tensors_of_their_call() -> None:
+    made_anew(lambda x: partial(torch.add, x * 2, alpha=2), lambda found: told(found(torch.ones(2))))
+    made_anew(lambda x: (x * 2).sum, lambda found: told(found()))
+    made_anew(lambda x: [x * 2].pop, lambda found: told(found()))
+    made_anew(lambda x: property(lambda self: x * 2), lambda found: told(found.fget(None)))
+
+
+def test_a_weak_reference_is_to_what_the_call_made() -> None:
+    class Held:
+        """Something that can be referred to weakly."""
+
+    def program(x: Tensor) -> Any:
+        held = Held()
+        held.value = x * 2  # type: ignore[attr-defined]
+        return held, weakref.ref(held)
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        held, reference = compiled(torch.ones(2))
+        assert reference() is held
+
+
+def test_a_coroutine_comes_out_before_it_began() -> None:
+    async def doubled(x: Tensor) -> Tensor:
+        return x * 2
+
+    made_anew(lambda x: doubled(x + 1), lambda coroutine: told(asyncio.run(coroutine)))
 
 
 @pytest.mark.parametrize("name", MADE_ANEW)

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from thunder_core.acquire.attributes import C_METHODS
 from thunder_core.acquire.effects import Effect
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import line, path_name
+from thunder_core.acquire.reductions import Frozen, Reduction, reduction_of, root_of_array
 from thunder_core.capture.fake import new_mode
 from thunder_core.capture.numbers import Unknown
 from thunder_core.errors import CannotReplay
@@ -54,6 +56,9 @@ class Epilogue:
         self.followed: list[torch.Tensor] = []  # the results that autograd knows where they come from
         self._made: dict[int, tuple[Any, str]] = {}
         self._mentions: dict[int, int] = {}
+        self._reductions: dict[int, tuple[Any, Reduction | None]] = {}
+        self._reducing: set[int] = set()
+        self._roots: dict[int, Any] = {}
 
     def trace(self, effects: list[Effect], output: Any) -> Trace:
         """The whole epilogue."""
@@ -87,6 +92,8 @@ class Epilogue:
             return self._tensor(value)
         if is_constant(value):
             return literal(value, self.scope)
+        if isinstance(value, Frozen):
+            return self.scope.constant(value.value, "kept")
         if isinstance(value, Unknown):
             if value.source is not None:
                 return self.outside(value.source)
@@ -104,6 +111,11 @@ class Epilogue:
             return f"{self.value(value.__self__, where)}.{value.__name__}"
         if isinstance(value, types.FunctionType) and dotted_name(value) is None:
             return self._rebuild_function(value, where)
+        if is_bound_in_c(value):
+            return f"{self.value(value.__self__, where)}.{value.__name__}"
+        reduction = self._reduction(value, where)
+        if reduction is not None:
+            return self._reduced(value, reduction, where)
         if isinstance(value, BY_IDENTITY):
             return literal(value, self.scope)
         if isinstance(value, types.CellType):
@@ -114,12 +126,48 @@ class Epilogue:
 
     def _count(self, value: Any) -> None:
         """Count how often each object that has to be made is mentioned: one that is met once is written in place."""
-        if isinstance(value, Unknown) or is_constant(value) or self._path_of(value) is not None:
+        if isinstance(value, Unknown | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
         self._mentions[id(value)] = self._mentions.get(id(value), 0) + 1
         if self._mentions[id(value)] == 1:
-            for part in parts_of(value):
+            reduction = self._reduction(value, "the result")
+            for part in parts_of(value) if reduction is None else reduction.parts:
                 self._count(part)
+
+    def _reduction(self, value: Any, where: str) -> Reduction | None:
+        """How to make an object anew that keeps its state in C: the same answer whenever it is asked."""
+        if id(value) not in self._reductions:
+            root = root_of_array(value)
+            if self._roots.setdefault(id(root), value) is not value and root is not None:
+                raise CannotReplay(
+                    f"{where} holds two NumPy arrays that share memory, which cannot be made anew for the next call",
+                    fix="return one of them, or copies",
+                )
+            self._reductions[id(value)] = (value, reduction_of(value, where))
+        return self._reductions[id(value)][1]
+
+    def _reduced(self, value: Any, reduction: Reduction, where: str) -> str:
+        """The call that makes an object anew, as a line."""
+        if id(value) in self._reducing:
+            raise CannotReplay(
+                f"{where} is, or holds, a {type(value).__name__} that holds itself, which cannot be made anew",
+                fix="return what it holds, and leave the rest uncompiled",
+            )
+        self._reducing.add(id(value))
+        call = reduction.call
+        if isinstance(call, str):
+            self.scope.imports |= {call.rpartition(".")[0]} - {"dict"}
+        else:
+            call = self.value(call, where)
+        words = [self.value(part, where) for part in reduction.args]
+        words += [f"{key}={self.value(part, where)}" for key, part in reduction.keywords.items()]
+        name = self._name(snake_case(type(value).__name__))
+        self._made[id(value)] = (value, name)
+        self.lines.append(line(f"{call}({', '.join(words)})", Proxy(name)))
+        if reduction.state is not None:
+            self.scope.imports.add(f"{OBJECTS}:restore")
+            self.lines.append(line(f"restore({name}, {self.value(reduction.state, where)})"))
+        return name
 
     def _display(self, value: Any, where: str) -> str:
         if isinstance(value, dict):
@@ -186,7 +234,7 @@ class Epilogue:
             if hasattr(kind, "n_sequence_fields"):  # a struct sequence of C's, like what torch.max returns
                 return f"{literal(kind, self.scope)}({inner})"
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
-        if not is_rebuildable(kind) or getattr(value, "maxlen", None) is not None:
+        if not is_rebuildable(kind):
             raise CannotReplay(
                 f"{where} is, or holds, a {kind.__name__}, which cannot be made anew for the next call",
                 fix="return tensors, numbers, containers or plain Python objects, and leave the rest uncompiled",
@@ -215,8 +263,11 @@ class Epilogue:
         ]
         self.scope.imports.add("types")
         self.lines.append(line(f"types.FunctionType({', '.join(parts)})", Proxy(name)))
-        if function.__kwdefaults__:
-            self.lines.append(line(f"{name}.__kwdefaults__ = {self.value(dict(function.__kwdefaults__), where)}"))
+        for attribute in differing(function):
+            value = getattr(function, attribute)
+            kept = dict(value) if attribute in ("__kwdefaults__", "__dict__", "__annotations__") and value else value
+            self._count(kept)
+            self.lines.append(line(f"{name}.{attribute} = {self.value(kept, where)}"))
         return name
 
     def _rebuild_cell(self, cell: types.CellType, where: str) -> str:
@@ -289,6 +340,8 @@ def parts_of(value: Any) -> list[Any]:
         return [] if value == types.CellType() else [value.cell_contents]
     if isinstance(value, types.MethodType):
         return [value.__self__]
+    if is_bound_in_c(value):
+        return [value.__self__]
     if isinstance(value, BY_IDENTITY):
         return []
     items = (
@@ -299,6 +352,21 @@ def parts_of(value: Any) -> list[Any]:
         else ()
     )
     return [*items, *attributes_of(value).values()]
+
+
+FUNCTION_ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__", "__annotations__", "__dict__")
+
+
+def differing(function: types.FunctionType) -> list[str]:
+    """The attributes of a function that are not those which its code gives it."""
+    plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
+    return [name for name in FUNCTION_ATTRIBUTES if getattr(function, name) != getattr(plain, name)]
+
+
+def is_bound_in_c(value: Any) -> bool:
+    """Whether a value is a method in C of an object, such as `[].append`, and no function of a module or class."""
+    owner = getattr(value, "__self__", None) if isinstance(value, C_METHODS) else None
+    return owner is not None and not isinstance(owner, types.ModuleType | type)
 
 
 def is_rebuildable(kind: type) -> bool:

@@ -75,6 +75,9 @@ class BridgedIterator:
     def __length_hint__(self) -> int:
         return self._hint()
 
+    def __reduce__(self) -> Any:
+        return itself, (self._iterator,)
+
 
 PARTS |= {Callback: later, BridgedIterator: later}
 

@@ -66,6 +66,31 @@ def fill(made: Any, *, items: Any = (), state: Mapping[str, Any] | None = None) 
         object.__setattr__(made, name, value)
 
 
+def restore(made: Any, state: Any) -> None:
+    """Give an object made anew the state that it had: by its own way to take one, or as its attributes."""
+    setter = getattr(made, "__setstate__", None)
+    if setter is None:
+        vars(made).update(state)
+    else:
+        setter(state)
+
+
+def raisable(
+    kind: type[BaseException],
+    args: tuple[Any, ...],
+    state: Mapping[str, Any],
+    cause: BaseException | None = None,
+    context: BaseException | None = None,
+    suppress: bool = False,
+) -> BaseException:
+    """An exception without a traceback, made past what its class overrides."""
+    made: BaseException = kind.__new__(kind, *args)
+    _native_base(kind).__init__(made, *args)
+    vars(made).update(state)
+    made.__cause__, made.__context__, made.__suppress_context__ = cause, context, suppress
+    return made
+
+
 def become(tensor: Any, kind: type) -> None:
     """Make a tensor one of a subclass, such as a parameter; it stays the same object, to autograd too."""
     tensor.__class__ = kind

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.interpreter import bridges, operators
-from thunder_core.interpreter.calls import REPLACED, ROUTES, Arguments, Keywords
+from thunder_core.interpreter.calls import REPLACED, ROUTES, Arguments, Keywords, Route
 
 if TYPE_CHECKING:
     from thunder_core.interpreter.machine import Machine
@@ -72,17 +72,44 @@ def _filter(machine: "Machine", function: Any, arguments: Arguments, keywords: K
     return Bridged(callables=(0,), iterables=(1,))(machine, function, arguments, keywords)
 
 
-def _any_argument(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """A type of `itertools`: what is callable is bridged as such, the rest as iterables, if somebody listens."""
-    if machine.observer is None:
-        return function(*arguments, **keywords)
-    bridged = [_by_nature(machine, value) for value in arguments]
-    return machine.natively(function, bridged, {name: _by_nature(machine, value) for name, value in keywords.items()})
+_FIRST = Bridged(iterables=(0, "iterable"))
+_ALL = Bridged(rest=True)
+_TESTED = Bridged(callables=(0,), iterables=(1,))
+# The types of `itertools`, by which of their arguments are callables and iterables; all others are values.
+_SHAPES = {
+    "accumulate": Bridged(callables=(1, "func"), iterables=(0, "iterable")),
+    "batched": _FIRST,
+    "chain": _ALL,
+    "combinations": _FIRST,
+    "combinations_with_replacement": _FIRST,
+    "compress": Bridged(iterables=(0, 1, "data", "selectors")),
+    "count": Bridged(),
+    "cycle": _FIRST,
+    "dropwhile": _TESTED,
+    "filterfalse": _TESTED,
+    "groupby": Bridged(callables=(1, "key"), iterables=(0, "iterable")),
+    "islice": _FIRST,
+    "pairwise": _FIRST,
+    "permutations": _FIRST,
+    "product": _ALL,
+    "repeat": Bridged(),
+    "starmap": _TESTED,
+    "takewhile": _TESTED,
+    "zip_longest": _ALL,
+}
 
 
-def _by_nature(machine: "Machine", value: Any) -> Any:
-    """The bridge of a callable or of an iterable."""
-    return bridges.callback(machine, value) if callable(value) else bridges.iterable(machine, value)
+def _where_heard(shape: Bridged) -> Route:
+    """The same, if somebody listens; natively otherwise."""
+
+    def call(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        return (
+            function(*arguments, **keywords)
+            if machine.observer is None
+            else shape(machine, function, arguments, keywords)
+        )
+
+    return call
 
 
 def _chain_from(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
@@ -93,11 +120,12 @@ def _chain_from(machine: "Machine", function: Any, arguments: Arguments, keyword
     return machine.natively(function, (map(functools.partial(bridges.iterable, machine), outer),), {})
 
 
-REPLACED.update(
-    {kind: _any_argument for kind in vars(itertools).values() if isinstance(kind, type)} | {filter: _filter}
-)
-REPLACED[itertools.groupby] = Bridged(callables=(1, "key"), iterables=(0, "iterable"))
-REPLACED[itertools.starmap] = Bridged(callables=(0,), iterables=(1,))
+REPLACED[filter] = _filter
+for _name, _shape in _SHAPES.items():
+    if hasattr(itertools, _name):
+        REPLACED[getattr(itertools, _name)] = _where_heard(_shape)
+REPLACED[itertools.groupby] = _SHAPES["groupby"]
+REPLACED[itertools.starmap] = _SHAPES["starmap"]
 REPLACED[itertools.chain.from_iterable] = _chain_from
 
 
