@@ -33,7 +33,7 @@ FLOORS = (
     ("thunder_core.lower",),
     ("thunder_core.recipe", "thunder_core.patterns"),
     ("thunder_core.acquire", "thunder_core.transforms", "thunder_core.run", "thunder_executors"),
-    ("thunder_core.derived",),
+    ("thunder_core.derived", "thunder_core.nested"),
     ("thunder_core.compiler", "thunder_recipes"),
     (
         "thunder_core.derivatives",

@@ -12,6 +12,7 @@ import torch
 
 from thunder_core import plugins
 from thunder_core.acquire.acquire import acquire
+from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.capture.rules import with_rules
 from thunder_core.compile_options import CacheMode, CompileOptions, DataDependence, SharpEdges
 from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
@@ -23,6 +24,7 @@ from thunder_core.lower.claim import claim
 from thunder_core.lower.device_code import DeviceCode, targeting
 from thunder_core.lower.executor import Executor, registered, registered_names
 from thunder_core.lower.free import free_after_last_use
+from thunder_core.nested import CallsByLine
 from thunder_core.recipe import Transform, order_transforms
 from thunder_core.run.compiled import Specializations
 from thunder_core.run.module import compiled_function, compiled_module
@@ -48,6 +50,11 @@ class Compiler:
     options: CompileOptions
     device: torch.device | None = None
 
+    @property
+    def settings(self) -> Compiler:
+        """How it compiles: these."""
+        return self
+
     def __call__(
         self,
         subject: Callable[..., Any],
@@ -66,6 +73,7 @@ class Compiler:
             device=self.device,
             evaluates=self.options.data_dependent != "error",
             changing=changing,
+            nested=CallsByLine(self),
         )
         watch.note(acquired.computation)
         watch.stages += [Stage(acquired.prologue, 0.0), Stage(acquired.epilogue, 0.0)]
@@ -84,6 +92,8 @@ class Compiler:
         """The trace with a backward of its own, or why it has none, and what it lacks."""
         if self.device is not None:
             return None, ELSEWHERE, None
+        if torch.is_grad_enabled() and any(map(is_followed_call, trace.bound_symbols)):
+            return None, WHY_RECORDED, None
         if not is_differentiable(trace):
             return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:

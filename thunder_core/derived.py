@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.capture.compiled_call import require_derivable
 from thunder_core.capture.derivative import Underivable
 from thunder_core.capture.rules import with_rules
 from thunder_core.ir.check import check_trace
@@ -159,6 +160,7 @@ def derived(
     """
     if not all(isinstance(proxy, TensorProxy) for proxy in trace.inputs):
         raise Underivable("it takes a generator of random numbers")
+    require_derivable(trace.bound_symbols)
     steps: list[Trace] = []
     under = is_under_autocast(trace.bound_symbols)
     if under:

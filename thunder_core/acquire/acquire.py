@@ -18,7 +18,7 @@ from thunder_core.acquire.epilogue import Epilogue
 from thunder_core.acquire.gradients import log_gradients, spelled_out, without_autograd
 from thunder_core.acquire.guards import Guard
 from thunder_core.acquire.numbers import NeedsValues
-from thunder_core.acquire.observer import Acquisition
+from thunder_core.acquire.observer import Acquisition, Nested
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, Prologue, path_name
 from thunder_core.acquire.settings import with_chosen_attention
@@ -94,6 +94,7 @@ class Run(Acquisition):
         named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
         super().__init__({id(module): name for name, module in named}, evaluates)
         self.subject, self.args, self.kwargs = subject, args, kwargs
+        self.output: Any = None
         self.device = device
         self._moved = {} if device is None else {id(tensor): tensor for tensor in moving(subject, (args, kwargs))}
         self.roots = [
@@ -184,6 +185,7 @@ def acquire(
     device: torch.device | None = None,
     evaluates: bool = False,
     changing: frozenset[str] = frozenset(),
+    nested: Nested | None = None,
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
 
@@ -197,17 +199,18 @@ def acquire(
     what the program does, and `SharpEdgeError` if it has sharp edges and they are errors.
     """
 
-    def traced(is_differentiating: bool, changes: frozenset[str]) -> Acquired:
+    def on_fakes(is_differentiating: bool, changes: frozenset[str]) -> Acquired:
         run = Run(subject, args, kwargs, device, evaluates and device is None)
         run.recorder.is_differentiating = is_differentiating
         run.outside.changes = changes
-        return _traced(run, sharp_edges, functional)
+        run.nested = nested
+        return traced(run, sharp_edges, functional)
 
     def tried(changes: frozenset[str]) -> Acquired:
         try:
-            return traced(is_differentiating=False, changes=changes)
+            return on_fakes(is_differentiating=False, changes=changes)
         except HiddenNumbers:
-            return traced(is_differentiating=True, changes=changes)
+            return on_fakes(is_differentiating=True, changes=changes)
 
     if changing:
         with suppress(NeedsValues, Exception):  # what raises without unknown numbers too is raised below
@@ -215,16 +218,17 @@ def acquire(
     return tried(frozenset())
 
 
-def _traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
+def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
+    """The traces of a run, whose result is its `output` then; no object of the user's is changed."""
     run.watches = sharp_edges != "allow"
     if functional:
         run.outside.surprises = Surprises(lambda: run.place().source)
     state = process_state(run.device)
     try:
-        output = _interpreted(run, state, sharp_edges)
+        output = run.output = _interpreted(run, state, sharp_edges)
         run.recorder.follow_autocast()
-        if run.recorder.failure is not None:
-            raise run.recorder.failure
+        if (failure := run.recorder.failure or run.outside.failure) is not None:
+            raise failure
         edges = run.edges()
         settle(sharp_edges, edges)
         log_gradients(run)
@@ -384,4 +388,4 @@ def _guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path 
             run.outside.guard("type", path, type(path.value))
 
 
-__all__ = ["Acquired", "SharpEdge", "acquire", "process_state"]
+__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "process_state", "traced"]

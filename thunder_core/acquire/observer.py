@@ -8,7 +8,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -21,14 +21,14 @@ from thunder_core.acquire.lookasides.generators import is_method_of_generator, m
 from thunder_core.acquire.lookasides.numbers import shown_class
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.numbers import OutsideNumbers
-from thunder_core.acquire.outside import Outside, is_index_into
+from thunder_core.acquire.outside import TOGETHER, Outside, is_index_into
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.symbols import operations
-from thunder_core.errors import SourceLine
+from thunder_core.errors import CannotReplay, SourceLine
 from thunder_core.interpreter import Observer
 from thunder_core.ir.objects import is_native
 from thunder_core.ir.proxy import Proxy
@@ -42,6 +42,16 @@ KEEPING = ("append", "extend", "setdefault")
 LOOKUPS = ("get", "__getitem__", "__contains__")
 DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
 TORCH_FOLDER = torch.__path__[0]
+
+
+class Nested(Protocol):
+    """Which compiled functions a program runs through, and how it calls the others."""
+
+    def __call__(self, acquisition: Any, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the compiled function by one line of the trace."""
+
+    def stays(self, compiled: Any) -> bool:
+        """Whether a compiled function is called by one line."""
 
 
 class Acquisition(Observer):
@@ -61,11 +71,17 @@ class Acquisition(Observer):
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
+        self.nested: Nested | None = None
         self.settings = Settings()
         self.interrupt: BaseException | None = None
         self._operations = operations()
         self._library_code: dict[types.CodeType, bool] = {}
         self._interpreted: dict[types.CodeType, bool] = {}
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise the error for what a trace cannot hold; it is kept, in case the program swallows it."""
+        self.recorder.failure = CannotReplay(what, fix=TOGETHER, where=self.place().source)
+        raise self.recorder.failure
 
     # ---- reads ----------------------------------------------------------------------------------------------
 
@@ -210,9 +226,7 @@ class Acquisition(Observer):
     ) -> Callable[..., Any] | None:
         inner: Any = plain.__dict__.get("_thunder")
         if inner is not None:
-            self.outside.attribute(plain, "_thunder", inner)
-            self.outside.attribute(inner, "subject", inner.subject)
-            return functools.partial(self.machine.call, inner.subject, *owner_of(function))
+            return self._compiled_function(function, plain, inner)
         if plain.__code__ is DYNAMO_DISABLED:
             return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
@@ -225,6 +239,30 @@ class Acquisition(Observer):
             return functools.partial(native) if runs_alone(plain.__module__, plain.__name__) else native
         self.outside.defaults(plain)
         return None
+
+    def _compiled_function(self, function: Any, plain: types.FunctionType, inner: Any) -> Callable[..., Any]:
+        """What was compiled is traced, or called by one line."""
+        compiled = inner.programs_of
+        if self.nested is None or not self.nested.stays(compiled):
+            if self.outside.surprises is None:
+                self.outside.attribute(plain, "_thunder", inner)
+                self.outside.attribute(inner, "subject", inner.subject)
+            else:  # it is code, and no data that a functional program reads
+                self.outside.root("compiled", "compiled", inner.subject)
+            return functools.partial(self.machine.call, inner.subject, *owner_of(function))
+        nested = self.nested
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            owner, given = (None, (*owner_of(function), *args)) if compiled is inner else owner_and_rest(function, args)
+            known = (plain if owner is None else owner, compiled.derives)
+            if all(self.outside.path_of(one) is None for one in known):
+                self.refuse(
+                    f"the compiled function `{plain.__name__}`, which the program makes, has settings of its own"
+                )
+            self.outside.root("compiled", "compiled", compiled.subject)
+            return nested(self, compiled, given, kwargs)
+
+        return call
 
     def _apply(self, function: Callable[..., Any], *args: Any) -> Any:
         """Apply a `torch.autograd.Function` to fakes: its node in autograd's graph then leads to where theirs do."""
@@ -342,6 +380,12 @@ def is_shallow(function: Any) -> bool:
 def owner_of(function: Any) -> tuple[Any, ...]:
     """What a method is bound to; nothing for a function."""
     return (function.__self__,) if type(function) is types.MethodType else ()
+
+
+def owner_and_rest(function: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """The object whose method is called, and the arguments behind it."""
+    owner = owner_of(function)
+    return (owner[0], args) if owner else (args[0], args[1:])
 
 
 def is_autograd_function(function: Any) -> bool:

@@ -16,6 +16,7 @@ from thunder_core.acquire.effects import BLIND, MISSING, EffectLog, container_ba
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.sharp import Surprises
+from thunder_core.errors import CannotReplay, SourceLine
 
 # What calling an object of these classes calls, and with what.
 WRAPPERS: dict[type, tuple[str, ...]] = {
@@ -24,6 +25,7 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
 }
 
 NUMBERS = (float, int)  # classes of numbers that may change from call to call
+TOGETHER = "compile both functions alike, so that one program holds them, or call one outside of the other"
 NESTING = (dict, list, tuple, set, frozenset, deque)
 
 
@@ -40,6 +42,8 @@ class Outside:
         self.effects = EffectLog()
         self.surprises: Surprises | None = None
         self.changes: frozenset[str] = frozenset()
+        self.closed: dict[int, tuple[Any, SourceLine | None]] = {}  # what a line writes to, and where that line is
+        self.failure: CannotReplay | None = None
         self._roots: dict[int, Path] = {}
         self._expanded: set[int] = set()
         self._identified: dict[int, Any] = {}
@@ -74,6 +78,20 @@ class Outside:
 
     # ---- reading --------------------------------------------------------------------------------------------
 
+    def require_open(self, value: Any) -> None:
+        """Raise `CannotReplay` for what a compiled function writes to, which the program calls by a line of its own.
+
+        When that line has run it is another one than tracing knows.
+        """
+        if id(value) in self.closed:
+            self.failure = CannotReplay(
+                f"the program reads or writes a {type(value).__name__} behind the call of a compiled function that "
+                "writes to it, and has settings of its own",
+                fix=TOGETHER,
+                where=self.closed[id(value)][1],
+            )
+            raise self.failure
+
     def read(self, path: Path, value: Any) -> None:
         """The program got this value by this path: guard it, or remember the way to it."""
         if self.surprises is not None and not isinstance(value, BY_IDENTITY):
@@ -106,6 +124,7 @@ class Outside:
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
         """The program read `owner.name`."""
+        self.require_open(owner)
         path = self.paths.get(id(owner))
         key = (id(owner), name)
         if path is None or key in self._seen or key in self.effects.touched:
@@ -151,12 +170,14 @@ class Outside:
 
     def missing(self, owner: Any, name: str) -> None:
         """The program found that `owner` has no attribute of that name."""
+        self.require_open(owner)
         path = self.paths.get(id(owner))
         if path is not None and (id(owner), name) not in self.effects.touched:
             self.guards.setdefault(("lacks", path, name), Guard("lacks", path, name))
 
     def global_variable(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """The program read a global."""
+        self.require_open(namespace)
         if (id(namespace), name) in self._seen or (id(namespace), name) in self.effects.touched:
             return
         self._seen.add((id(namespace), name))
@@ -208,6 +229,7 @@ class Outside:
 
     def item(self, container: Any, key: Any, value: Any) -> None:
         """The program read `container[key]`."""
+        self.require_open(container)
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded or isinstance(container, torch.Tensor):
             return
@@ -227,6 +249,7 @@ class Outside:
 
     def lookup(self, container: dict[Any, Any], key: Any) -> None:
         """The program asked whether a mapping has a key, or for its value if it does: only that key matters."""
+        self.require_open(container)
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
             return
@@ -257,6 +280,7 @@ class Outside:
 
     def expand(self, container: Any) -> None:
         """C code is about to see the items of an outside container: guard its shape and read each of them."""
+        self.require_open(container)
         number = id(container)
         path = self.paths.get(number)
         if path is None or number in self._expanded:
@@ -309,18 +333,21 @@ class Outside:
 
     def set_attribute(self, owner: Any, name: str, value: Any) -> None:
         """The program is about to set an attribute."""
+        self.require_open(owner)
         path = self.paths.get(id(owner))
         if path is not None:
             self.effects.attribute("set", path, name, value)
 
     def delete_attribute(self, owner: Any, name: str) -> None:
         """The program is about to delete an attribute."""
+        self.require_open(owner)
         path = self.paths.get(id(owner))
         if path is not None:
             self.effects.attribute("delete", path, name)
 
     def call_mutator(self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The program is about to call a method that changes an outside container."""
+        self.require_open(container)
         path = self.paths.get(id(container))
         if path is None or container_base(container) is None:
             return
@@ -332,10 +359,12 @@ class Outside:
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """The program is about to set a global variable."""
+        self.require_open(namespace)
         self.effects.variable(self.globals_root(namespace), "__setitem__", name, value)
 
     def delete_global(self, namespace: dict[str, Any], name: str) -> None:
         """The program is about to delete a global variable."""
+        self.require_open(namespace)
         self.effects.variable(self.globals_root(namespace), "__delitem__", name)
 
 

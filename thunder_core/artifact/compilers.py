@@ -84,7 +84,12 @@ class Afresh:
         changing: frozenset[str] = frozenset(),
     ) -> Program:
         """A new program for these inputs."""
-        return compiler_of(self.facts)(subject, args, kwargs, changing)
+        return self.settings(subject, args, kwargs, changing)
+
+    @property
+    def settings(self) -> Compiler:
+        """How it compiles."""
+        return compiler_of(self.facts)
 
 
 def compiler_of(facts: CompilerFacts) -> Compiler:

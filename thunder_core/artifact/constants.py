@@ -18,6 +18,7 @@ from thunder_core.artifact.manifest import KERNELS, ConstantFacts, ConstantKind,
 from thunder_core.artifact.modules import find_in_modules, find_in_tables
 from thunder_core.artifact.tensors import NAMES
 from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
+from thunder_core.capture.compiled_call import CompiledCall
 from thunder_core.errors import ArtifactForeign, CannotReplay
 from thunder_core.ir.literal import dotted_name
 from thunder_core.ir.objects import is_native
@@ -52,6 +53,13 @@ class Keeper:
         if facts is None and id(value) in self._ways:
             facts = ConstantFacts(
                 kind="way", text=type(value).__name__, steps=self._ways[id(value)], code=code_digest(value)
+            )
+        if must and isinstance(value, CompiledCall):
+            raise CannotReplay(
+                f"the program calls the compiled function `{value.name}`, which has settings of its own and cannot be "
+                "kept in the file of another one",
+                fix="compile both functions alike, so that one program holds them",
+                where=value.where,
             )
         if facts is None and must:
             raise CannotReplay(

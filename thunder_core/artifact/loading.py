@@ -11,10 +11,10 @@ import torch
 
 from thunder_core import plugins
 from thunder_core.artifact.code import fingerprint_of, verify_code
-from thunder_core.artifact.compilers import Afresh
+from thunder_core.artifact.compilers import Afresh, compiler_of
 from thunder_core.artifact.gpu import keep_cubins
 from thunder_core.artifact.here import require_here
-from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, ShellFacts
+from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, ShellFacts
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.stored import stored_programs
 from thunder_core.artifact.weights import has_no_data, put_weights, read_weights, weights_of
@@ -67,12 +67,16 @@ def bound(artifact: Artifact, subject: Callable[..., Any], *, strict: bool) -> A
     """An artifact's programs as a compiled function or module."""
     programs = stored_programs(artifact, subject, strict=strict)
     keep_cubins(artifact)
-    compiler: Compiler = Strict(artifact.folder, tuple(programs)) if strict else Afresh(artifact.manifest.compiler)
+    compiler: Compiler = (
+        Strict(artifact.folder, tuple(programs), artifact.manifest.compiler)
+        if strict
+        else Afresh(artifact.manifest.compiler)
+    )
     options = artifact.manifest.compiler.options
     call = Specializations(subject, compiler, options, programs=programs)
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
-    forward: Compiler = Strict(artifact.folder, ()) if strict else compiler
+    forward: Compiler = Strict(artifact.folder, (), artifact.manifest.compiler) if strict else compiler
     return compiled_module(
         call,
         Specializations(subject.forward, forward, options),
@@ -86,6 +90,12 @@ class Strict:
 
     folder: Path
     programs: tuple[Program, ...]
+    facts: CompilerFacts
+
+    @property
+    def settings(self) -> Any:
+        """How the programs were compiled."""
+        return compiler_of(self.facts)
 
     def __call__(
         self,

@@ -15,11 +15,15 @@ import torch
 
 from thunder_core import plugins
 from thunder_core.artifact.manifest import Step, digest_of
+from thunder_core.capture.compiled_call import CompiledCall
+from thunder_core.run.compiled import Specializations
+from thunder_core.run.program import Program
 
 Way = tuple[Step, ...]
 
 MOST = 200_000  # objects that are looked at before the search is given up
 ATOMS = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, torch.dtype, torch.device, types.ModuleType)
+COMPILED = (Specializations, Program, CompiledCall)  # what no way leads through: it is not there in another process
 OPENED = ("__func__", "fget", "fset", "__wrapped__", "__self__", "func", "args", "keywords")
 
 FOLLOW: dict[str, Callable[[Any, Any], Any]] = {
@@ -58,7 +62,7 @@ def find_ways(subject: Any, wanted: Iterable[object]) -> dict[int, Way]:
             missing.discard(id(value))
             found[id(value)] = way
         for step, child in steps_from(value):
-            if id(child) not in seen and not issubclass(type(child), ATOMS):
+            if id(child) not in seen and not issubclass(type(child), (*ATOMS, *COMPILED)):
                 seen[id(child)] = child
                 queue.append((child, (*way, step)))
     return found

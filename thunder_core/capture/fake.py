@@ -110,10 +110,10 @@ def fake_of(
         fake = FakeTensor(mode, meta, device or tensor.device)
         if not tensor.requires_grad:
             return fake
-        return fake.requires_grad_(True) if tensor.is_leaf else _followed(fake)
+        return fake.requires_grad_(True) if tensor.is_leaf else followed(fake)
 
 
-def _followed(fake: torch.Tensor) -> torch.Tensor:
+def followed(fake: torch.Tensor) -> torch.Tensor:
     """The same fake as autograd's result of something outside, which may be written to."""
     with torch.enable_grad():
         source = torch.empty(0, device="meta", requires_grad=True)

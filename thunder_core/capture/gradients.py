@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from thunder_core.capture.compiled_call import require_taken_apart
 from thunder_core.capture.fake import FROM_OUTSIDE
 from thunder_core.capture.graph import (
     Node,
@@ -169,6 +170,7 @@ class Gradients:
 
     def _reached(self, roots: Any, graph: list[Node], but: Sequence[torch.Tensor] = ()) -> list[torch.Tensor]:
         """The leaves that a pass reaches; one that was computed outside, where it would have to go on, is refused."""
+        require_taken_apart(graph)
         known = set(map(id, but))
         leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in known]
         if any(isinstance(node, FROM_OUTSIDE) for node in graph):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.capture.call import Call
+from thunder_core.capture.compiled_call import acts_before
 from thunder_core.capture.expectations import foreseen
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.values import Evaluation, Unknowable
@@ -34,6 +35,7 @@ class Measures:
 
     def number(self, proxy: Proxy) -> Any:
         """The value of a number, or the outcome of a condition."""
+        self._require_repeatable(torch.Tensor.item)
         line = next(line for line in reversed(self.lines) if proxy in line.outputs)
         value = self._had(torch.Tensor.item, lambda: self.evaluation.value(proxy))
         self.asking.append(line)
@@ -42,10 +44,17 @@ class Measures:
 
     def result(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
         """What a function gives on the values of this call's inputs."""
+        self._require_repeatable(function)
         call.valued = True
         result, written = self._had(function, lambda: self.evaluation.call(function, args, kwargs))
         call.written.update(map(memory_of, written))
         return result
+
+    def _require_repeatable(self, function: Callable[..., Any]) -> None:
+        """Refuse a check behind a call whose effects could not be taken back where it does not hold."""
+        before = acts_before(self.lines)
+        if before is not None:
+            raise self.fail(function, Unknowable(f"`{before}`, whose effects cannot be taken back, is called before"))
 
     def _had(self, function: Callable[..., Any], evaluate: Callable[[], Any]) -> Any:
         """What comes of evaluating lines of the recording, where that is allowed and possible."""

@@ -7,9 +7,15 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.overrides import TorchFunctionMode, _pop_mode, _pop_mode_temporarily, _push_mode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
 
+pop_mode: Callable[[], Any] = _pop_mode
+push_mode: Callable[[Any], None] = _push_mode
 Handler = Callable[..., Any]
 
 
@@ -58,4 +64,27 @@ def without_functions() -> Iterator[None]:
     with ExitStack() as stack:
         for _ in range(torch._C._len_torch_function_stack()):
             stack.enter_context(_pop_mode_temporarily())
+        yield
+
+
+@contextmanager
+def without_our_functions() -> Iterator[None]:
+    """While this lasts, torch functions are not handed over; the user's own modes for them stay as they are."""
+    stack = [pop_mode() for _ in range(torch._C._len_torch_function_stack())][::-1]
+    users = [mode for mode in stack if not isinstance(mode, FunctionMode)]
+    for mode in users:
+        push_mode(mode)
+    try:
+        yield
+    finally:
+        for _ in users:
+            pop_mode()
+        for mode in stack:
+            push_mode(mode)
+
+
+@contextmanager
+def without_recording() -> Iterator[None]:
+    """While this lasts, nothing is recorded, and another recording can begin."""
+    with without_our_functions(), _disable_current_modes(), torch._C._EnableTorchFunction():
         yield

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
 
 from thunder_core.capture.autocast import State, autocast_state, changes
+from thunder_core.capture.compiled_call import CompiledCall
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Made, fresh_fake
+from thunder_core.capture.modes import without_recording
 from thunder_core.capture.settings import setting_of
 from thunder_core.capture.symbols import as_line
 from thunder_core.capture.tensors import Tensors, tensors_in
@@ -132,7 +135,8 @@ class Evaluation:
         args, kwargs = replace_leaves(
             (line.args, dict(line.kwargs)), lambda leaf: self._known[leaf.name] if isinstance(leaf, Proxy) else leaf
         )
-        result = line.symbol.target(*args, **kwargs)
+        with without_recording() if isinstance(line.symbol.target, CompiledCall) else nullcontext():
+            result = line.symbol.target(*args, **kwargs)
         for name, value in zip(leaves(line.output), leaves(result), strict=True):
             if isinstance(name, Proxy):
                 self._known[name.name] = value
@@ -239,6 +243,8 @@ def is_state(line: BoundSymbol) -> bool:
 
 def is_unknowable(line: BoundSymbol) -> bool:
     """Whether a line changes a state that cannot be taken back."""
+    if isinstance(line.symbol.target, CompiledCall):
+        return line.symbol.target.acts
     return line.ordered and is_state(line) and "autocast" not in line.symbol.name
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from thunder_core.compiler import Compiler, jit, last_program
+from thunder_core.compiler import Compiler, compiled_by, find_executor, jit, last_program, specializations_of
 from thunder_core.derivatives.subjects import Gradient, Product
 from thunder_core.derivatives.trees import (
     Argnums,
@@ -33,8 +34,8 @@ def grad(
 
     `argnums` says by which positional arguments, each a tensor or a tree of some; for a tuple of numbers a tuple of
     gradients is returned. With `has_aux` the function returns a pair whose second part is returned beside the
-    gradient. Forward and backward are one program. The `executors` are those of a function that `jit` has compiled,
-    and PyTorch itself for others, unless some are given.
+    gradient. Forward and backward are one program. It is compiled as a function that `jit` has compiled is, and by
+    PyTorch itself for others, unless `executors` are given.
 
     Raises `WrongInputs` for arguments that cannot be differentiated by, and `NotDifferentiable`, with the line, where
     the function is not one of scalar results or does something that has no derivative.
@@ -152,17 +153,34 @@ def _compiled(kind: Any, function: Any, options: tuple[Hashable, ...], executors
         raise WrongInputs(
             f"a derivative is of a function or a module, not of a {type(function).__name__}", fix="pass one"
         )
-    if executors is None:
-        known = getattr(function, "_thunder", None)
-        compiler = known.compiler if isinstance(known, Specializations) else None
-        executors = compiler.executors if isinstance(compiler, Compiler) else ("torch",)
+    wanted = None if executors is None else tuple(executors)
     try:
-        return _kept(kind, function, options, tuple(executors))
+        return _kept(kind, function, options, wanted)
     except TypeError:  # a function or option that cannot be hashed
-        return _kept.__wrapped__(kind, function, options, tuple(executors))
+        return _kept.__wrapped__(kind, function, options, wanted)
 
 
 @lru_cache(maxsize=KEPT)
-def _kept(kind: Any, function: Any, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...]) -> Any:
-    subject = function if kind is None else kind(function, *options).call
-    return jit(subject, executors=executors)
+def _kept(kind: Any, function: Any, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None) -> Any:
+    known = getattr(function, "_thunder", None)
+    if isinstance(known, Specializations):
+        compiled = compiled_by(_settings(known, executors), _subject(kind, known.subject, options))
+        specializations_of(compiled).derives = function
+    else:
+        compiled = jit(_subject(kind, function, options), executors=executors or ("torch",))
+        specializations_of(compiled).inherits = executors is None
+    return compiled
+
+
+def _subject(kind: Any, function: Any, options: tuple[Hashable, ...]) -> Any:
+    return function if kind is None else kind(function, *options).call
+
+
+def _settings(known: Specializations, executors: tuple[str | Executor, ...] | None) -> Compiler:
+    """How the derivative of a compiled function is compiled: as the function is, on other executors if some are given.
+
+    It takes the values that a functional one has bound as they are then, and guards them.
+    """
+    settings: Compiler = known.compiler.settings
+    settings = replace(settings, options=replace(settings.options, functional=False))
+    return settings if executors is None else replace(settings, executors=tuple(map(find_executor, executors)))

@@ -12,6 +12,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder_core.acquire.lookasides import lookaside
+from thunder_core.capture.compiled_call import require_derivable
 from thunder_core.capture.segment import Segment, aside
 from thunder_core.capture.versions import without_writes
 from thunder_core.derivatives import functions
@@ -110,6 +111,7 @@ def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_au
     proxy = acquisition.recorder.proxy_of
     names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, given, strict=True)}
     with refusing("jvp"), aside():
+        require_derivable(segment.lines)
         under = is_under_autocast(segment.lines)
         if under:
             segment.exchange(beneath_autocast(segment.lines))

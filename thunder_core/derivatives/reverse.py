@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
+from thunder_core.capture.compiled_call import require_derivable
 from thunder_core.capture.derivative import Underivable
 from thunder_core.capture.segment import Segment, aside
 from thunder_core.capture.versions import without_writes
@@ -69,6 +70,7 @@ class Reverse:
     def _derived(self, starts: tuple[TensorProxy, ...]) -> Sweep:
         """The sweep over the lines; where they write to what is followed, over others that make new tensors."""
         segment = self._segment
+        require_derivable(segment.lines)
         if is_under_autocast(segment.lines):
             self._under = True
             segment.exchange(beneath_autocast(segment.lines))

@@ -32,6 +32,10 @@ class Compiler(Protocol):
     ) -> Program:
         """The program for such a call."""
 
+    @property
+    def settings(self) -> Any:
+        """How it compiles: the transforms, the options and the device."""
+
 
 REASONS_KEPT = 100
 LIMIT = 64  # programs of one subject, of which the one that was used longest ago is dropped for another
@@ -45,7 +49,8 @@ class Specializations:
     """The programs of one subject (a function or module), the most recently used first.
 
     The `options` say when a program may be made. A float that was another one at a later call, such as a learning
-    rate, is `changing`.
+    rate, is `changing`. One that `inherits` was compiled without settings of its own, so that a program which calls it
+    has it compiled by those that it has; one that `derives` is a derivative of that compiled function.
     """
 
     subject: Callable[..., Any]
@@ -58,6 +63,13 @@ class Specializations:
     changing: set[str] = field(default_factory=set)
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
     raising: RaisingCalls = field(init=False)
+    inherits: bool = False
+    derives: Any = None
+
+    @property
+    def programs_of(self) -> Specializations:
+        """The programs that a compiled function runs: these."""
+        return self
 
     def __post_init__(self) -> None:
         self.raising = RaisingCalls(self.subject)

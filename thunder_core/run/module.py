@@ -46,8 +46,8 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         return call.call(args, kwargs)
 
-    run_forward._thunder = Original(kind.forward)  # type: ignore[attr-defined]
-    run._thunder = Original(kind.__call__)  # type: ignore[attr-defined]
+    run_forward._thunder = Original(kind.forward, forward)  # type: ignore[attr-defined]
+    run._thunder = Original(kind.__call__, call)  # type: ignore[attr-defined]
     members = {
         "__call__": run,
         "forward": run_forward,
@@ -67,9 +67,18 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
 
 @dataclass(frozen=True)
 class Original:
-    """What a method of a compiled module stands for, where one is met inside a program that is traced as a whole."""
+    """What a method of a compiled module stands for, where one is met inside a program that is traced as a whole.
+
+    `compiled` are the programs that the method runs otherwise, which hold for its module alone.
+    """
 
     subject: Callable[..., Any]
+    compiled: Specializations
+
+    @property
+    def programs_of(self) -> Specializations:
+        """The programs that the method runs."""
+        return self.compiled
 
 
 def unpickled(kind: type[torch.nn.Module]) -> torch.nn.Module:

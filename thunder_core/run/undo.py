@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from thunder_core.capture.compiled_call import CompiledCall
 from thunder_core.ir.objects import EXPECTATIONS
+from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import written_families
 
@@ -18,11 +20,17 @@ def written_before_last(computation: Trace) -> tuple[int, ...] | None:
     None for one that checks none.
     """
     lines = computation.bound_symbols
-    last = max((place for place, line in enumerate(lines) if line.symbol.name in EXPECTATIONS), default=None)
+    last = max((place for place, line in enumerate(lines) if expects(line)), default=None)
     if last is None:
         return None
     written = written_families(computation.having(lines[:last], made_by=computation.made_by))
     return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
+
+
+def expects(line: BoundSymbol) -> bool:
+    """Whether a line may find that a value is not the one that the program was traced for."""
+    target = line.symbol.target
+    return line.symbol.name in EXPECTATIONS or (isinstance(target, CompiledCall) and target.valued)
 
 
 class Undo:

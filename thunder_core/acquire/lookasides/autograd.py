@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.gradients import AUTOGRAD
+from thunder_core.errors import ThunderError
 
 
 @lookaside(torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
@@ -18,6 +19,11 @@ def differentiate(
     """Leave it to the recorder, which sees what the engine does."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return AUTOGRAD[function](acquisition.recorder.gradients, *args, **kwargs)
+        try:
+            return AUTOGRAD[function](acquisition.recorder.gradients, *args, **kwargs)
+        except ThunderError as error:
+            error.where = error.where or acquisition.place().source
+            acquisition.recorder.failure = error
+            raise
 
     return run

@@ -1,0 +1,104 @@
+"""What one program, traced within another, read and wrote: the other's guards, and what both may not touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import torch
+
+from thunder_core.acquire.guards import OF_TWO_PATHS, is_constant
+from thunder_core.acquire.observer import Acquisition
+from thunder_core.acquire.paths import Path
+
+TENSORS = ("tensor", "sparse tensor")  # the program that calls has guards of its own for these
+
+
+class Handover:
+    """Reads and writes of an inner program that is called by one line of an outer one.
+
+    The inner program does its own reads and writes when that line runs, the outer one before its first line and
+    behind its last. So neither may read or write what the other one writes; `refuse(what)` raises where that is so.
+    """
+
+    def __init__(self, outer: Acquisition, inner: Acquisition, refuse: Callable[[str], NoReturn]) -> None:
+        self._line = outer.place().source
+        self.outer = outer.outside
+        self.inner = inner.outside
+        self._refuse = refuse
+        self._known: dict[Path, Path | None] = {}
+
+    def check(self) -> None:
+        """Refuse what the inner program reads or writes of the outer one's writes, and close what it writes to it."""
+        effects = self.outer.effects
+        for path in self._met():
+            owner = path.parent.value if path.parent is not None else None
+            if (id(owner), path.key) in effects.touched or self._is_changed(owner) or self._is_changed(path.value):
+                self._refuse(f"reads or writes {path}, which the program that calls it has changed before")
+        printed = any(effect.kind == "print" for effect in effects.effects)
+        for effect in self.inner.effects.effects:
+            if effect.owner is None and printed:
+                self._refuse("prints, after the program that calls it has")
+            if effect.owner is not None:
+                self._close(effect.owner)
+
+    def _is_changed(self, owner: Any) -> bool:
+        return id(owner) in self.outer.effects.originals or id(owner) in self.outer.closed
+
+    def _close(self, owner: Path) -> None:
+        if isinstance(owner.value, torch.Tensor):
+            self._refuse("sets an attribute of a tensor, or runs backward()")
+        if self.outer.path_of(owner.value) is None and self._translated(owner) is None:
+            self._refuse(f"writes to a {type(owner.value).__name__} that the program which calls it makes")
+        self.outer.closed[id(owner.value)] = (owner.value, self._line)
+
+    def _met(self) -> Iterator[Path]:
+        """Every path that was followed, the longest first or not."""
+        yield from self.inner.paths.values()
+        for guard in self.inner.guards.values():
+            yield guard.path
+        for effect in self.inner.effects.effects:
+            if effect.owner is not None:
+                yield effect.owner.attribute(effect.name, None) if effect.kind in ("set", "delete") else effect.owner
+
+    def guard(self) -> None:
+        """Have the outer program guard what the inner one read: it holds for the same world."""
+        for path in list(self.inner.paths.values()):
+            found = self._translated(path)
+            if found is not None and found.parent is not None:
+                self.outer.paths.setdefault(id(path.value), found)
+        for guard in list(self.inner.guards.values()):
+            if guard.kind in TENSORS or isinstance(guard.path.value, torch.Tensor):
+                continue
+            found = self._translated(guard.path)
+            expected = self._translated(guard.expected) if guard.kind in OF_TWO_PATHS else guard.expected
+            if found is None or (expected is None and guard.expected is not None):
+                continue
+            if self.outer.surprises is not None:
+                self.outer.surprises.note(found)
+            self._add(guard.kind, found, expected)
+
+    def _add(self, kind: str, path: Path, expected: Any) -> None:
+        if kind == "absent":
+            for name in expected:
+                self.outer.absent(path, name)
+        else:
+            self.outer.guard(kind, path, expected)
+
+    def _translated(self, path: Path) -> Path | None:
+        """The outer program's way to what lies at a path; None where the outer program gives it."""
+        if path not in self._known:
+            self._known[path] = self._translate(path)
+        return self._known[path]
+
+    def _translate(self, path: Path) -> Path | None:
+        known = None if is_constant(path.value) else self.outer.path_of(path.value)
+        if known is not None:
+            return known
+        if path.parent is None:
+            return None if path.step == "root" else self.outer.root(path.step, path.key, path.value)
+        parent = self._translated(path.parent)
+        if parent is None:
+            return None
+        key = self._translated(path.key) if isinstance(path.key, Path) else path.key
+        return None if key is None and path.key is not None else parent.child(path.step, key, path.value)

@@ -1,0 +1,196 @@
+"""A line that calls a compiled function: what it gives is checked against what it was recorded with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import TreeSpec, tree_flatten
+
+from thunder_core.capture.derivative import Underivable
+from thunder_core.errors import CannotReplay, NotDifferentiable, SourceLine
+from thunder_core.ir.objects import Unexpected
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+
+WHY_RECORDED = "it calls a compiled function that has a backward of its own"
+
+
+class Compiled(Protocol):
+    """The programs of a compiled function."""
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function."""
+
+
+@dataclass(frozen=True)
+class Same:
+    """A part of a result that the caller has already: an argument, or an object from outside; `kind` is its class."""
+
+    kind: type
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A part of a result that is the same at each call."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class NumberOf:
+    """A part of a result that is a number of a class, known when the trace runs."""
+
+    proxy: Proxy
+    kind: type
+
+
+Part = TensorProxy | Same | Constant | NumberOf
+
+
+@dataclass(eq=False)
+class CompiledCall:
+    """What a line calls: a compiled function, whose result has a structure (`spec`) and these `parts`.
+
+    One that is `valued` decides by values of tensors, so that another call may give something else; one that `acts`
+    has effects that cannot be taken back.
+    """
+
+    name: str
+    compiled: Compiled
+    spec: TreeSpec
+    parts: tuple[Part, ...]
+    where: SourceLine | None
+    valued: bool = False
+    acts: bool = False
+
+    def __post_init__(self) -> None:
+        self.__module__, self.__name__, self.__qualname__ = "compiled", self.name, self.name
+
+    @property
+    def output(self) -> Any:
+        """The names that the line gives to parts of the result: one alone, or a tuple."""
+        names = tuple(name for part in self.parts if (name := named(part)) is not None)
+        return names[0] if len(names) == 1 else names
+
+    def __call__(self, *args: Any, beside: tuple[Any, ...] = (), **kwargs: Any) -> Any:  # noqa: ARG002
+        """Call it, and return the parts that have names.
+
+        `beside` are tensors that it reads or writes by itself: they are named for the order of the lines alone.
+        """
+        found = self.compiled.call(args, kwargs)
+        leaves, spec = tree_flatten(found)
+        if spec != self.spec or not all(map(fits, self.parts, leaves)):
+            raise self._mismatch(leaves, spec)
+        returned = tuple(leaf for part, leaf in zip(self.parts, leaves, strict=True) if named(part) is not None)
+        return returned[0] if len(returned) == 1 else returned
+
+    def _mismatch(self, leaves: list[Any], spec: TreeSpec) -> Exception:
+        pairs = zip(self.parts, leaves, strict=True) if spec == self.spec else ()
+        differing = next(((part, leaf) for part, leaf in pairs if not fits(part, leaf)), None)
+        wanted = f"{self.spec}" if differing is None else told(differing[0])
+        found = f"{spec}" if differing is None else told(part_like(differing[1]))
+        if self.valued and not self.acts:
+            return Unexpected(wanted, found)
+        return CannotReplay(
+            f"the compiled function `{self.name}` returned {found} where it returned {wanted} when the program that "
+            "calls it was traced",
+            fix="have it return the same kind of result at each call, or compile both functions alike, so that one "
+            "program holds them",
+            where=self.where,
+        )
+
+
+def named(part: Part) -> Proxy | None:
+    """The name that a line gives to a part of its result, if it gives one."""
+    if isinstance(part, NumberOf):
+        return part.proxy
+    return part if isinstance(part, TensorProxy) else None
+
+
+def fits(part: Part, leaf: Any) -> bool:
+    """Whether a part of a result is what it was when it was recorded."""
+    if isinstance(part, TensorProxy):
+        return isinstance(leaf, torch.Tensor) and (
+            (leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.device)
+            == (part.dtype, part.shape, part.stride, part.device)
+        )
+    if isinstance(part, NumberOf):
+        return type(leaf) is part.kind
+    if isinstance(part, Same):
+        return type(leaf) is part.kind
+    return leaf is part.value or (type(leaf) is type(part.value) and repr(leaf) == repr(part.value))
+
+
+def part_like(leaf: Any) -> Part:
+    """A part of a result as it was found."""
+    if isinstance(leaf, torch.Tensor):
+        return TensorProxy("", tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.device)
+    return Constant(leaf)
+
+
+def told(part: Part) -> str:
+    """A part of a result in words."""
+    if isinstance(part, TensorProxy):
+        return f"{part.described} with strides {part.stride}"
+    return f"{part.value!r:.60}" if isinstance(part, Constant) else f"a {part.kind.__name__}"
+
+
+def calls(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """Those of some lines that call compiled functions."""
+    return (line for line in lines if isinstance(line.symbol.target, CompiledCall))
+
+
+def is_followed_call(line: BoundSymbol) -> bool:
+    """Whether a line calls a compiled function that autograd follows."""
+    tensors = (proxy for proxy in (*line.inputs, *line.outputs) if isinstance(proxy, TensorProxy))
+    return isinstance(line.symbol.target, CompiledCall) and any(proxy.requires_grad for proxy in tensors)
+
+
+def require_derivable(lines: Iterable[BoundSymbol]) -> None:
+    """Raise `Underivable` where a line calls a compiled function, which is not taken apart."""
+    for line in calls(lines):
+        error = Underivable(WHY_RECORDED)
+        error.where = line.source
+        raise error
+
+
+def acts_before(lines: Iterable[BoundSymbol]) -> str | None:
+    """The name of a compiled function with effects that one of the lines calls, if one does."""
+    return next((line.symbol.short_name for line in calls(lines) if line.symbol.target.acts), None)  # type: ignore[attr-defined]
+
+
+class _FromCall(torch.autograd.Function):
+    """What made a tensor in a compiled function that the program calls by a line of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, source: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+        ctx.mark_dirty(fake)
+        return fake
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise NotImplementedError("tracing goes around it")
+
+
+def require_taken_apart(nodes: Iterable[object]) -> None:
+    """Raise `NotDifferentiable` where nodes of autograd's graph lead into a compiled function that a line calls."""
+    if any(isinstance(node, FROM_CALL) for node in nodes):
+        raise NotDifferentiable(
+            "the program calls backward() through a compiled function that has settings of its own",
+            fix="compile both functions alike, or call backward() outside of the compiled program",
+        )
+
+
+FROM_CALL: type = _FromCall._backward_cls
+
+
+def followed(fake: torch.Tensor) -> torch.Tensor:
+    """A fake as one that autograd follows into a compiled function."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.enable_grad():
+        source = torch.empty(0, device="meta", requires_grad=True)
+        result: torch.Tensor = _FromCall.apply(source, fake)  # type: ignore[no-untyped-call]
+        return result

@@ -1,0 +1,303 @@
+"""Compiled functions that a program calls: run through where they are compiled alike, else called by one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, Protocol
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from thunder_core.acquire.acquire import Acquired, Run, traced
+from thunder_core.acquire.guards import BY_IDENTITY, is_constant
+from thunder_core.acquire.handover import Handover
+from thunder_core.acquire.outside import TOGETHER
+from thunder_core.capture.compiled_call import CompiledCall, Constant, NumberOf, Part, Same, acts_before, followed
+from thunder_core.capture.modes import without_our_functions, without_recording
+from thunder_core.capture.numbers import Unknown, settled
+from thunder_core.capture.stand_ins import StandIns
+from thunder_core.capture.symbols import SET_GRAD
+from thunder_core.capture.values import Unknowable
+from thunder_core.compile_options import CompileOptions
+from thunder_core.errors import CannotReplay, DataDependent, ThunderError
+from thunder_core.ir.check import check_trace
+from thunder_core.ir.literal import valid_name
+from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.ir.raised import ProgramRaised
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.trace import Trace
+from thunder_core.lower.aliases import written_families
+from thunder_core.run.compiled import Specializations
+from thunder_core.transform import Transform
+
+
+class Settings(Protocol):
+    """How something was compiled."""
+
+    @property
+    def transforms(self) -> tuple[Transform, ...]:
+        """The transforms, in their order."""
+
+    @property
+    def options(self) -> CompileOptions:
+        """The other options."""
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device that it is compiled for, if that need not be here."""
+
+
+@dataclass(frozen=True)
+class CallsByLine:
+    """What a program does about compiled functions that it calls; `settings` are those of the program.
+
+    One that was compiled alike is a part of the program. Another one is called by one line, with its own guards, its
+    own cache and its own backward; what it returns is learned by tracing it on tensors without data.
+    """
+
+    settings: Settings
+
+    def stays(self, compiled: Specializations) -> bool:
+        """Whether a compiled function is called by one line; one that has bound constants always is."""
+        if compiled.inherits:
+            return False
+        options = compiled.options
+        if options.functional and options.sharp_edges != "error":
+            return True
+        return bool(replace_device(compiled.compiler) != replace_device(self.settings))
+
+    def __call__(
+        self, acquisition: Run, compiled: Specializations, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Write the line down, and return what it returns."""
+        try:
+            with without_our_functions():
+                return Call(acquisition, self.settings, compiled, *settled((args, kwargs))).recorded()
+        except ThunderError as error:
+            error.where = error.where or acquisition.place().source
+            acquisition.recorder.failure = error
+            raise
+
+
+def replace_device(settings: Any) -> Any:
+    """Settings without the device, which is the same for all that one program calls."""
+    return replace(settings, device=None) if getattr(settings, "device", None) is not None else settings
+
+
+class Call:
+    """One call of a compiled function while a program is traced."""
+
+    def __init__(
+        self, acquisition: Run, settings: Settings, compiled: Specializations, args: Any, kwargs: dict[str, Any]
+    ) -> None:
+        self.acquisition = acquisition
+        self.recorder = acquisition.recorder
+        self.compiled = compiled
+        self.device = settings.device
+        self.own: Settings = compiled.compiler.settings
+        self.name = valid_name(getattr(compiled.subject, "__name__", type(compiled.subject).__name__))
+        self.args, self.kwargs = args, kwargs
+        self.stand_ins = StandIns(self.recorder.tensors, self.device)
+        self.valued = False
+        self.line = acquisition.place().source
+
+    def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
+        """Raise the error for what cannot be kept as a call."""
+        raise CannotReplay(
+            f"the compiled function `{self.name}`, which has settings of its own, {what}", fix=fix, where=self.line
+        )
+
+    def recorded(self) -> Any:
+        """Write the line down, and return what it returns."""
+        words = self._words((self.args, self.kwargs))
+        probe, acquired = self._probed()
+        handover = Handover(self.acquisition, probe, self.refuse)
+        handover.check()
+        if not self.own.options.functional:
+            handover.guard()
+        trace = self._transformed(acquired)
+        beside, mutates = self._beside(probe, acquired.computation)
+        leaves, spec = tree_flatten(probe.output)
+        proxies = dict(zip((proxy.name for proxy in acquired.computation.output), trace.output, strict=True))
+        parts = [self._part(leaf, probe, proxies) for leaf in leaves]
+        call = CompiledCall(
+            name=self.name,
+            compiled=self.compiled,
+            spec=spec,
+            parts=tuple(part for part, _ in parts),
+            where=self.line,
+            valued=self.valued,
+            acts=bool(probe.outside.effects.effects),
+        )
+        self._require_repeatable(call)
+        kwargs = dict(words[1], beside=beside) if beside else words[1]
+        self.recorder.emit(
+            BoundSymbol(
+                Symbol(f"compiled.{self.name}", call), words[0], kwargs, call.output, (), mutates=mutates, ordered=True
+            )
+        )
+        return tree_unflatten([value for _, value in parts], spec)
+
+    # ---- what it is given -----------------------------------------------------------------------------------
+
+    def _words(self, tree: Any) -> Any:
+        """The arguments as the line has them: names, constants, and containers of the program."""
+        kind = type(tree)
+        if isinstance(tree, torch.Tensor):
+            return self.recorder.proxy_of(tree)
+        if is_constant(tree) or isinstance(tree, BY_IDENTITY):
+            return tree
+        if self.acquisition.outside.path_of(tree) is not None or isinstance(tree, torch.Generator):
+            return self.recorder.tensors.object(tree)
+        if kind in (tuple, list):
+            return kind(self._words(item) for item in tree)
+        if kind is dict and all(map(is_constant, tree)):
+            return {key: self._words(item) for key, item in tree.items()}
+        return self.refuse(f"is given a {kind.__name__} that the program makes")
+
+    def _given(self, tree: Any) -> Any:
+        """The arguments with stand-ins for tensors."""
+        kind = type(tree)
+        if isinstance(tree, torch.Tensor):
+            return self.stand_ins.of(tree)
+        if self.acquisition.outside.path_of(tree) is not None:
+            return tree
+        if kind in (tuple, list):
+            return kind(self._given(item) for item in tree)
+        return {key: self._given(item) for key, item in tree.items()} if kind is dict else tree
+
+    # ---- what it does ---------------------------------------------------------------------------------------
+
+    def _probed(self) -> tuple[Run, Acquired]:
+        """What comes of tracing it on tensors without data, or on those of this call where it asks for values."""
+        try:
+            return self._traced(evaluates=False)
+        except DataDependent:
+            if self.own.options.data_dependent == "error" or not self.recorder.measures.may:
+                raise
+            self._give_values()
+            self.valued = True
+            return self._traced(evaluates=True)
+
+    def _give_values(self) -> None:
+        """Let the tensors of this call stand for those of the program."""
+        for tensor in tensors_of((self.args, self.kwargs), self.acquisition):
+            if isinstance(tensor, FakeTensor):
+                try:
+                    value = self.recorder.measures.evaluation.value(self.recorder.proxy_of(tensor))
+                except Unknowable as reason:
+                    self.refuse(f"asks for the value of a tensor, and {reason}")
+                self.stand_ins.give(tensor, value)
+
+    def _traced(self, *, evaluates: bool) -> tuple[Run, Acquired]:
+        args, kwargs = self._given((self.args, self.kwargs))
+        options = self.own.options
+        with without_recording():
+            probe = Run(self.compiled.subject, args, kwargs, self.device, evaluates)
+            probe.nested = CallsByLine(self.own)
+            try:
+                acquired = traced(probe, "error" if options.sharp_edges == "error" else "allow", options.functional)
+            except ProgramRaised as raised:
+                error = raised.error
+            else:
+                return probe, acquired
+        handover = Handover(self.acquisition, probe, self.refuse)
+        handover.check()
+        handover.guard()
+        raise error
+
+    def _transformed(self, acquired: Acquired) -> Trace:
+        """Its computation as its transforms leave it."""
+        trace = acquired.computation
+        with without_recording():
+            for transform in self.own.transforms:
+                trace = check_trace(transform(trace))
+        self._require_modes_kept(trace)
+        return trace
+
+    def _require_modes_kept(self, trace: Trace) -> None:
+        enabled = torch.is_grad_enabled()
+        switched = [line.args[0] for line in trace.bound_symbols if line.symbol.target is SET_GRAD]
+        if switched and switched[-1] is not enabled:
+            self.refuse("leaves autograd switched to another mode")
+
+    def _beside(self, probe: Run, computation: Trace) -> tuple[tuple[Proxy, ...], tuple[str, ...]]:
+        """The names of tensors that it reads by itself, and of all that it writes to."""
+        written = written_families(computation)
+        beside: list[Proxy] = []
+        mutates: list[str] = []
+        for tensor, proxy in probe.recorder.inputs.values():
+            behind = self.stand_ins.behind(tensor)
+            if behind is None:
+                if isinstance(tensor, FakeTensor):
+                    self.refuse("reads a tensor of the program that calls it past its arguments")
+                if self.acquisition.outside.path_of(tensor) is None and not self.recorder.knows(tensor):
+                    self._require_unseen(tensor, proxy, written)
+                    continue
+                behind = tensor
+                beside.append(self.recorder.proxy_of(tensor))
+            self._require_shape_kept(probe, tensor, proxy)
+            if proxy.name in written:
+                mutates.append(self.recorder.proxy_of(behind).name)
+        return tuple(beside), tuple(mutates)
+
+    def _require_unseen(self, tensor: torch.Tensor, proxy: TensorProxy, written: frozenset[str]) -> None:
+        """A tensor that nothing else leads to must not be followed by autograd, which would not be seen."""
+        if tensor.requires_grad and torch.is_grad_enabled():
+            self.refuse("has bound a tensor that requires a gradient")
+        if proxy.name in written:
+            self.refuse("writes to a tensor that no path leads to")
+
+    def _require_shape_kept(self, probe: Run, tensor: torch.Tensor, proxy: TensorProxy) -> None:
+        fake = probe.recorder.tensors.fake(tensor)
+        with torch._C.DisableTorchFunction():
+            now = replace(tensor_proxy(proxy.name, fake), device=proxy.device)
+        if now != proxy:
+            self.refuse(f"changes a tensor of shape {list(proxy.shape)} in place to one with other metadata")
+
+    # ---- what it returns ------------------------------------------------------------------------------------
+
+    def _part(self, leaf: Any, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
+        """A part of the result as the line checks it, and as the program gets it."""
+        if isinstance(leaf, torch.Tensor):
+            return self._tensor(leaf, probe, proxies)
+        if isinstance(leaf, Unknown):
+            number = self.recorder.numbers.new(leaf.kind)
+            return NumberOf(number.proxy, number.kind), number
+        if is_constant(leaf) or isinstance(leaf, BY_IDENTITY):
+            return Constant(leaf), leaf
+        if self.acquisition.outside.path_of(leaf) is not None:
+            return Same(type(leaf)), leaf
+        return self.refuse(f"returns a {type(leaf).__name__}")
+
+    def _tensor(self, leaf: torch.Tensor, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
+        given = self.stand_ins.behind(leaf)
+        if given is not None:
+            return Same(torch.Tensor), given
+        if id(leaf) in probe.recorder.inputs or not probe.recorder.knows(leaf):
+            if self.acquisition.outside.path_of(leaf) is None:
+                self.refuse("returns a tensor that no path leads to")
+            return Same(type(leaf)), leaf
+        before = probe.recorder.proxy_of(leaf)
+        proxy = proxies[before.name]
+        if not isinstance(proxy, TensorProxy) or leaf.layout is not torch.strided:
+            self.refuse("returns a tensor that is not dense")
+        named = replace(proxy, name=self.recorder.tensors.next_name(), requires_grad=leaf.requires_grad)
+        with torch._C.DisableTorchFunction():
+            fake = self.recorder.tensors.made_tensor(named)
+            return named, followed(fake) if named.requires_grad else fake
+
+    def _require_repeatable(self, call: CompiledCall) -> None:
+        if call.valued and (before := acts_before(self.recorder.bound_symbols)):
+            self.refuse(f"decides by values, and is called behind `{before}`, whose effects cannot be taken back")
+
+
+def tensors_of(tree: Any, acquisition: Run) -> Iterator[torch.Tensor]:
+    """The tensors among arguments, as far as the program makes the containers that hold them."""
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif acquisition.outside.path_of(tree) is None and isinstance(tree, tuple | list | dict):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from tensors_of(item, acquisition)
