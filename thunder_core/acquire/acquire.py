@@ -279,6 +279,7 @@ def _inputs(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
 
 
 def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
+    run.outside.effects.require_kept()
     inputs = _inputs(run)
     results = _results(run)
     epilogue = Epilogue(run.outside.path_of, results, run.is_spent, run.recorder.tensors.fake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 import types
 from collections.abc import Callable, Mapping
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.paths import MODULE_TABLES, Path
+from thunder_core.errors import CannotReplay
+from thunder_core.ir.states import state_of
 
 MISSING = object()
 
@@ -141,6 +144,7 @@ class EffectLog:
         self._made: set[tuple[int, str]] = set()  # attributes that were not there when the program began
         self._undo: list[Callable[[], object]] = []
         self.originals: dict[int, Any] = {}
+        self._states: list[tuple[Path, Any]] = []
         self.stored: dict[int, set[Any] | None] = {}  # of those the keys whose items were set; None if more was done
 
     def attribute(self, kind: str, owner: Path, name: str, *value: Any) -> None:
@@ -186,6 +190,30 @@ class EffectLog:
     def set_process(self, restore: Callable[[], object]) -> None:
         """A setting of the process is about to be changed; `restore` puts it back."""
         self._undo.append(restore)
+
+    def keep_state(self, owner: Path) -> None:
+        """An object of C may be changed by what is called next; that cannot be replayed, but it is undone."""
+        value, before = owner.value, state_of(owner.value)
+        if not hasattr(value, "__setitem__"):
+            return
+        kept = value.tobytes() if isinstance(value, memoryview) else copy.copy(value)
+
+        def restore() -> None:
+            if state_of(value) != before:
+                value[() if hasattr(value, "flags") else slice(None)] = kept
+
+        self._states.append((owner, before))
+        self._undo.append(restore)
+
+    def require_kept(self) -> None:
+        """Raise `CannotReplay` where an outside object of C was changed."""
+        for owner, before in self._states:
+            if state_of(owner.value) != before:
+                raise CannotReplay(
+                    f"the program writes to {owner}, which comes from outside: to a {type(owner.value).__name__} that "
+                    "cannot be replayed",
+                    fix="write to a tensor or a list, return what was computed, or do it outside of what is compiled",
+                )
 
     def undo(self) -> None:
         """Put everything back, the last write first."""

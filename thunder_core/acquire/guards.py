@@ -97,6 +97,7 @@ def _without_hooks(subject: str, expected: None, scope: Scope) -> str:
     return "not (" + " or ".join(f"{subject}[{name!r}]" for name in HOOKS) + ")"
 
 
+STATE_OF = "thunder_core.ir.states:state_of"
 OF_NAMESPACE = frozenset({"no hooks"})  # kinds whose condition is on the `__dict__` of what lies at the path
 OF_TWO_PATHS = frozenset({"same as", "apart", "lacks key"})  # kinds that expect something of what lies at another path
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -124,12 +125,18 @@ def _fact(subject: str, expected: tuple[str, object], scope: Scope) -> str:
     return f"{subject}.{query} == {literal(answer, scope)}"
 
 
+def _state(subject: str, expected: Any, scope: Scope) -> str:
+    scope.imports.add(STATE_OF)
+    return f"state_of({subject}) == {literal(expected, scope)}"
+
+
 def _misses(subject: str, expected: int, scope: Scope) -> str:
     return f"{subject}.cache_info()[1] == {expected}"
 
 
 CONDITIONS: dict[str, Condition] = {
     "misses": _misses,
+    "state": _state,
     "is": _is,
     "identity": lambda subject, expected, scope: f"{subject} is {scope.constant(expected, 'known')}",
     "type": _type,
@@ -152,6 +159,7 @@ CONDITIONS: dict[str, Condition] = {
 
 DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "misses": lambda expected: f"had computed {expected} values",
+    "state": lambda expected: f"had the state {expected!r:.60}",
     "is": lambda expected: f"was {getattr(expected, '__name__', expected)!s}",
     "identity": lambda expected: f"was one certain {type(expected).__name__}",
     "type": lambda expected: f"was a {expected.__name__}",

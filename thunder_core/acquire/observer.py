@@ -23,6 +23,7 @@ from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.numbers import OutsideNumbers
 from thunder_core.acquire.outside import TOGETHER, Outside, is_index_into
 from thunder_core.acquire.paths import Path
+from thunder_core.acquire.reductions import ITERATORS
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.capture.place import Place
@@ -32,6 +33,7 @@ from thunder_core.errors import CannotReplay, SourceLine
 from thunder_core.interpreter import Observer
 from thunder_core.ir.objects import is_native
 from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.states import has_state
 
 KEYED = (operator.contains, operator.getitem)
 # Methods of containers that look into the containers in them, and functions of C that only look at what they are given.
@@ -40,6 +42,7 @@ COMPARING = ("index", "count", "remove", "sort", *COMPARISONS)
 SHALLOW = frozenset({len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type, getattr})
 KEEPING = ("append", "extend", "setdefault")
 LOOKUPS = ("get", "__getitem__", "__contains__")
+ADVANCED = frozenset({*ITERATORS, types.GeneratorType})
 DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
 TORCH_FOLDER = torch.__path__[0]
 
@@ -183,7 +186,9 @@ class Acquisition(Observer):
         self.outside.delete_attribute(cell, "cell_contents")
 
     def _mutate(self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if name in MUTATORS and container_base(container) is not None:
+        if container_base(container) is None:
+            self.outside.examine(container)
+        elif name in MUTATORS:
             self.outside.call_mutator(container, name, args, kwargs)
 
     def on_raise(self, error: BaseException) -> None:
@@ -331,7 +336,15 @@ class Acquisition(Observer):
             self._mutate(owner, name, args, kwargs)
         expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
         for arg in (*args, *kwargs.values()):
-            expand(arg)
+            if not (is_of_classes(function) and has_state(arg)):
+                expand(arg)
+            self._check_iterator(function, arg)
+
+    def _check_iterator(self, function: Any, arg: Any) -> None:
+        """C code that gets an iterator from outside may take something out of it, which later calls will not."""
+        path = self.outside.path_of(arg) if type(arg) in ADVANCED else None
+        if path is not None and not is_of_classes(function):
+            self.note_edge(f"an iterator from outside is used: what this call finds in {path} stays")
 
     # ---- where the program is -------------------------------------------------------------------------------
 
@@ -367,6 +380,11 @@ class Acquisition(Observer):
 def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> Callable[..., Any]:
     """A replacement for a function, to be called with a bound method's arguments."""
     return lambda *args, **kwargs: replacement(method.__self__, *args, **kwargs)
+
+
+def is_of_classes(function: Any) -> bool:
+    """Whether the function looks at the class or the identity of what it is given, and at nothing in it."""
+    return type(function) in (type, types.BuiltinFunctionType) and function in (isinstance, id, type, getattr, hasattr)
 
 
 def is_shallow(function: Any) -> bool:

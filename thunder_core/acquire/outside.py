@@ -15,8 +15,10 @@ from thunder_core.acquire.attributes import locate
 from thunder_core.acquire.effects import BLIND, MISSING, EffectLog, container_base, index_of, is_known_key, mapping_base
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant
 from thunder_core.acquire.paths import Path
+from thunder_core.acquire.reductions import viewed
 from thunder_core.acquire.sharp import Surprises
 from thunder_core.errors import CannotReplay, SourceLine
+from thunder_core.ir.states import has_state, state_of
 
 # What calling an object of these classes calls, and with what.
 WRAPPERS: dict[type, tuple[str, ...]] = {
@@ -26,6 +28,8 @@ WRAPPERS: dict[type, tuple[str, ...]] = {
 
 NUMBERS = (float, int)  # classes of numbers that may change from call to call
 TOGETHER = "compile both functions alike, so that one program holds them, or call one outside of the other"
+VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
+MAPPINGS = (dict, types.MappingProxyType)
 NESTING = (dict, list, tuple, set, frozenset, deque)
 
 
@@ -238,7 +242,7 @@ class Outside:
             self.expand(container)
         elif own:
             return
-        elif isinstance(container, dict) and (is_constant(key) or self.path_of(key) is not None):
+        elif isinstance(container, MAPPINGS) and (is_constant(key) or self.path_of(key) is not None):
             self.read(self._item_path(path, key, value), value)
         elif isinstance(container, list | tuple) and type(key) is int:
             if key < 0:
@@ -273,6 +277,7 @@ class Outside:
             container = pending.pop()
             kind, number = type(container), id(container)
             if not issubclass(kind, NESTING) or number in seen or number in self._whole:
+                self.examine(container)
                 continue
             (self._whole if number in self.paths else seen).add(number)  # only outside objects outlive this
             self.expand(container)
@@ -286,6 +291,7 @@ class Outside:
         if path is None or number in self._expanded:
             return
         self._expanded.add(number)
+        self.examine(container)
         kind = type(container)  # not isinstance, which asks the container's own `__class__`
         held = self.effects.originals.get(number, container)
         if issubclass(kind, dict):
@@ -299,6 +305,21 @@ class Outside:
                 self.read(self._item_path(path, index, item), item)
         elif issubclass(kind, set | frozenset):
             self.guard("members", path, frozenset(held))
+        elif issubclass(kind, types.MappingProxyType):
+            self.guard("keys", path, (dict, tuple(held), dict))
+            for key, item in held.items():
+                self.read(path.item(key, item), item)
+        elif kind in VIEWS:
+            mapping = viewed(held)
+            self.paths.setdefault(id(mapping), path.attribute("mapping", mapping))
+            self.expand(mapping)
+
+    def examine(self, value: Any) -> None:
+        """C code is about to look into an object of C, or to change it: guard its state as a whole."""
+        path = self.paths.get(id(value))
+        if path is not None and has_state(value) and ("state", path) not in self.guards:
+            self.guard("state", path, state_of(value))
+            self.effects.keep_state(path)
 
     def _item_path(self, path: Path, key: Any, value: Any) -> Path:
         """The path to an item; by the way to its key, if that is an object which is known by its identity alone."""

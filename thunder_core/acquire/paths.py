@@ -49,6 +49,10 @@ class Path:
         """The item at that key or index."""
         return self.child("item", key, value)
 
+    def tensor(self, value: Any) -> Path:
+        """The tensor on the memory of the NumPy array that this path leads to."""
+        return self.child("tensor", "tensor", value)
+
     def keyed(self, key: Path, value: Any) -> Path:
         """The item whose key is an object that another path leads to, such as a tensor."""
         return self.child("keyed item", key, value)
@@ -128,6 +132,7 @@ STEPS: dict[str, Callable[[Path], str]] = {
     "stored item": _item,
     "keyed item": lambda path: f"{path.parent}[{path.key}]",
     "entry": _entry,
+    "tensor": lambda path: f"torch.from_numpy({path.parent})",
     "attribute": lambda path: str(path.parent) if path.key == "cell_contents" else f"{path.parent}.{path.key}",
     "item": _item,
     "closure": lambda path: (

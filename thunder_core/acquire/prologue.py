@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, OF_TWO_PATHS, Guard, bound
+from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, OF_TWO_PATHS, STATE_OF, Guard, bound
 from thunder_core.acquire.outside import NUMBERS
 from thunder_core.acquire.paths import MODULE_TABLES, Path, operands_of
 from thunder_core.ir.known import PLAIN
@@ -24,7 +24,7 @@ OVERLAP = "thunder_core.ir.overlap:overlap_as"
 TRACER = "thunder_core.ir.tracers:tracer_at_work"
 ALONE = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
-RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in (REFUSE, *KNOWN, OVERLAP, TRACER))})
+RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in (REFUSE, *KNOWN, OVERLAP, TRACER, STATE_OF))})
 
 
 def line(text: str, output: Proxy | None = None) -> BoundSymbol:
@@ -146,6 +146,8 @@ class Prologue:
         if path.step == "entry":
             return f"{self._held(namespace(path.parent))}[{literal(path.key, self.scope)}]"
         owner = self._variable(path.parent)
+        if path.step == "tensor":
+            return f"torch.from_numpy({owner})"
         if path.step == "attribute":
             return f"{owner}.{path.key}"
         if path.step == "keyed item":

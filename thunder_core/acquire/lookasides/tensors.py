@@ -8,8 +8,10 @@ from types import BuiltinMethodType, FunctionType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.acquire.reductions import is_of
 from thunder_core.capture.subclasses import ALIAS, DEFAULT
 from thunder_core.interpreter.calls import initialize
 from thunder_core.interpreter.lookup import type_lookup
@@ -73,6 +75,40 @@ def default_function(
             return acquisition.recorder.subclasses.default(operation, args, kwargs or {}, kind)
 
     return run
+
+
+@lookaside(torch.from_numpy)
+def from_numpy(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """A tensor on the memory of an array from outside is an input; one of an array of the program's is a constant."""
+    return partial(tensor_of_array, acquisition) if len(args) == 1 and not kwargs else None
+
+
+@lookaside(torch.as_tensor, torch.asarray)
+def as_tensor(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """So is that of `torch.as_tensor`, which then has the dtype and the device that are asked for."""
+    if not args or acquisition.outside.path_of(args[0]) is None or not is_numeric_array(args[0]):
+        return None
+    return lambda array, *rest, **kwargs: function(tensor_of_array(acquisition, array), *rest, **kwargs)
+
+
+def is_numeric_array(value: Any) -> bool:
+    """Whether torch.from_numpy takes a value."""
+    return is_of(type(value), "numpy.ndarray") and value.dtype.kind in "biufc" and value.dtype.isnative
+
+
+def tensor_of_array(acquisition: Any, array: Any) -> torch.Tensor:
+    """`torch.from_numpy`: reached by the array's path; without one, a constant that each call copies."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        real = torch.from_numpy(array)
+    path = acquisition.outside.path_of(array)
+    if path is None:
+        return record(acquisition, torch.clone, real)
+    acquisition.outside.read(path.tensor(real), real)
+    return real
 
 
 def maker_of_tensors(acquisition: Any, function: Any) -> Callable[..., Any] | None:

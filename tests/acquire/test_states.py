@@ -1,0 +1,97 @@
+"""Objects of C from outside are guarded by their state, where the program looks into them, and not written to."""
+
+from __future__ import annotations
+
+import array
+import datetime as dt
+import re
+import types
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from thunder_core.errors import CannotReplay, SharpEdgeError
+
+HELD: dict[str, Any] = {}
+# A program of a tensor and an object, and objects that differ in state alone.
+PROGRAMS: dict[str, tuple[Callable[[Tensor, Any], Any], tuple[Any, Any]]] = {
+    "a scalar": (lambda x, held: x * held, (np.float32(2), np.float32(3))),
+    "an index": (lambda x, held: x[: int(held)], (np.int64(2), np.int64(1))),
+    "an array": (lambda x, held: x * float(held.sum()), (np.ones(2), np.ones(2) * 2)),
+    "an array as a tensor": (lambda x, held: x * torch.tensor(held), (np.ones(2), np.ones(2) * 2)),
+    "a dtype": (lambda x, held: x + np.zeros(2, held).nbytes, (np.dtype("f4"), np.dtype("f8"))),
+    "a decimal": (lambda x, held: x * float(held), (Decimal(2), Decimal(3))),
+    "a time": (lambda x, held: x * held.total_seconds(), (dt.timedelta(1), dt.timedelta(2))),
+    "a byte array": (lambda x, held: x * held[0], (bytearray(b"a"), bytearray(b"b"))),
+    "an array of Python's": (lambda x, held: x * held[0], (array.array("i", [1]), array.array("i", [2]))),
+    "a view of memory": (lambda x, held: x * held[0], (memoryview(b"a"), memoryview(b"b"))),
+    "a pattern": (lambda x, held: x * bool(held.match("a")), (re.compile("a"), re.compile("b"))),
+    "a proxy": (lambda x, held: x * held["a"], (types.MappingProxyType({"a": 1}), types.MappingProxyType({"a": 2}))),
+    "a view of a dict": (lambda x, held: x * list(held)[0], ({"a": 1}.values(), {"a": 2}.values())),  # noqa: RUF015
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_another_state_is_another_program(name: str) -> None:
+    program, states = PROGRAMS[name]
+    given, read = thunder.jit(program), thunder.jit(lambda x: program(x, HELD["one"]))
+    x = torch.ones(2)
+    for state in (*states, *states):
+        HELD["one"] = state
+        wanted = program(x, state)
+        torch.testing.assert_close(given(x, state), wanted, rtol=0, atol=0)
+        torch.testing.assert_close(read(x), wanted, rtol=0, atol=0)
+    assert thunder.cache_misses(given) == thunder.cache_misses(read) == 2
+
+
+@pytest.mark.parametrize("make", [torch.from_numpy, torch.as_tensor])
+def test_a_tensor_on_an_array_from_outside_is_an_input(make: Callable[[Any], Tensor]) -> None:
+    def program(array: Any, x: Tensor) -> Any:
+        assert isinstance(array, np.ndarray)
+        tensor = make(array)
+        tensor.add_(1)
+        return tensor * x, tensor
+
+    compiled, x = thunder.jit(program), torch.ones(3)
+    for step in range(3):
+        ours, theirs = np.arange(3.0) + step, np.arange(3.0) + step
+        found, wanted = compiled(ours, x), program(theirs, x)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+        assert np.array_equal(ours, theirs)
+        assert found[1].data_ptr() == ours.ctypes.data
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_tensor_on_an_array_of_the_programs_is_made_anew() -> None:
+    def program() -> Tensor:
+        return torch.from_numpy(np.zeros(2)).add_(1)
+
+    compiled = thunder.jit(program)
+    for _ in range(3):
+        assert torch.equal(compiled().mul_(3), program() * 3)
+
+
+WRITERS: dict[str, Callable[[Any], Any]] = {
+    "an item": lambda held: held.__setitem__(0, 5),
+    "a method": lambda held: held.sort(),
+    "a function": lambda held: np.copyto(held, 7),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_write_to_an_array_from_outside_is_refused_and_undone(name: str) -> None:
+    held = np.array([3.0, 1.0])
+    with pytest.raises(CannotReplay, match=r"writes to args\[1\]"):
+        thunder.jit(lambda x, held: (WRITERS[name](held), x + 1))(torch.ones(2), held)
+    assert held.tolist() == [3.0, 1.0]
+
+
+def test_an_iterator_from_outside_is_a_sharp_edge() -> None:
+    with pytest.raises(SharpEdgeError, match="an iterator from outside"):
+        thunder.jit(lambda x, numbers: x * next(numbers), sharp_edges="error")(torch.ones(2), iter([1, 2]))
