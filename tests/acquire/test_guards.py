@@ -133,6 +133,12 @@ CASES: dict[str, Case] = {
         lambda x, c: setattr(c, "inner", []),
         "was None",
     ),
+    "bytes that change in place": Case(
+        lambda x, c: x * c.size[0],
+        lambda: (X, Config(size=bytearray(b"a"))),  # type: ignore[arg-type]
+        lambda x, c: c.size.__setitem__(0, 98),
+        "size: had the state b'a'",
+    ),
     "property": Case(
         lambda x, c: x * c.twice, lambda: (X, Config()), lambda x, c: setattr(c, "size", 4), "size: was 2, is 4"
     ),
