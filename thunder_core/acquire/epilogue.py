@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.acquire.attributes import C_METHODS
 from thunder_core.acquire.effects import Effect
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import line, path_name
-from thunder_core.acquire.reductions import Frozen, Reduction, reduction_of, root_of_array
+from thunder_core.acquire.reductions import Frozen, Reduction, differing, is_bound_in_c, reduction_of, root_of_array
 from thunder_core.capture.fake import new_mode
 from thunder_core.capture.numbers import Unknown
+from thunder_core.capture.recorder import Recorder
 from thunder_core.errors import CannotReplay
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
 from thunder_core.ir.objects import is_native
@@ -42,7 +42,7 @@ class Epilogue:
         path_of: Callable[[Any], Path | None],
         result_of: Callable[[torch.Tensor], TensorProxy | None],
         is_spent: Callable[[torch.Tensor], bool] = lambda tensor: False,
-        fake_of: Callable[[torch.Tensor], torch.Tensor] = lambda tensor: tensor,
+        recorder: Recorder | None = None,
     ) -> None:
         self._taken: set[str] = set()
         self.scope = Scope(taken=self._taken)
@@ -52,7 +52,7 @@ class Epilogue:
         self._path_of = path_of
         self._result_of = result_of
         self._is_spent = is_spent
-        self._fake_of = fake_of
+        self._recorder = recorder
         self.followed: list[torch.Tensor] = []  # the results that autograd knows where they come from
         self._made: dict[int, tuple[Any, str]] = {}
         self._mentions: dict[int, int] = {}
@@ -92,6 +92,9 @@ class Epilogue:
             return self._tensor(value)
         if is_constant(value):
             return literal(value, self.scope)
+        shared = self._shared(value)
+        if shared is not None:
+            return f"{self.value(shared, where)}.detach().numpy()"
         if isinstance(value, Frozen):
             return self.scope.constant(value.value, "kept")
         if isinstance(value, Unknown):
@@ -128,19 +131,28 @@ class Epilogue:
         """Count how often each object that has to be made is mentioned: one that is met once is written in place."""
         if isinstance(value, Unknown | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
+        if (shared := self._shared(value)) is not None:
+            self._count(shared)
+            return
         self._mentions[id(value)] = self._mentions.get(id(value), 0) + 1
         if self._mentions[id(value)] == 1:
             reduction = self._reduction(value, "the result")
             for part in parts_of(value) if reduction is None else reduction.parts:
                 self._count(part)
 
+    def _shared(self, value: Any) -> torch.Tensor | None:
+        """The tensor whose memory an array of NumPy's shares."""
+        return None if self._recorder is None else self._recorder.data.tensor_of(value)
+
     def _reduction(self, value: Any, where: str) -> Reduction | None:
         """How to make an object anew that keeps its state in C: the same answer whenever it is asked."""
         if id(value) not in self._reductions:
             root = root_of_array(value)
-            if self._roots.setdefault(id(root), value) is not value and root is not None:
+            known = self._recorder is not None and self._recorder.data.owns(root)
+            if (known or self._roots.setdefault(id(root), value) is not value) and root is not None:
                 raise CannotReplay(
-                    f"{where} holds two NumPy arrays that share memory, which cannot be made anew for the next call",
+                    f"{where} holds two NumPy arrays that share memory, or one and the tensor that it is of, which "
+                    "cannot be made anew for the next call",
                     fix="return one of them, or copies",
                 )
             self._reductions[id(value)] = (value, reduction_of(value, where))
@@ -197,7 +209,7 @@ class Epilogue:
             return self._made[id(tensor)][1]
         self._made[id(tensor)] = (tensor, result.name)
         self._dress(tensor, result.name)
-        fake = self._fake_of(tensor)
+        fake = tensor if self._recorder is None else self._recorder.tensors.fake(tensor)
         try:
             kept = fake.is_leaf or fake.retains_grad
         except RuntimeError:  # a view that was made while autograd was off, and written to: PyTorch will not say
@@ -352,21 +364,6 @@ def parts_of(value: Any) -> list[Any]:
         else ()
     )
     return [*items, *attributes_of(value).values()]
-
-
-FUNCTION_ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__", "__annotations__", "__dict__")
-
-
-def differing(function: types.FunctionType) -> list[str]:
-    """The attributes of a function that are not those which its code gives it."""
-    plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
-    return [name for name in FUNCTION_ATTRIBUTES if getattr(function, name) != getattr(plain, name)]
-
-
-def is_bound_in_c(value: Any) -> bool:
-    """Whether a value is a method in C of an object, such as `[].append`, and no function of a module or class."""
-    owner = getattr(value, "__self__", None) if isinstance(value, C_METHODS) else None
-    return owner is not None and not isinstance(owner, types.ModuleType | type)
 
 
 def is_rebuildable(kind: type) -> bool:

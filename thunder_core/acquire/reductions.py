@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.acquire.attributes import C_METHODS
 from thunder_core.errors import CannotReplay
 from thunder_core.interpreter.bridges import BridgedIterator, Callback
 from thunder_core.interpreter.generators import frame_of
@@ -180,6 +181,21 @@ def of_array(value: Any, where: str) -> Reduction:
     if value.dtype.hasobject or value.nbytes <= LARGE:
         return reduced(value, where)
     return Reduction("numpy.array", (Frozen(value.copy(order="K")),))
+
+
+FUNCTION_ATTRIBUTES = ("__kwdefaults__", "__qualname__", "__module__", "__doc__", "__annotations__", "__dict__")
+
+
+def differing(function: types.FunctionType) -> list[str]:
+    """The attributes of a function that are not those which its code gives it."""
+    plain = types.FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
+    return [name for name in FUNCTION_ATTRIBUTES if getattr(function, name) != getattr(plain, name)]
+
+
+def is_bound_in_c(value: Any) -> bool:
+    """Whether a value is a method in C of an object, such as `[].append`, and no function of a module or class."""
+    owner = getattr(value, "__self__", None) if isinstance(value, C_METHODS) else None
+    return owner is not None and not isinstance(owner, types.ModuleType | type)
 
 
 _LISTED: list[Any] = []

@@ -37,7 +37,7 @@ class Measures:
         """The value of a number, or the outcome of a condition."""
         self._require_repeatable(torch.Tensor.item)
         line = next(line for line in reversed(self.lines) if proxy in line.outputs)
-        value = self._had(torch.Tensor.item, lambda: self.evaluation.value(proxy))
+        value = self.had(torch.Tensor.item, lambda: self.evaluation.value(proxy))
         self.asking.append(line)
         self.emit(foreseen(line, proxy, value))
         return value
@@ -46,7 +46,7 @@ class Measures:
         """What a function gives on the values of this call's inputs."""
         self._require_repeatable(function)
         call.valued = True
-        result, written = self._had(function, lambda: self.evaluation.call(function, args, kwargs))
+        result, written = self.had(function, lambda: self.evaluation.call(function, args, kwargs))
         call.written.update(map(memory_of, written))
         return result
 
@@ -56,7 +56,7 @@ class Measures:
         if before is not None:
             raise self.fail(function, Unknowable(f"`{before}`, whose effects cannot be taken back, is called before"))
 
-    def _had(self, function: Callable[..., Any], evaluate: Callable[[], Any]) -> Any:
+    def had(self, function: Callable[..., Any], evaluate: Callable[[], Any]) -> Any:
         """What comes of evaluating lines of the recording, where that is allowed and possible."""
         if not self.may:
             raise self.fail(function, None)

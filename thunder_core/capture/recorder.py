@@ -13,6 +13,7 @@ import torch
 from thunder_core.capture.absent import NOWHERE, is_unguarded
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.call import Call
+from thunder_core.capture.data import DATA, Data
 from thunder_core.capture.expectations import expected
 from thunder_core.capture.failures import located, needs_data, needs_value, unrunnable
 from thunder_core.capture.gradients import AUTOGRAD, Gradients
@@ -81,6 +82,7 @@ class Recorder:
         self.numbers = Numbers(self.tensors.next_name, self._compute, self._measure)
         evaluation = Evaluation(self.tensors, self.bound_symbols, self.numbers.known)
         self.measures = Measures(evaluation, self.bound_symbols, self._compute, self._fail, evaluates)
+        self.data = Data(self.tensors, self.measures, self.function)
         self.is_differentiating = False
         self.has_hidden = False
         self._standing: Standing = {}
@@ -181,8 +183,10 @@ class Recorder:
         if (kinds := speaking(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
         kwargs = placed(function, kwargs)
-        if function in VALUE_READERS and not (self.measures.may and function is LISTING):
+        if function in VALUE_READERS and not (self.measures.may and (function is LISTING or function in DATA)):
             raise self._fail(function)
+        if function in DATA:
+            return DATA[function](self.data, *args, **kwargs)
         if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
             raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
         if function in AUTOGRAD:
@@ -205,6 +209,8 @@ class Recorder:
         output = self._run(function, args, kwargs, call)
         if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
             self._note_effects(call, function, args, kwargs)
+        if not self.data.shared.isdisjoint(call.written):
+            raise self._refuse("a tensor is written to whose memory a NumPy array shares", "copy the array")
         bsym = self._bound(function, args, kwargs, output, call)
         if key is not None and call.repeatable:
             self._memories.add(key, bsym, tensors_in((args, kwargs)), output)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+import torch
+
+from thunder_core.ir.states import digest
+
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which no class statement gives
 
 
@@ -40,6 +44,12 @@ def expect_layout(found: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -
     """End a computation whose program got a tensor of this shape and these strides, in elements, and gets another."""
     if found.shape != shape or found.stride() != stride:
         raise Unexpected(f"of shape {shape} and strides {stride}", f"of shape {tuple(found.shape)}")
+
+
+def digest_of(tensor: Any) -> str:
+    """A digest of a tensor's values, wherever it is and however it is laid out."""
+    data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return f"data {digest(data.numpy().tobytes())}"
 
 
 def expect_items(found: Any, count: int) -> Any:

@@ -1,0 +1,87 @@
+"""Arrays and texts that a program makes of tensors: eager's at each call, and checked by the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from thunder_core.errors import CannotReplay, DataDependent, OperationFailed
+
+PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
+    "numpy": lambda x: (x * 2).numpy(),
+    "numpy of an argument": lambda x: x.detach().cpu().numpy(),
+    "asarray": lambda x: (np.asarray(x * 2), np.asarray(x, dtype=np.float64)),
+    "a copy": lambda x: (x * 2).numpy().copy() + 1,
+    "a number": lambda x: x * float((x * 2).numpy().sum()),
+    "back": lambda x: torch.from_numpy((x * 2).numpy() * 2) + x,
+    "integers": lambda x: np.flatnonzero((x > 1).numpy()),
+    "repr": lambda x: repr(x + 1),
+    "f-string": lambda x: f"{x} and {x.sum():.2f} and {x.sum()}",
+    "percent": lambda x: "%s" % (x * 2).long(),  # noqa: UP031
+    "a parameter": lambda x: str(torch.nn.Parameter(x * 2)),
+    "with a gradient": lambda x: f"{x.clone().requires_grad_() * 2}",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_they_are_eagers_and_guarded(name: str) -> None:
+    program = PROGRAMS[name]
+    compiled = thunder.jit(program)
+    for step in (1, 2, 1, 2):
+        x = torch.ones(2) * step
+        found, wanted = compiled(x), program(x)
+        assert repr(found) == repr(wanted)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_an_array_shares_memory_with_its_tensor() -> None:
+    def program(x: Tensor) -> Any:
+        y = x * 2
+        return y, y.numpy(), x.numpy()
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        x = torch.ones(3)
+        tensor, array, given = compiled(x)
+        assert array.ctypes.data == tensor.data_ptr()
+        assert given.ctypes.data == x.data_ptr()
+
+
+def test_what_needs_a_gradient_gives_no_array() -> None:
+    with pytest.raises(RuntimeError, match="Can't call numpy"):
+        thunder.jit(lambda x: (x * 2).numpy())(torch.ones(2, requires_grad=True))
+
+
+def writes_to_the_array(x: Tensor) -> Any:
+    array = (x * 2).numpy()
+    array += 1
+    return array
+
+
+def writes_to_the_tensor(x: Tensor) -> Any:
+    y = x * 2
+    array = y.numpy()
+    y.add_(1)
+    return array
+
+
+def returns_a_part(x: Tensor) -> Any:
+    return (x * 2).numpy()[1:]
+
+
+@pytest.mark.parametrize("program", [writes_to_the_array, writes_to_the_tensor, returns_a_part])
+def test_memory_that_would_not_be_shared_is_refused(program: Callable[[Tensor], Any]) -> None:
+    with pytest.raises((CannotReplay, OperationFailed), match="NumPy array"):
+        thunder.jit(program)(torch.ones(3))
+
+
+@pytest.mark.parametrize("name", ["numpy", "repr"])
+def test_they_are_refused_where_values_may_not_be_asked_for(name: str) -> None:
+    with pytest.raises(DataDependent):
+        thunder.jit(PROGRAMS[name], data_dependent="error")(torch.ones(2))
