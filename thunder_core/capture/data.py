@@ -41,7 +41,7 @@ class Data:
         self._measures = measures
         self._record = record
         self._arrays: dict[int, Array] = {}
-        self._owners: dict[int, torch.Tensor] = {}
+        self._owners: dict[int, Any] = {}
         self.shared: set[int] = set()  # the memory of tensors that arrays share
 
     def values(self, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
