@@ -2,170 +2,125 @@
 
 from __future__ import annotations
 
-import collections
 import copy
 import functools
-import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from thunder_core.acquire.paths import MODULE_TABLES, Path
+from thunder_core.acquire.containers import index_of, is_known_key, kept_arguments, plain_copy, put_back
+from thunder_core.acquire.paths import Path
+from thunder_core.acquire.snapshots import MISSING, attribute_snapshot, entry_snapshot, has_own, tables_of
 from thunder_core.errors import CannotReplay
 from thunder_core.ir.states import state_of
-
-MISSING = object()
-
-# Methods of builtin containers that change them; all others only read.
-IN_PLACE = ("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__", "__iand__", "__isub__", "__ixor__")
-GROW = ("append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault")
-SHRINK = ("pop", "popleft", "popitem", "remove", "discard", "clear")
-REARRANGE = ("reverse", "sort", "rotate", "move_to_end")
-UPDATES = ("difference_update", "intersection_update", "symmetric_difference_update")
-MUTATORS = frozenset((*IN_PLACE, *GROW, *SHRINK, *REARRANGE, *UPDATES))
-# Those of them that do the same whatever the container holds; `__setitem__` does so for mappings.
-BLIND = frozenset(
-    {"append", "appendleft", "extend", "extendleft", "add", "update", "discard", "clear", "__iadd__", "__ior__"}
-)
-CONTAINERS = (list, dict, set, collections.deque)
 
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """One write: `kind` is `set`, `delete` (attributes), `call` (a method of a container) or `print`."""
+    """One write: `kind` is `set`, `delete` (attributes), `call` (a method), `function` or `print`.
+
+    It was made by C code; where the owner's class overrides that in Python, by the method of the class `level`.
+    """
 
     kind: str
     owner: Path | None
     name: str
     arguments: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
+    level: type | None = None
+    function: Callable[..., Any] | None = None
 
-
-def container_base(value: Any) -> Any:
-    """Which builtin mutable container a value is, if any."""
-    return next((base for base in CONTAINERS if isinstance(value, base)), None)
-
-
-def mapping_base(container: dict[Any, Any]) -> Any:
-    """The class whose methods see a mapping's items as they are stored, whatever its own class overrides."""
-    return collections.OrderedDict if isinstance(container, collections.OrderedDict) else dict
-
-
-def plain_copy(value: Any) -> Any:
-    """A container's items in a builtin container of the same kind, past all that its own class overrides."""
-    if isinstance(value, dict):
-        base = mapping_base(value)
-        return base(base.items(value))
-    base = container_base(value)
-    return base(base.__iter__(value))
-
-
-def put_back(value: Any, original: Any) -> None:
-    """Give a container the items that its plain copy has."""
-    base = type(original)
-    base.clear(value)
-    if base in (list, collections.deque):
-        base.extend(value, original)
-    elif base is set:
-        set.update(value, original)
-    else:
-        for key, item in original.items():
-            base.__setitem__(value, key, item)
-
-
-def is_known_key(key: Any) -> bool:
-    """Whether a key is equal to others by its value alone, so that no code of the user's decides."""
-    return type(key) in (str, int, bytes, bool, float)
-
-
-def index_of(container: Any, key: Any) -> Any:
-    """The key of an item; an index is counted from the beginning."""
-    counted = isinstance(container, list | tuple) and type(key) is int and -len(container) <= key < 0
-    return key + len(container) if counted else key
-
-
-def has_own(owner: Any, name: str) -> bool:
-    """Whether an object itself has an attribute, in whichever table it lives."""
-    if isinstance(owner, torch.nn.Module):
-        return any(name in table for table in (owner.__dict__, *(owner.__dict__[one] for one in MODULE_TABLES)))
-    if isinstance(getattr(owner, "__dict__", None), dict):
-        return name in owner.__dict__ or isinstance(getattr(type(owner), name, None), types.MemberDescriptorType)
-    return True
-
-
-def attribute_snapshot(owner: Any, name: str) -> Callable[[], None]:
-    """A function that puts one attribute back as it is now, in whichever table it lives."""
-    if isinstance(owner, torch.nn.Module):
-        tables = [owner.__dict__, *(owner.__dict__[table] for table in MODULE_TABLES)]
-    elif isinstance(getattr(owner, "__dict__", None), dict):
-        tables = [owner.__dict__]
-    else:
-        return _slot_snapshot(owner, name)
-    return entry_snapshot(tables, name)
-
-
-def entry_snapshot(tables: list[dict[str, Any]], name: str) -> Callable[[], None]:
-    """A function that puts one name back as it is now in each of the tables."""
-    before = [(table, table.get(name, MISSING)) for table in tables]
-
-    def restore() -> None:
-        for table, old in before:
-            if old is MISSING:
-                table.pop(name, None)
-            else:
-                table[name] = old
-
-    return restore
-
-
-def _slot_snapshot(owner: Any, name: str) -> Callable[[], None]:
-    try:
-        old = getattr(owner, name, MISSING)
-    except ValueError:  # an empty cell
-        old = MISSING
-
-    def restore() -> None:
-        if old is not MISSING:
-            setattr(owner, name, old)
-        elif not isinstance(owner, types.CellType) or owner != types.CellType():
-            delattr(owner, name)
-
-    return restore
+    def is_of(self, owner: Path, name: str) -> bool:
+        """Whether it sets or deletes this attribute."""
+        return self.kind in ("set", "delete") and (self.owner, self.name) == (owner, name)
 
 
 class EffectLog:
-    """The writes of one acquisition, in order, and how to undo them."""
+    """The writes of one acquisition, in order, and how to undo them.
+
+    `originals` are plain copies of the containers that were changed, and of the tables that attributes were written to.
+    """
 
     def __init__(self) -> None:
         self.effects: list[Effect] = []
-        self.touched: set[tuple[int, str]] = set()
+        self.originals: dict[int, Any] = {}
+        self._tables: dict[int, dict[str, Any]] = {}
+        self._touched: set[tuple[int, str]] = set()
         self._made: set[tuple[int, str]] = set()  # attributes that were not there when the program began
         self._undo: list[Callable[[], object]] = []
-        self.originals: dict[int, Any] = {}
         self._states: list[tuple[Path, Any]] = []
         self.stored: dict[int, set[Any] | None] = {}  # of those the keys whose items were set; None if more was done
 
-    def attribute(self, kind: str, owner: Path, name: str, *value: Any) -> None:
-        """An attribute of an outside object is about to be set or deleted."""
-        key = (id(owner.value), name)
-        if key not in self.touched and not has_own(owner.value, name):
-            self._made.add(key)
-        self._undo.append(attribute_snapshot(owner.value, name))
-        self.touched.add(key)
-        start = 1 + max((place for place, one in enumerate(self.effects) if one.kind == "print"), default=-1)
-        later = [e for e in self.effects[start:] if e.kind == "call" or (e.owner, e.name) != (owner, name)]
-        self.effects[start:] = later  # what is printed may show what was written before
-        if kind != "delete" or key not in self._made:
-            self.effects.append(Effect(kind, owner, name, value))
+    # ---- what was written -----------------------------------------------------------------------------------
 
-    def call(self, owner: Path, name: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+    def held(self, container: Any) -> Any:
+        """A container with the items that it had when the program began."""
+        return self.originals.get(id(container), self._tables.get(id(container), container))
+
+    def has_written(self, owner: Any, name: str) -> bool:
+        """Whether the program has written an attribute of an object, or that of a class which the object shows."""
+        if not self._undo:
+            return False
+        tables = tables_of(owner)
+        if any((id(table), name) in self._touched or self._differs(table, name) for table in tables):
+            return True
+        if (id(owner), name) in self._touched:
+            return True
+        classes = owner.__mro__ if isinstance(owner, type) else type(owner).__mro__
+        hidden = any(name in table for table in tables)
+        return not hidden and any((id(base), name) in self._touched for base in classes)
+
+    def has_stored(self, table: Any, name: Any) -> bool:
+        """Whether the program has written the entry of that name in a table of attributes."""
+        return type(name) is str and (id(table), name) in self._touched
+
+    def _differs(self, table: dict[str, Any], name: str) -> bool:
+        """Whether an entry of a table of attributes is another one since a method of the table was called."""
+        original = self.originals.get(id(table))
+        return original is not None and original.get(name, MISSING) is not table.get(name, MISSING)
+
+    # ---- writes ---------------------------------------------------------------------------------------------
+
+    def attribute(self, kind: str, owner: Path, name: str, *value: Any, level: type | None = None) -> None:
+        """An attribute of an outside object is about to be set or deleted."""
+        places = [(place, name) for place in places_of(owner.value)]
+        if not self._touched.intersection(places) and not has_own(owner.value, name):
+            self._made.update(places)
+        self._undo.append(attribute_snapshot(owner.value, name, self._order))
+        self._touched.update(places)
+        hidden = self._unseen(owner, name)
+        dropped = bool(hidden) and hidden[-1].kind == "set"
+        if dropped:
+            self.effects.remove(hidden.pop())
+        is_back = (
+            dropped and self._made.issuperset(places) and not any(effect.is_of(owner, name) for effect in self.effects)
+        )
+        if kind == "set" or not (hidden or is_back):
+            self.effects.append(Effect(kind, owner, name, value, level=level))
+
+    def _unseen(self, owner: Path, name: str) -> list[Effect]:
+        """The writes of an attribute behind the last effect that may have shown it, the latest last."""
+        tables = tables_of(owner.value)
+        found: list[Effect] = []
+        for effect in reversed(self.effects):
+            if effect.is_of(owner, name):
+                found.append(effect)
+            elif effect.owner is None or any(effect.owner.value is table for table in tables):
+                break
+        return found[::-1]
+
+    def call(
+        self,
+        owner: Path,
+        name: str,
+        arguments: tuple[Any, ...],
+        keywords: Mapping[str, Any],
+        level: type | None = None,
+    ) -> None:
         """A method that changes an outside container is about to be called."""
-        if id(owner.value) not in self.originals:
-            original = self.originals[id(owner.value)] = plain_copy(owner.value)
-            self._undo.append(functools.partial(put_back, owner.value, original))
-        self.effects.append(Effect("call", owner, name, arguments, dict(keywords)))
+        self._keep(owner.value)
+        arguments = kept_arguments(name, arguments)
+        self.effects.append(Effect("call", owner, name, arguments, dict(keywords), level))
         self._note_stored(owner.value, name, arguments)
 
     def _note_stored(self, container: Any, name: str, arguments: tuple[Any, ...]) -> None:
@@ -177,10 +132,19 @@ class EffectLog:
         else:
             keys.add(index_of(container, arguments[0]))
 
+    def function(
+        self, function: Callable[..., Any], owner: Path, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+    ) -> None:
+        """A C function that changes an outside container is about to be called, with this after the container."""
+        self._keep(owner.value)
+        self.stored[id(owner.value)] = None
+        effect = Effect("function", owner, function.__name__, arguments, dict(keywords), function=function)
+        self.effects.append(effect)
+
     def variable(self, namespace: Path, method: str, name: str, *value: Any) -> None:
-        """A global variable is about to be set or deleted: of a module's namespace only that name is put back."""
-        self._undo.append(entry_snapshot([namespace.value], name))
-        self.touched.add((id(namespace.value), name))
+        """A variable of a namespace is about to be set or deleted: only that name is put back."""
+        self._undo.append(entry_snapshot(namespace.value, name, self._order(namespace.value)))
+        self._touched.add((id(namespace.value), name))
         self.effects.append(Effect("call", namespace, method, (name, *value)))
 
     def printed(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
@@ -215,7 +179,21 @@ class EffectLog:
                     fix="write to a tensor or a list, return what was computed, or do it outside of what is compiled",
                 )
 
+    def _order(self, table: dict[str, Any]) -> Mapping[str, Any]:
+        """A table of attributes as it was before the first of them was written."""
+        return self._tables.setdefault(id(table), dict(table))
+
+    def _keep(self, container: Any) -> None:
+        if id(container) not in self.originals:
+            original = self.originals[id(container)] = plain_copy(self.held(container))
+            self._undo.append(functools.partial(put_back, container, original))
+
     def undo(self) -> None:
         """Put everything back, the last write first."""
         while self._undo:
             self._undo.pop()()
+
+
+def places_of(owner: Any) -> list[int]:
+    """The identities of the tables that an object's attributes live in; the object's own where it has none."""
+    return [id(table) for table in tables_of(owner)] or [id(owner)]

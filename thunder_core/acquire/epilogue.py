@@ -311,34 +311,60 @@ class Epilogue:
     # ---- effects --------------------------------------------------------------------------------------------
 
     def set_attribute(self, effect: Effect) -> None:
-        """`owner.name = value`."""
+        """`owner.name = value`, or `object.__setattr__(owner, "name", value)` past what its class overrides."""
         assert effect.owner is not None
         owner = self.outside(effect.owner)
         value = self.value(effect.arguments[0], f"{effect.owner}.{effect.name}")
-        named = effect.name.isidentifier() and not keyword.iskeyword(effect.name)
-        text = f"{owner}.{effect.name} = {value}" if named else f"setattr({owner}, {effect.name!r}, {value})"
-        self.lines.append(line(text))
+        if effect.level is None and is_name(effect.name):
+            self.lines.append(line(f"{owner}.{effect.name} = {value}"))
+        else:
+            setter = "setattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__setattr__"
+            self.lines.append(line(f"{setter}({owner}, {effect.name!r}, {value})"))
 
     def delete_attribute(self, effect: Effect) -> None:
-        """`del owner.name`."""
+        """`del owner.name`, or `object.__delattr__(owner, "name")` past what its class overrides."""
         assert effect.owner is not None
-        self.lines.append(line(f"del {self.outside(effect.owner)}.{effect.name}"))
+        owner = self.outside(effect.owner)
+        if effect.level is None and is_name(effect.name):
+            self.lines.append(line(f"del {owner}.{effect.name}"))
+        else:
+            deleter = "delattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__delattr__"
+            self.lines.append(line(f"{deleter}({owner}, {effect.name!r})"))
 
     def call_method(self, effect: Effect) -> None:
-        """`owner.method(arguments)`, or a function without owner."""
-        owner = "" if effect.owner is None else f"{self.outside(effect.owner)}."
+        """`owner.method(arguments)`, or `list.method(owner, arguments)` past what its class overrides."""
+        assert effect.owner is not None
+        owner = self.outside(effect.owner)
+        if effect.level is None:
+            self._call(f"{owner}.{effect.name}", effect)
+        else:
+            self._call(f"{literal(effect.level, self.scope)}.{effect.name}", effect, owner)
+
+    def call_function(self, effect: Effect) -> None:
+        """`function(owner, arguments)`, or without an owner."""
+        owners = [] if effect.owner is None else [self.outside(effect.owner)]
+        name = effect.name if effect.function is None else literal(effect.function, self.scope)
+        self._call(name, effect, *owners)
+
+    def _call(self, called: str, effect: Effect, *first: str) -> None:
         where = str(effect.owner or effect.name)
-        words = [self.value(argument, where) for argument in effect.arguments]
+        words = [*first, *(self.value(argument, where) for argument in effect.arguments)]
         words += [f"{key}={self.value(argument, where)}" for key, argument in effect.keywords.items()]
-        self.lines.append(line(f"{owner}{effect.name}({', '.join(words)})"))
+        self.lines.append(line(f"{called}({', '.join(words)})"))
 
 
 EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {
     "set": Epilogue.set_attribute,
     "delete": Epilogue.delete_attribute,
     "call": Epilogue.call_method,
-    "print": Epilogue.call_method,
+    "function": Epilogue.call_function,
+    "print": Epilogue.call_function,
 }
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can stand behind a dot."""
+    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def parts_of(value: Any) -> list[Any]:

@@ -33,7 +33,10 @@ class Handover:
         effects = self.outer.effects
         for path in self._met():
             owner = path.parent.value if path.parent is not None else None
-            if (id(owner), path.key) in effects.touched or self._is_changed(owner) or self._is_changed(path.value):
+            written = type(path.key) is str and (
+                effects.has_written(owner, path.key) or effects.has_stored(owner, path.key)
+            )
+            if written or self._is_changed(owner) or self._is_changed(path.value):
                 self._refuse(f"reads or writes {path}, which the program that calls it has changed before")
         printed = any(effect.kind == "print" for effect in effects.effects)
         for effect in self.inner.effects.effects:

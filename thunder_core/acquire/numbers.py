@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.acquire.effects import container_base
+from thunder_core.acquire.containers import container_base
 from thunder_core.acquire.paths import Path, computed_path
 from thunder_core.acquire.prologue import path_name
 from thunder_core.capture.numbers import Unknown, settled

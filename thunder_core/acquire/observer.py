@@ -13,7 +13,15 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.acquire.effects import MUTATORS, container_base
+from thunder_core.acquire.containers import (
+    MUTATORS,
+    container_base,
+    is_changing,
+    is_used_up,
+    level_of,
+    receiver,
+    taken_as,
+)
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
@@ -118,7 +126,7 @@ class Acquisition(Observer):
         return value
 
     def on_missing_attr(self, owner: Any, name: str) -> None:
-        """So is the absence of an attribute."""
+        """The absence of an attribute is guarded."""
         self.outside.missing(owner, name)
 
     def on_subscript(self, container: Any, key: Any, value: Any) -> Any:
@@ -151,45 +159,47 @@ class Acquisition(Observer):
 
     def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:
         """A write to an outside object is logged."""
-        self.outside.set_attribute(owner, name, value)
+        self.outside.set_attribute(owner, name, value, level_of(type(owner), "__setattr__"))
         return value
 
     def on_delete_attr(self, owner: Any, name: str) -> None:
-        """So is a deletion."""
-        self.outside.delete_attribute(owner, name)
+        """The deletion of an attribute of an outside object is logged."""
+        self.outside.delete_attribute(owner, name, level_of(type(owner), "__delattr__"))
 
     def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
-        """So is a write to an item."""
+        """A write to an item is logged."""
         self._mutate(container, "__setitem__", (key, value), {})
         return value
 
     def on_delete_subscript(self, container: Any, key: Any) -> None:
-        """So is the deletion of an item."""
+        """The deletion of an item is logged."""
         self._mutate(container, "__delitem__", (key,), {})
 
     def on_store_global(self, frame: Any, name: str, value: Any) -> Any:
-        """So is a write to a global."""
+        """A write to a global is logged."""
         self.outside.store_global(frame.globals, name, value)
         return value
 
     def on_delete_global(self, frame: Any, name: str) -> None:
-        """So is its deletion."""
+        """The deletion of a global is logged."""
         self.outside.delete_global(frame.globals, name)
 
     def on_store_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
-        """So is a write to a closure variable of an outside function."""
+        """A write to a closure variable of an outside function is logged."""
         self.outside.set_attribute(cell, "cell_contents", value)
         return value
 
     def on_delete_deref(self, frame: Any, name: str, cell: Any) -> None:
-        """So is its deletion."""
+        """The deletion of a closure variable of an outside function is logged."""
         self.outside.delete_attribute(cell, "cell_contents")
 
-    def _mutate(self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _mutate(
+        self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
+    ) -> None:
         if container_base(container) is None:
             self.outside.examine(container)
         elif name in MUTATORS:
-            self.outside.call_mutator(container, name, args, kwargs)
+            self.outside.call_mutator(container, name, args, kwargs, level)
 
     def on_raise(self, error: BaseException) -> None:
         """A `KeyboardInterrupt` that the program raises is told from the user's by having been seen here."""
@@ -222,8 +232,8 @@ class Acquisition(Observer):
         if kind is types.BuiltinMethodType and is_autograd_function(function):
             return functools.partial(self._apply, function)
         if kind is not type or is_native(function):
-            self._native(function, args, kwargs)
-            return self.numbers.before_native(function, args, kwargs)
+            native = self._native(function, args, kwargs)
+            return native or self.numbers.before_native(function, args, kwargs)
         return None
 
     def _python_function(
@@ -319,32 +329,43 @@ class Acquisition(Observer):
             self.note_edge(edge)
         return edge is not None
 
-    def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         self._check_edge(function)
         if function is id:
             self.outside.identified(*args)
-            return
-        owner = getattr(function, "__self__", None)
-        name = getattr(function, "__name__", "")
-        if owner is not None and name in LOOKUPS and args and not kwargs and is_plain_mapping(owner):
-            self.outside.lookup(owner, args[0])
+            return None
+        if function is type and len(args) == 1:
+            self.outside.class_of(args[0])
+        owner, name, rest, level = receiver(function, args)
+        if owner is not None and name in LOOKUPS and rest and not kwargs and is_plain_mapping(owner):
+            self.outside.lookup(owner, rest[0])
         elif owner is not None and self.outside.path_of(owner) is not None:
+            if name in MUTATORS and any(is_used_up(name, arg) for arg in rest):
+                return functools.partial(self._take, function)
             if name in COMPARING:
                 self.outside.expand_whole(owner)
             elif name not in MUTATORS:
                 self.outside.expand(owner)
-            self._mutate(owner, name, args, kwargs)
+            self._mutate(owner, name, rest, kwargs, level)
+        elif is_changing(function):
+            self.outside.call_changing(function, args, kwargs)
         expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
-        for arg in (*args, *kwargs.values()):
+        for arg in (*rest, *kwargs.values()):
             if not (is_of_classes(function) and has_state(arg)):
                 expand(arg)
             self._check_iterator(function, arg)
+        return None
 
     def _check_iterator(self, function: Any, arg: Any) -> None:
         """C code that gets an iterator from outside may take something out of it, which later calls will not."""
         path = self.outside.path_of(arg) if type(arg) in ADVANCED else None
         if path is not None and not is_of_classes(function):
             self.note_edge(f"an iterator from outside is used: what this call finds in {path} stays")
+
+    def _take(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of a container with what an iterator gives, which is gone through once."""
+        lasting = [self.machine.call(taken_as(arg), arg) if is_used_up(function.__name__, arg) else arg for arg in args]
+        return self.machine.call(function, *lasting, **kwargs)
 
     # ---- where the program is -------------------------------------------------------------------------------
 

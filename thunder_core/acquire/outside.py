@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.attributes import locate
-from thunder_core.acquire.effects import BLIND, MISSING, EffectLog, container_base, index_of, is_known_key, mapping_base
+from thunder_core.acquire.containers import BLIND, container_base, index_of, is_known_key, level_of, mapping_base
+from thunder_core.acquire.effects import EffectLog
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import viewed
@@ -30,6 +31,7 @@ NUMBERS = (float, int)  # classes of numbers that may change from call to call
 TOGETHER = "compile both functions alike, so that one program holds them, or call one outside of the other"
 VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 MAPPINGS = (dict, types.MappingProxyType)
+ENTRY_METHODS = ("__setitem__", "__delitem__")
 NESTING = (dict, list, tuple, set, frozenset, deque)
 
 
@@ -69,6 +71,12 @@ class Outside:
             self.paths.setdefault(id(value), path)
             self.register_cells(path, value)
         return path
+
+    def class_of(self, value: Any) -> None:
+        """The program asked for the class of an object: that of an outside one, which is guarded, is a root."""
+        kind = type(value)
+        if id(value) in self.paths and id(kind) not in self.paths:
+            self.root("class", kind.__name__, kind)
 
     def globals_root(self, namespace: dict[str, Any]) -> Path:
         """The root for a module's globals."""
@@ -131,11 +139,11 @@ class Outside:
         self.require_open(owner)
         path = self.paths.get(id(owner))
         key = (id(owner), name)
-        if path is None or key in self._seen or key in self.effects.touched:
+        if path is None or key in self._seen or self.effects.has_written(owner, name):
             return
         self._seen.add(key)
         found = locate(self, path, name, value)
-        if found is not None and not self._is_written(found):
+        if found is not None:
             self.read(found, value)
 
     def class_method(self, kind: type, name: str) -> None:
@@ -143,15 +151,6 @@ class Outside:
         self.root("class", kind.__name__, kind)
         base = next(base for base in kind.__mro__ if name in vars(base))
         self.read(self.root("class", base.__name__, base).entry(name, vars(base)[name]), vars(base)[name])
-
-    def _is_written(self, path: Path) -> bool:
-        """Whether the program itself put what lies at the path into its table, say that of a module's parameters."""
-        if path.parent is None or path.step not in ("entry", "item"):
-            return False
-        holder = path.parent.value
-        table = getattr(holder, "__dict__", None) if path.step == "entry" else holder
-        original = self.effects.originals.get(id(table))
-        return isinstance(original, dict) and original.get(path.key, MISSING) is not path.value
 
     def compared(self, one: Any, other: Any) -> None:
         """The program found that two objects are one, or that they are not; the first is guarded when they are read."""
@@ -176,13 +175,13 @@ class Outside:
         """The program found that `owner` has no attribute of that name."""
         self.require_open(owner)
         path = self.paths.get(id(owner))
-        if path is not None and (id(owner), name) not in self.effects.touched:
+        if path is not None and not self.effects.has_written(owner, name):
             self.guards.setdefault(("lacks", path, name), Guard("lacks", path, name))
 
     def global_variable(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """The program read a global."""
         self.require_open(namespace)
-        if (id(namespace), name) in self._seen or (id(namespace), name) in self.effects.touched:
+        if (id(namespace), name) in self._seen or self.effects.has_stored(namespace, name):
             return
         self._seen.add((id(namespace), name))
         self.read(self.globals_root(namespace).item(name, value), value)
@@ -205,7 +204,7 @@ class Outside:
         path = self.paths.get(id(owner))
         if path is None or not self._may_change(value) or id(owner) in self._expanded or not is_constant(key):
             return None
-        if self.is_own(owner, key) is not False if is_item else (id(owner), key) in self.effects.touched:
+        if self.is_own(owner, key) is not False if is_item else self.effects.has_written(owner, key):
             return None
         if is_item and isinstance(owner, list | tuple) and type(key) is int and key < 0:
             self.guard("length", path, len(owner))
@@ -215,7 +214,7 @@ class Outside:
 
     def changing_global(self, namespace: dict[str, Any], name: str, value: Any) -> Path | None:
         """The path to a global variable, if it is such a number."""
-        if not self._may_change(value) or (id(namespace), name) in self.effects.touched:
+        if not self._may_change(value) or self.effects.has_stored(namespace, name):
             return None
         path = self.globals_root(namespace).item(name, value)
         return path if str(path) in self.changes else None
@@ -226,6 +225,8 @@ class Outside:
     def is_own(self, container: Any, key: Any) -> bool | None:
         """Whether an item of an outside container is the program's own, and no more what it was; None for perhaps."""
         number = id(container)
+        if self.effects.has_stored(container, key):
+            return True
         if number not in self.effects.originals:
             return False
         stored = self.effects.stored[number]
@@ -293,7 +294,7 @@ class Outside:
         self._expanded.add(number)
         self.examine(container)
         kind = type(container)  # not isinstance, which asks the container's own `__class__`
-        held = self.effects.originals.get(number, container)
+        held = self.effects.held(container)
         if issubclass(kind, dict):
             base = mapping_base(held)
             self.guard("keys", path, (base, tuple(base.keys(held)), kind))
@@ -352,31 +353,44 @@ class Outside:
 
     # ---- writing --------------------------------------------------------------------------------------------
 
-    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
-        """The program is about to set an attribute."""
+    def set_attribute(self, owner: Any, name: str, value: Any, level: type | None = None) -> None:
+        """The program is about to set an attribute; where its class overrides that, by the method of another class."""
         self.require_open(owner)
         path = self.paths.get(id(owner))
         if path is not None:
-            self.effects.attribute("set", path, name, value)
+            self.effects.attribute("set", path, name, value, level=level)
 
-    def delete_attribute(self, owner: Any, name: str) -> None:
-        """The program is about to delete an attribute."""
+    def delete_attribute(self, owner: Any, name: str, level: type | None = None) -> None:
+        """The program is about to delete an attribute; the `level` is as for setting one."""
         self.require_open(owner)
         path = self.paths.get(id(owner))
         if path is not None:
-            self.effects.attribute("delete", path, name)
+            self.effects.attribute("delete", path, name, level=level)
 
-    def call_mutator(self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The program is about to call a method that changes an outside container."""
+    def call_mutator(
+        self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
+    ) -> None:
+        """The program is about to call a method of C's that changes an outside container."""
         self.require_open(container)
         path = self.paths.get(id(container))
         if path is None or container_base(container) is None:
+            return
+        if name in ENTRY_METHODS and is_namespace(path) and type(args[0]) is str:
+            self.effects.variable(path, name, *args)
             return
         if name == "__setitem__" and is_index_into(container, args[0]) and self.is_own(container, args[0]) is not None:
             self.guard("length", path, len(container))
         elif name not in BLIND and not (name == "__setitem__" and isinstance(container, dict)):
             self.expand(container)
-        self.effects.call(path, name, args, kwargs)
+        self.effects.call(path, name, args, kwargs, level or level_of(type(container), name))
+
+    def call_changing(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The program is about to call a C function that changes the container that it is given first."""
+        path = self.paths.get(id(args[0])) if args else None
+        if path is not None and container_base(args[0]) is not None:
+            self.require_open(args[0])
+            self.expand(args[0])
+            self.effects.function(function, path, args[1:], kwargs)
 
     def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
         """The program is about to set a global variable."""
@@ -391,6 +405,11 @@ class Outside:
 
 def _loaded_module(name: Any, namespace: dict[str, Any]) -> bool:
     return isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is namespace
+
+
+def is_namespace(path: Path) -> bool:
+    """Whether a path leads to the dictionary in which a module, an object or a function keeps its attributes."""
+    return type(path.value) is dict and (path.step == "globals" or path.key == "__dict__")
 
 
 def item_path(path: Path, key: Any, value: Any) -> Path:

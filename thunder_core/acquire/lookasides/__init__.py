@@ -9,6 +9,7 @@ from __future__ import annotations
 from thunder_core.acquire.lookasides import (
     autograd,
     checkpoint,
+    containers,
     function,
     generators,
     identity,
@@ -26,6 +27,7 @@ __all__ = [
     "Lookaside",
     "autograd",
     "checkpoint",
+    "containers",
     "function",
     "generators",
     "identity",

@@ -10,6 +10,7 @@ from torch.nn import Module
 
 from thunder_core.acquire.guards import HOOKS
 from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.interpreter.lookup import type_lookup
 
 GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
@@ -75,7 +76,7 @@ def set_attribute(
     """A write to a module is logged as a whole, whichever of its tables it ends in."""
     if acquisition.outside.path_of(args[0]) is None:
         return None
-    acquisition.outside.set_attribute(*args)
+    acquisition.outside.set_attribute(*args, level=level_of_module(args[0], function))
     return function
 
 
@@ -83,8 +84,13 @@ def set_attribute(
 def delete_attribute(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """So is a deletion."""
+    """The deletion of a module's attribute is logged as a whole."""
     if acquisition.outside.path_of(args[0]) is None:
         return None
-    acquisition.outside.delete_attribute(*args)
+    acquisition.outside.delete_attribute(*args, level=level_of_module(args[0], function))
     return function
+
+
+def level_of_module(module: Module, function: Callable[..., Any]) -> type | None:
+    """`Module`, where the class of a module overrides this method of Module's."""
+    return None if type_lookup(type(module), function.__name__) is function else Module

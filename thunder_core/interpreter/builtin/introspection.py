@@ -4,6 +4,7 @@ import __future__
 
 import _typing  # type: ignore[import-not-found]
 import builtins
+import contextlib
 import sys
 from types import CellType, CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -44,8 +45,14 @@ def local_names_of_caller(machine: "Machine", function: Any, arguments: Argument
 
 @replaces(vars)
 def variables(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`vars([owner])`."""
-    return function(*arguments, **keywords) if arguments or keywords else local_names(caller(machine))
+    """`vars([owner])`; with an owner, a read of its `__dict__`."""
+    if keywords or len(arguments) > 1:
+        return function(*arguments, **keywords)
+    if not arguments:
+        return local_names(caller(machine))
+    with contextlib.suppress(AttributeError):
+        return machine.load_attr(arguments[0], "__dict__")
+    raise TypeError("vars() argument must have __dict__ attribute")
 
 
 @replaces(dir)
