@@ -1,5 +1,7 @@
 """The cost of a call: `a + b` on 2x2 tensors, and a module of 300 parameters, beside eager and torch.compile.
 
+Of a function of 60 programs: calls that the program takes which ran last, and calls that another one takes each time.
+
 All contenders are built first and then timed in turn, many rounds, in one process and one thread, by CPU time, so that
 other load on the machine counts less; the figures are medians over the rounds. `F.linear` is the floor for the module:
 its calls alone, in a plain loop. The prologues of three programs are timed by themselves.
@@ -10,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,7 @@ from benchmarks.processes import model_and_input
 from thunder_core.compiler import last_program
 
 PARAMETERS = 300
+PROGRAMS = 60
 WIDTH = 2
 
 
@@ -48,6 +53,28 @@ def linears() -> tuple[dict[str, Callable[..., Any]], tuple[torch.Tensor, ...]]:
 
     contenders = {"eager": net, "thunder": thunder_core.jit(net), "torch.compile": torch.compile(net), "F.linear": loop}
     return contenders, (torch.ones(2, WIDTH),)
+
+
+def many(programs: int, rounds: int) -> dict[str, float]:
+    """A function of many programs, by integers: the time of a call of the last one, and of each in a mixed order."""
+
+    def first(x: torch.Tensor, count: int) -> torch.Tensor:
+        return x[:count]
+
+    compiled, x = thunder_core.jit(first), torch.ones(programs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", thunder_core.RecompileWarning)
+        for count in (*range(programs), *range(programs)):
+            compiled(x, count)
+    order = random.Random(0).sample(range(programs), programs)
+
+    def mixed() -> None:
+        for count in order:
+            compiled(x, count)
+
+    last = [microseconds(compiled, (x, 7), 100) for _ in range(rounds)]
+    other = [microseconds(mixed, (), 2) / programs for _ in range(rounds)]
+    return {"last": statistics.median(last), "another": statistics.median(other)}
 
 
 def prologue(subject: Callable[..., Any], arguments: tuple[torch.Tensor, ...], rounds: int) -> dict[str, float]:
@@ -111,6 +138,10 @@ def main() -> None:
             told = "  ".join(f"{name} {value:.1f} us" for name, value in results[case].items())
             ratio = results[case]["thunder"] / results[case]["torch.compile"]
             print(f"{case}: {told}  (thunder over torch.compile: {ratio:.2f})")
+        results["programs"] = found = many(PROGRAMS, options.rounds)
+        ratio = found["another"] / found["last"]
+        told = "  ".join(f"{name} {value:.1f} us" for name, value in found.items())
+        print(f"one of {PROGRAMS} programs: {told}  (another over the last: {ratio:.2f})")
         results["prologues"] = prologues(options.rounds)
     for name, found in results["prologues"].items():
         print(f"prologue of {name}: {found['guards']} guards, {found['us']:.1f} us")

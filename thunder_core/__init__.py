@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         recompile_reasons,
     )
     from thunder_core.derivatives import grad, jvp, value_and_grad, vjp
-    from thunder_core.errors import ThunderError
+    from thunder_core.errors import RecompileWarning, ThunderError
     from thunder_core.lower.executor import Executor, OperatorExecutor, register_executor
     from thunder_core.lower.pattern import pattern
     from thunder_core.memory import examine_memory
@@ -48,7 +48,7 @@ HOMES = {
     ),
     "thunder_core.capture.rules": ("register_derivative",),
     "thunder_core.derivatives": ("grad", "jvp", "value_and_grad", "vjp"),
-    "thunder_core.errors": ("ThunderError",),
+    "thunder_core.errors": ("RecompileWarning", "ThunderError"),
     "thunder_core.lower.executor": ("Executor", "OperatorExecutor", "register_executor"),
     "thunder_core.lower.pattern": ("pattern",),
     "thunder_core.memory": ("examine_memory",),

@@ -12,6 +12,8 @@ CacheMode = Literal["constant values", "same input", "no caching"]
 SharpEdges = Literal["allow", "warn", "error"]
 DataDependence = Literal["guard", "retrace", "error"]
 
+MAX_PROGRAMS = 64  # of one subject, where `jit` is not told otherwise
+
 CHOICES: Mapping[str, tuple[object, ...]] = {
     "cache": get_args(CacheMode),
     "sharp_edges": get_args(SharpEdges),
@@ -34,11 +36,13 @@ class CompileOptions:
     functional: bool
     data_dependent: DataDependence
     memory_budget: int | float
+    max_programs: int
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             require_choice(name, getattr(self, name), choices)
         require_budget(self.memory_budget)
+        require_limit(self.max_programs)
 
 
 def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
@@ -55,3 +59,9 @@ def require_budget(budget: float) -> None:
             f"memory_budget={budget!r} is neither a part nor a size",
             fix="use a number from 0.0 to 1.0, a part of what would be saved, or an integer above 1, in bytes",
         )
+
+
+def require_limit(limit: int) -> None:
+    """Raise `BadOption` for what is no number of programs."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise BadOption(f"max_programs={limit!r:.80} is no number of programs", fix="use an integer from 1 on")

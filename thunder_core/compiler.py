@@ -14,7 +14,7 @@ from thunder_core import plugins
 from thunder_core.acquire.acquire import acquire
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.capture.rules import with_rules
-from thunder_core.compile_options import CacheMode, CompileOptions, DataDependence, SharpEdges
+from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
 from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
 from thunder_core.errors import WrongInputs
 from thunder_core.ir.check import check_trace
@@ -141,6 +141,7 @@ def jit(
     functional: bool = False,
     data_dependent: DataDependence = "guard",
     memory_budget: float = 1.0,
+    max_programs: int = MAX_PROGRAMS,
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
 
@@ -163,6 +164,9 @@ def jit(
     a call gets another one, but raises `DataDependent` at the ninth value of one line; `"retrace"` goes on tracing;
     `"error"` refuses the first.
 
+    `max_programs` bounds how many programs are kept; where there would be more, the one that was used longest ago goes.
+    That, and tracing again a third time for one reason, is said once, by a `RecompileWarning`.
+
     Raises `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called, and
     `RecipeConflict` for transforms that exclude each other.
     """
@@ -176,6 +180,7 @@ def jit(
         functional=functional,
         data_dependent=data_dependent,
         memory_budget=memory_budget,
+        max_programs=max_programs,
     )
     ordered = order_transforms((*transforms, *ALWAYS))
     return compiled_by(Compiler(ordered, tuple(map(find_executor, executors)), options), subject)
@@ -213,7 +218,7 @@ def trace_for(
         program = compiler(cache.subject, args, kwargs)
     claimed = program.last("computation")
     kernels = [code for executor in compiler.executors for code in executor.device_code(claimed, target)]
-    cache.programs.insert(0, program)
+    cache.add(program)
     cache.last = program
     cache.misses += 1
     return program, tuple(kernels)

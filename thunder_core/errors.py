@@ -37,6 +37,13 @@ class SourceLine:
         return f"{self.filename}:{self.lineno}{inside}"
 
 
+class RecompileWarning(UserWarning):
+    """A compiled function is traced again and again, or has more programs than are kept.
+
+    The message says for what it is traced and what can be done. Python's `warnings` say it once for each place.
+    """
+
+
 class ThunderError(Exception):
     """What is wrong, what to do about it and, where there is one, the user's line."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder_core import compiler
-from thunder_core.compile_options import CacheMode, SharpEdges
+from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, SharpEdges
 from thunder_core.errors import WrongInputs
 from thunder_core.lower.executor import Executor
 from thunder_core.transform import Transform
@@ -21,6 +21,7 @@ def jit(
     executors: Sequence[str | Executor] = ("torch",),
     cache: CacheMode = "constant values",
     sharp_edges: SharpEdges = "error",
+    max_programs: int = MAX_PROGRAMS,
 ) -> Any:
     """Compile a function that reads no data but its arguments.
 
@@ -41,5 +42,11 @@ def jit(
             fix="use thunder_core.jit, or a function that takes the parameters (torch.func.functional_call)",
         )
     return compiler.jit(
-        function, transforms=transforms, executors=executors, cache=cache, sharp_edges=sharp_edges, functional=True
+        function,
+        transforms=transforms,
+        executors=executors,
+        cache=cache,
+        sharp_edges=sharp_edges,
+        functional=True,
+        max_programs=max_programs,
     )

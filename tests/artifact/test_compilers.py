@@ -31,6 +31,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
     "functional": (True,),
     "data_dependent": ("retrace", "error"),
     "memory_budget": (0.25, 0, 1, 4096, 1 << 40),
+    "max_programs": (1, 1000),
 }
 SCALE = 3.0
 
@@ -192,6 +193,18 @@ def test_an_artifact_of_an_earlier_schema_runs_and_what_it_does_not_say_is_refus
     assert torch.equal(loaded(x), model(x))
     with pytest.raises(WrongInputs, match="earlier version of Thunder, which did not keep by which options"):
         loaded(torch.ones(7, 4))
+
+
+def test_an_artifact_of_schema_3_keeps_as_many_programs_as_were_kept_then(artifact, model, x):
+    path = artifact / MANIFEST
+    content = json.loads(path.read_bytes())
+    del content["digest"], content["compiler"]["options"]["max_programs"]
+    content["schema_version"] = 3
+    digest = digest_of((json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+    path.write_text(json.dumps({**content, "digest": digest}, indent=1, ensure_ascii=False) + "\n")
+    loaded = thunder.load(artifact, model)
+    assert torch.equal(loaded(x), model(x))
+    assert options_of(loaded).max_programs == 64
 
 
 @pytest.mark.parametrize("schema", [1, 2])

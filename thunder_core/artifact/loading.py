@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ def bound(artifact: Artifact, subject: Callable[..., Any], *, strict: bool) -> A
         else Afresh(artifact.manifest.compiler)
     )
     options = artifact.manifest.compiler.options
-    call = Specializations(subject, compiler, options, programs=programs)
+    call = Specializations(subject, compiler, options, programs=OrderedDict.fromkeys(programs))
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
     forward: Compiler = Strict(artifact.folder, (), artifact.manifest.compiler) if strict else compiler

@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
 from thunder_core.compile_options import CompileOptions
 from thunder_core.run.wiring import Wiring
 
-SCHEMA_VERSION: Literal[3] = 3  # `upgrade.py` says what the earlier ones lack
+SCHEMA_VERSION: Literal[4] = 4  # `upgrade.py` says what the earlier ones lack
 MANIFEST = "manifest.json"
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"

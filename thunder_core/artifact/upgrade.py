@@ -54,4 +54,10 @@ def without_options(content: Content) -> Content:
     return {**content, "compiler": {"options": options, **compiler, **lacks}}
 
 
-UPGRADES: Mapping[int, Callable[[Content], Content]] = {1: without_derivatives, 2: without_options}
+def without_limit(content: Content) -> Content:
+    """Schema 3 did not keep how many programs are kept, which was no option."""
+    compiler = content["compiler"]
+    return {**content, "compiler": {**compiler, "options": {**compiler["options"], "max_programs": 64}}}
+
+
+UPGRADES: Mapping[int, Callable[[Content], Content]] = {1: without_derivatives, 2: without_options, 3: without_limit}

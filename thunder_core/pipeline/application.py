@@ -7,6 +7,7 @@ from typing import TypeVar, cast
 
 import torch
 
+from thunder_core.compile_options import MAX_PROGRAMS
 from thunder_core.compiler import jit
 from thunder_core.pipeline.executors import Candidate, candidates
 from thunder_core.pipeline.prepare import Prepared
@@ -17,19 +18,24 @@ Module = TypeVar("Module", bound=torch.nn.Module)
 
 
 def compile(  # noqa: A001 - the word of the field
-    model: Module, recipe: str | type[Recipe] | Recipe = "default", **options: object
+    model: Module,
+    recipe: str | type[Recipe] | Recipe = "default",
+    *,
+    max_programs: int = MAX_PROGRAMS,
+    **options: object,
 ) -> Module:
     """A module that does what the model does, compiled by a recipe when it is first called; it shares all its state.
 
     The recipe is named (`"hf-llama"`), a class, or an instance; `options` are the recipe's own. Executors that this
-    machine lacks are left out.
+    machine lacks are left out. `max_programs` bounds how many programs are kept, as in `jit`.
 
     Raises UnknownName for a recipe that does not exist, BadOption or UnknownName for options that it does not take,
     and RecipeMismatch if it is for another family of models.
     """
     chosen = find_recipe(recipe, options)
     chosen.validate_all(model)
-    return _compiled(model, usable_transforms(chosen, device=device_of(model)), candidates(chosen.all_executors()))
+    transforms = usable_transforms(chosen, device=device_of(model))
+    return _compiled(model, transforms, candidates(chosen.all_executors()), max_programs)
 
 
 def device_of(model: torch.nn.Module) -> torch.device | None:
@@ -42,9 +48,15 @@ def apply(prepared: Prepared, model: Module) -> Module:
     return _compiled(model, prepared.transforms, prepared.executors)
 
 
-def _compiled(model: Module, transforms: Sequence[Transform], executors: Iterable[Candidate]) -> Module:
+def _compiled(
+    model: Module,
+    transforms: Sequence[Transform],
+    executors: Iterable[Candidate],
+    max_programs: int = MAX_PROGRAMS,
+) -> Module:
     subject: torch.nn.Module = model
     for transform in transforms:
         subject = transform.prepare(subject)
     usable = [one.executor for one in executors if one.executor is not None]
-    return cast(Module, jit(subject, transforms=transforms, executors=usable, data_dependent="error"))
+    compiled = jit(subject, transforms=transforms, executors=usable, data_dependent="error", max_programs=max_programs)
+    return cast(Module, compiled)

@@ -1,8 +1,8 @@
-"""Compiled functions: a cache of programs, asked in turn, and traced again when none takes the inputs."""
+"""Compiled functions: a cache of programs, and a new trace when none of them takes the inputs."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,8 +15,10 @@ from thunder_core.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.ir.objects import Refused, Unexpected
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
+from thunder_core.run.dispatch import Refusal, Route, Takers
 from thunder_core.run.program import Program
 from thunder_core.run.raising import RaisingCalls
+from thunder_core.run.retraces import Retraces
 from thunder_core.run.tracers import require_no_tracer
 
 
@@ -38,17 +40,15 @@ class Compiler(Protocol):
 
 
 REASONS_KEPT = 100
-LIMIT = 64  # programs of one subject, of which the one that was used longest ago is dropped for another
 VALUES = 8  # for so many values of one line are traces made, for equal inputs otherwise, and then no more
 PATHS = 32  # and for so many ways through a program that its values decide
-Refusal = tuple[Program, Exception]
 
 
 @dataclass(eq=False)
 class Specializations:
     """The programs of one subject (a function or module), the most recently used first.
 
-    The `options` say when a program may be made. A float that was another one at a later call, such as a learning
+    The `options` say when a program may be made. A number that was another one at a later call, such as a learning
     rate, is `changing`. One that `inherits` was compiled without settings of its own, so that a program which calls it
     has it compiled by those that it has; one that `derives` is a derivative of that compiled function.
     """
@@ -56,13 +56,15 @@ class Specializations:
     subject: Callable[..., Any]
     compiler: Compiler
     options: CompileOptions
-    programs: list[Program] = field(default_factory=list)
+    programs: OrderedDict[Program, None] = field(default_factory=OrderedDict)
     last: Program | None = None
     hits: int = 0
     misses: int = 0
     changing: set[str] = field(default_factory=set)
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
     raising: RaisingCalls = field(init=False)
+    retraces: Retraces = field(init=False)
+    takers: Takers = field(default_factory=Takers)
     inherits: bool = False
     derives: Any = None
 
@@ -73,29 +75,30 @@ class Specializations:
 
     def __post_init__(self) -> None:
         self.raising = RaisingCalls(self.subject)
+        self.retraces = Retraces(self.subject)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the first program that takes the arguments, or trace anew."""
-        refusals: list[Refusal] = []
-        for program in self.programs:
+        """Run a program that takes the arguments, the one that ran last if it does, or trace anew."""
+        program = next(iter(self.programs), None)
+        route: Route | None = None
+        while program is not None:
             try:
                 inputs, outside = program.prepare(self.subject, args, kwargs)
             except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
-                refusals.append((program, error))
-                if isinstance(error, Refused) and error.number in program.numbers:
-                    self.changing.add(program.numbers[error.number])
+                route = route or Route(self.programs, self.takers)
+                program = route.after(program, error)
                 continue
             try:
                 result = program.run(inputs, outside)
             except Unexpected as error:
-                refusals.append((program, error))
+                route = route or Route(self.programs, self.takers)
+                program = route.after(program, error)
                 continue
             except Exception as error:
                 failure = error
             else:
-                if refusals:
-                    self.programs.remove(program)
-                    self.programs.insert(0, program)
+                if route is not None:
+                    self._prefer(program, route)
                 self.hits += 1
                 self.last = program
                 return result
@@ -103,10 +106,22 @@ class Specializations:
                 return self.raising.once_more(program, failure, args, kwargs)
             finally:
                 del failure  # its traceback holds this frame
-        return self._compile(args, kwargs, refusals)
+        return self._compile(args, kwargs, route or Route(self.programs, self.takers))
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], refusals: list[Refusal]) -> Any:
+    def _prefer(self, program: Program, route: Route) -> None:
+        """Ask a program first from now on, and after those that refused what it took."""
+        self.takers.note(program, route.features)
+        self.programs.move_to_end(program, last=False)
+
+    def add(self, program: Program) -> None:
+        """Have one more program, to be asked before the others."""
+        self.programs[program] = None
+        self.programs.move_to_end(program, last=False)
+
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
+        """Trace a call that every program has refused, and make it."""
         require_no_tracer((*args, *kwargs.values()))
+        refusals = route.in_order()
         reasons = [reason(*refusal) for refusal in refusals]
         if self.options.cache == "same input" and self.programs:
             raise WrongInputs(
@@ -121,6 +136,9 @@ class Specializations:
         if is_uninitialized(self.subject):
             return self.subject(*args, **kwargs)
         self.reasons.extend(reasons)
+        if refusals:
+            self.retraces.note(*refusals[0], reasons[0])
+        self.changing.update(path for refusal in refusals if (path := number_refused(*refusal)) is not None)
         if self.options.data_dependent != "retrace":
             require_few_values(refusals)
         try:
@@ -130,10 +148,10 @@ class Specializations:
         except ProgramRaised as error:
             raised = error.with_traceback(None)
         else:
-            return self._run_first(program, args, kwargs)
+            return self._run_first(program, args, kwargs, route)
         return self.raising.first(raised, args, kwargs, keep=self.options.cache != "no caching")
 
-    def _run_first(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_first(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
         """Run a new program on the inputs that it was traced for, and keep it."""
         try:
             inputs, outside = program.prepare(self.subject, args, kwargs)
@@ -142,13 +160,12 @@ class Specializations:
                 f"the guards of a new program refuse its own inputs: {reason(program, refused)}",
                 fix="report this with the program that was compiled",
             ) from None
-        self.programs.insert(0, program)
-        del self.programs[0 if self.options.cache == "no caching" else LIMIT :]
+        self._keep(program, route)
         self.last = program
         try:
             return program.run(inputs, outside)
         except Unexpected as error:
-            self.programs = [one for one in self.programs if one is not program]
+            self._drop(program)
             raise DataDependent(
                 f"the program decides by the value of a tensor, which is {error.wanted!s:.40} in eager PyTorch and "
                 f"{error.found!s:.40} by what was compiled",
@@ -162,6 +179,26 @@ class Specializations:
             return self.raising.once_more(program, failure, args, kwargs)
         finally:
             del failure
+
+    def _keep(self, program: Program, route: Route) -> None:
+        """Keep a program, before the others, as far as programs are kept."""
+        if self.options.cache == "no caching":
+            return
+        self.add(program)
+        self.takers.note(program, route.features)
+        if len(self.programs) > self.options.max_programs:
+            self.retraces.note_dropped(self.options.max_programs)
+        while len(self.programs) > self.options.max_programs:
+            self._drop(next(reversed(self.programs)))
+
+    def _drop(self, program: Program) -> None:
+        self.programs.pop(program, None)
+        self.takers.forget(program)
+
+
+def number_refused(program: Program, error: Exception) -> str | None:
+    """The path of the number for which a program refused a call, if it was for one."""
+    return program.numbers.get(error.number) if isinstance(error, Refused) else None
 
 
 def require_few_values(refusals: Iterable[Refusal]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -102,6 +103,11 @@ class Program:
         None for a program that expects none.
         """
         return written_before_last(self.last("computation"))
+
+    @cached_property
+    def guarded(self) -> tuple[str, ...]:
+        """What each guard is on, a path or a question about the process, without what was found there."""
+        return tuple(guard.partition(": ")[0] for guard in self.guards)
 
     def source(self, name: str) -> Source:
         """The text that runs."""

@@ -1,0 +1,118 @@
+"""What is traced again and again is told once, with the reason and the way out; so is the limit of programs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+from thunder_core import functional
+from thunder_core.errors import BadOption
+
+
+def scaled(x: Tensor, factor: int) -> Tensor:
+    return torch.zeros(factor) + x.sum()
+
+
+def told(function: Any, *calls: tuple[Any, ...]) -> list[str]:
+    """The warnings of calls, with the number of the call."""
+    found = []
+    for number, arguments in enumerate(calls):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            function(*arguments)
+        assert all(one.category is thunder.RecompileWarning and one.filename == __file__ for one in caught)
+        found += [f"{number}: {one.message}" for one in caught]
+    return found
+
+
+def test_the_third_time_is_told_and_only_that() -> None:
+    compiled = thunder.jit(scaled)
+    x = torch.ones(2)
+    (message,) = told(compiled, *((x, number) for number in range(1, 9)))
+    assert message.startswith("3: scaled was traced again 3 times for one reason (args[1]: was 3, is 4)")
+    assert "as a tensor" in message
+
+
+def test_other_reasons_are_counted_apart() -> None:
+    compiled = thunder.jit(scaled)
+    x = torch.ones(2)
+    calls = [(x, 1), (x, 2), (torch.ones(3), 2), (torch.ones(4), 2), (x, 3)]
+    assert told(compiled, *calls) == []
+    (message,) = told(compiled, (torch.ones(5), 3))
+    assert "args[0]: was f32[2], is f32[5]" in message and "few shapes" in message
+
+
+def test_what_does_not_retrace_is_not_told_of() -> None:
+    compiled = thunder.jit(lambda x: x * 2)
+    assert told(compiled, *[(torch.ones(size),) for size in (1, 2) * 4]) == []
+    with torch.no_grad():
+        assert told(compiled, *[(torch.ones(size),) for size in (1, 2) * 4]) == []
+
+
+def test_values_of_tensors_are_told_of_by_their_line() -> None:
+    compiled = thunder.jit(lambda x: torch.zeros(int(x)))
+    (message,) = told(compiled, *((torch.tensor(size),) for size in range(6)))
+    assert "a value that the program asks a tensor for (" in message and "torch.where" in message
+
+
+def test_a_module_is_told_of_by_its_class() -> None:
+    compiled = thunder.jit(nn.Linear(2, 2).eval())
+    (message,) = told(compiled, *((torch.ones(size, 2),) for size in range(1, 6)))
+    assert message.startswith("3: Linear was traced again 3 times")
+
+
+def test_a_counter_is_not_told_of() -> None:
+    class Counter(nn.Module):
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return x + 1
+
+    assert told(thunder.jit(Counter()), *[(torch.ones(1),)] * 6) == []
+
+
+@pytest.mark.filterwarnings("always::thunder_core.errors.RecompileWarning")
+def test_the_limit_of_programs_is_an_option_and_reaching_it_is_told() -> None:
+    compiled = thunder.jit(scaled, max_programs=2)
+    x = torch.ones(2)
+    for number in (1, 2, 1):
+        compiled(x, number)
+    assert thunder.cache_misses(compiled) == 2
+    (message,) = told(compiled, (x, 3))
+    assert "scaled has more than 2 programs" in message and "max_programs" in message
+    compiled(x, 1)  # the one that was used longest ago is gone
+    assert thunder.cache_misses(compiled) == 3
+    (message,) = told(compiled, (x, 2), (x, 3), (x, 4))
+    assert "traced again 3 times" in message
+
+
+def test_many_integers_fit_where_they_are_allowed_for() -> None:
+    compiled = thunder.jit(scaled, max_programs=100)
+    x = torch.ones(2)
+    messages = told(compiled, *((x, number) for number in (*range(100), *range(100))))
+    assert len(messages) == 1
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (100, 100)
+
+
+def test_every_way_to_compile_takes_the_limit() -> None:
+    model = nn.Linear(2, 2)
+    for compiled in (
+        thunder.compile(model, max_programs=1),
+        functional.jit(lambda x: x + 1, max_programs=1),
+        thunder.jit(model, max_programs=1),
+    ):
+        for size in (1, 2, 1):
+            compiled(torch.ones(size, 2))
+        assert thunder.cache_misses(compiled) == 3
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2.0, True, "3", None])
+def test_what_is_no_limit_is_refused(limit: Any) -> None:
+    with pytest.raises(BadOption, match="max_programs"):
+        thunder.jit(scaled, max_programs=limit)
