@@ -4,6 +4,7 @@ PYTHON ?= python3
 OUT ?= llama3.thunder
 JOBS ?= 2
 PROGRAMS ?= 20000
+GPU_PYTHON ?= 3.12
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,8 +14,8 @@ SMOKE := $(CURDIR)/build/smoke
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format lint types layers docs-fresh docs coverage conformance fuzz bench test-gpu \
-	bench-gpu wheel wheel-smoke clean
+.PHONY: help install demo test check format lint types layers docs-fresh docs coverage conformance fuzz bench gpu-wheels \
+	gpu-install test-gpu bench-gpu wheel wheel-smoke clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,11 +78,17 @@ fuzz: install ## run the property tests on many more examples, new ones each tim
 bench: install ## time the stages beside Dynamo and eager PyTorch
 	$(BIN)/python -m benchmarks.acquire
 
-test-gpu: ## run the tests that need a GPU, with this machine's own Python
-	PYTHONPATH=.:executors:recipes $(PYTHON) -m pytest -m gpu -o addopts=--import-mode=importlib tests
+gpu-wheels: install ## collect wheels for a GPU machine without network into build/gpu-wheels (GPU_PYTHON=3.12)
+	$(BIN)/python -m tests.gpu.wheels collect --python $(GPU_PYTHON)
 
-bench-gpu: ## time the recipes on a GPU, with this machine's own Python
-	PYTHONPATH=.:executors:recipes $(PYTHON) -m thunder_cli.main bench --recipe hf-llama3-hopper --device cuda
+gpu-install: ## install from build/gpu-wheels what this machine's own Python lacks, into build/gpu-site
+	$(PYTHON) -m tests.gpu.wheels install
+
+test-gpu: gpu-install ## run the tests that need a GPU, with this machine's own Python (results in OUT or build/gpu-report)
+	$(PYTHON) -m tests.gpu
+
+bench-gpu: gpu-install ## time the recipes on a GPU, with this machine's own Python
+	PYTHONPATH=.:executors:recipes:build/gpu-site $(PYTHON) -m thunder_cli.main bench --recipe hf-llama3-hopper --device cuda
 
 wheel: install ## build a wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .

@@ -1,0 +1,36 @@
+"""A plug-in of pytest that writes down each event as it happens: a process that dies has told how far it came."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+VARIABLE = "THUNDER_GPU_RECORD"  # the file that the events go to, a line of JSON each
+FINISH = "finish"  # the phase of the last event, which is no test's
+
+
+def note(**event: Any) -> None:
+    with Path(os.environ[VARIABLE]).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(event) + "\n")
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:
+        note(test=report.nodeid, phase="collect", outcome="failed", seconds=0.0, text=report.longreprtext)
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    note(test=nodeid, phase="begin", outcome="passed", seconds=0.0, text="")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    text = getattr(report, "wasxfail", "") or report.longreprtext
+    note(test=report.nodeid, phase=report.when, outcome=report.outcome, seconds=report.duration, text=text)
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    note(test="", phase=FINISH, outcome=str(int(exitstatus)), seconds=0.0, text="")

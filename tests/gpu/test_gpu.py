@@ -1,0 +1,147 @@
+"""The runner of GPU tests: what it finds, what it installs, and that nothing keeps the other tests from running."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.gpu import wheels
+from tests.gpu.__main__ import Limits, gpu_files, main, run_files, status_of, summary
+from tests.gpu.results import Result, write_junit
+from tests.gpu.wheels import ROOT, lacking, name_of
+
+BAD = """
+import os, pytest, signal, time, warnings
+pytestmark = pytest.mark.gpu
+
+def test_good(): pass
+def test_bad(): assert 1 == 2
+def test_warns(): warnings.warn("nothing of it")
+@pytest.mark.parametrize("name", ["c::d"])
+def test_crashes(name): os.kill(os.getpid(), signal.SIGKILL)
+def test_leaves(): os._exit(0)
+def test_hangs(): time.sleep(60)
+def test_skips(): pytest.skip("no reason")
+@pytest.fixture
+def broken(): raise RuntimeError("\\x1b[1m broken")
+def test_errs(broken): pass
+@pytest.mark.xfail(reason="known")
+def test_known(): assert False
+def test_last(): pass
+"""
+UNREADABLE = "import a_module_that_nobody_has\nimport pytest\npytestmark = pytest.mark.gpu\n"
+GOOD = "import pytest\n@pytest.mark.gpu\ndef test_it(): pass\ndef test_other(): raise SystemExit\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in (("bad", BAD), ("unreadable", UNREADABLE), ("zgood", GOOD), ("plain", "def test_it(): pass\n")):
+        (tmp_path / f"test_{name}.py").write_text(text)
+    return tmp_path
+
+
+def test_files_with_the_mark_are_found(folder: Path) -> None:
+    assert [path.stem for path in gpu_files(folder)] == ["test_bad", "test_unreadable", "test_zgood"]
+    found = {path.relative_to(ROOT).as_posix() for path in gpu_files(ROOT / "tests")}
+    assert {"tests/acquire/test_training_gpu.py", "tests/pipeline/test_placement.py"} <= found
+    assert "tests/gpu/test_gpu.py" not in found
+
+
+def test_nothing_keeps_the_others_from_running(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OUT", str(tmp_path / "out"))
+    monkeypatch.setattr(sys, "argv", ["gpu", *map(str, gpu_files(folder)), "--test", "2"])
+    assert main() == 1
+    tree = ET.parse(tmp_path / "out" / "gpu-tests.xml")
+    outcomes = {
+        case.get("name").rpartition("/")[2]: (
+            case[0].tag if len(case) else "passed",
+            case[0].get("message") if len(case) else "",
+        )
+        for case in tree.iter("testcase")
+    }
+    assert {name: outcome for name, (outcome, _) in outcomes.items()} == {
+        "test_good": "passed",
+        "test_bad": "failure",
+        "test_warns": "passed",
+        "test_crashes[c::d]": "error",
+        "test_leaves": "error",
+        "test_hangs": "failure",
+        "test_skips": "skipped",
+        "test_errs": "error",
+        "test_known": "skipped",
+        "test_last": "passed",
+        "test_unreadable.py": "error",
+        "test_it": "passed",
+    }
+    assert "signal 9 while it ran" in outcomes["test_crashes[c::d]"][1]
+    assert "status 0 while it ran" in outcomes["test_leaves"][1]
+    assert "Timeout" in outcomes["test_hangs"][1]
+
+
+def test_a_file_that_hangs_is_ended_and_time_for_all_is_kept(tmp_path: Path) -> None:
+    hanging, never = tmp_path / "test_hanging.py", tmp_path / "test_never.py"
+    hanging.write_text("import time\ntime.sleep(60)\n")
+    never.write_text("raise AssertionError('it was run')\n")
+    before = time.monotonic()
+    results = [*run_files([hanging, never], Limits(test=1.0, file=3.0, total=2.0))]
+    assert time.monotonic() - before < 20
+    assert [one.outcome for one in results] == ["error", "error"]
+    assert "ran past" in results[0].text
+    assert "not run" in results[1].text
+
+
+def test_the_status_is_good_only_where_tests_ran() -> None:
+    passed, skipped = Result("a", "passed"), Result("b", "skipped")
+    assert [status_of(row) for row in ([passed, skipped], [skipped], [], [passed, Result("c", "error")])] == [
+        0,
+        5,
+        5,
+        1,
+    ]
+    assert summary([passed, Result("x.py::c", "failed")]) == "failed   x.py::c\n1 passed, 1 failed, 0 error, 0 skipped"
+
+
+def test_junit_counts_by_file(tmp_path: Path) -> None:
+    write_junit(
+        [Result("a.py::x", "failed", 1.5, "bad\x00"), Result("a.py::y", "passed"), Result("b.py", "error")],
+        tmp_path / "r",
+    )
+    suites = {suite.get("name"): suite.attrib for suite in ET.parse(tmp_path / "r").iter("testsuite")}
+    assert (suites["a.py"]["tests"], suites["a.py"]["failures"], suites["b.py"]["errors"]) == ("2", "1", "1")
+
+
+def test_only_what_is_lacking_is_installed(tmp_path: Path) -> None:
+    carried = [tmp_path / f"{name}-1.0-py3-none-any.whl" for name in ("pytest", "Of_Another.World", "carried_before")]
+    (tmp_path / "carried_before-1.0.dist-info").mkdir()
+    assert [name_of(one) for one in lacking(carried, tmp_path)] == ["of-another-world"]
+
+
+def test_installing_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    carried, site = tmp_path / "wheels", tmp_path / "site"
+    carried.mkdir()
+    name = "thunder_carried_example"
+    with zipfile.ZipFile(carried / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", "VALUE = 3\n")
+        wheel.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        wheel.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{name}-1.0.dist-info/RECORD", "")
+    wheels.install(carried, site)
+    code = f"import sys; sys.path.append({str(site)!r}); import {name}; assert {name}.VALUE == 3"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    monkeypatch.setattr(subprocess, "run", None)
+    wheels.install(carried, site)  # it is there
+
+
+def test_everything_that_the_project_needs_is_carried_or_named_by_what_such_machines_have() -> None:
+    import tomllib
+
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    names = {wheels.normal("".join(c for c in one.split(">")[0] if c.isalnum() or c in "-_.")) for one in dependencies}
+    brought = {"torch", "transformers", "numpy", "scipy", "matplotlib", "safetensors", "huggingface-hub"}
+    assert names - brought <= set(wheels.NAMES)

@@ -1,0 +1,96 @@
+"""Wheels for a machine with a GPU and no network: collected here, carried there, and installed beside its own Python.
+
+`python -m tests.gpu.wheels collect` needs a network, `python -m tests.gpu.wheels install` does not. What the other
+machine has already stays as it is there: only distributions that it lacks are installed, into a folder of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WHEELS = ROOT / "build" / "gpu-wheels"
+SITE = ROOT / "build" / "gpu-site"
+LARGEST = 64 << 20  # bytes that the tracked files and the wheels may have together: they travel with every command
+
+# What the project and its GPU tests import, of that what a machine for PyTorch may well lack; what these need, too.
+NAMES = (
+    *("annotated-types", "blake3", "filelock", "platformdirs", "pydantic", "pydantic-core", "typing-extensions"),
+    *("typing-inspection", "typer", "annotated-doc", "rich", "markdown-it-py", "mdurl", "pygments", "shellingham"),
+    *("jinja2", "markupsafe", "hypothesis", "sortedcontainers"),
+    *("pytest", "pytest-timeout", "pluggy", "iniconfig", "packaging", "click"),
+)
+# Every tag of the C library that such a machine is sure to be new enough for; pip takes none but those that are named.
+PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{number}" for number in range(5, 36)))
+
+
+def collect(python: str, machine: str, folder: Path = WHEELS) -> None:
+    """Download a wheel of each distribution for that Python (`3.12`) and processor (`x86_64`), none of its needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.whl"):
+        old.unlink()
+    platforms = [word for name in PLATFORMS for word in ("--platform", f"{name}_{machine}")]
+    target = ["--python-version", python, "--implementation", "cp", "--only-binary=:all:", "--no-deps", *platforms]
+    pinned = ["--constraint", str(ROOT / "constraints.txt"), "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", *target, *pinned]
+    subprocess.run([*command, *NAMES], check=True)
+    size = sum(path.stat().st_size for path in (*tracked(), *folder.iterdir()))
+    print(f"{len(list(folder.iterdir()))} wheels in {folder}; with the tracked files {size / 2**20:.1f} MiB")
+    if size > LARGEST:
+        raise SystemExit(f"that is more than {LARGEST >> 20} MiB")
+
+
+def tracked() -> Iterator[Path]:
+    """The files of the checkout."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    yield from (path for name in listed.split("\0") if name and (path := ROOT / name).is_file())
+
+
+def install(folder: Path = WHEELS, site: Path = SITE) -> None:
+    """Install the carried wheels of what this Python lacks; without a network, and without touching the rest."""
+    wanted = lacking(sorted(folder.glob("*.whl")), site)
+    if not wanted:
+        return
+    print(f"installing into {site}: {', '.join(map(name_of, wanted))}", flush=True)
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index"]
+    options = ["--no-deps", "--no-compile", "--no-cache-dir", "--no-warn-conflicts", "--upgrade", "--target", str(site)]
+    subprocess.run([*command, *options, *map(str, wanted)], check=True)
+
+
+def lacking(wheels: Iterable[Path], site: Path) -> list[Path]:
+    """The wheels of distributions that are neither here nor in that folder."""
+    here = {normal(one.metadata["Name"]) for one in importlib.metadata.distributions() if one.metadata["Name"]}
+    there = {normal(path.name.partition("-")[0]) for path in site.glob("*.dist-info")}
+    return [wheel for wheel in wheels if name_of(wheel) not in here | there]
+
+
+def name_of(wheel: Path) -> str:
+    """The name of a wheel's distribution."""
+    return normal(wheel.name.partition("-")[0])
+
+
+def normal(name: str) -> str:
+    """A distribution's name in the one spelling that compares."""
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def main() -> None:
+    """Collect or install."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("collect", "install"))
+    parser.add_argument("--python", default="3.12", help="the other machine's Python")
+    parser.add_argument("--machine", default="x86_64", help="the other machine's processor")
+    chosen = parser.parse_args()
+    if chosen.what == "collect":
+        collect(chosen.python, chosen.machine)
+    else:
+        install()
+
+
+if __name__ == "__main__":
+    main()
