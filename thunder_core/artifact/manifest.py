@@ -149,6 +149,15 @@ class ShellFacts(Facts):
     training: bool = False
 
 
+class ToleranceFacts(Facts):
+    """How far an output may be from the reference, by the recipe that the artifact was made by; see `Tolerance`."""
+
+    times_eager: float
+    floor: float
+    kl: float
+    top1: float
+
+
 class CubinFacts(Facts):
     """A kernel as machine code of a GPU: the executor that launches it, its file, and what a launch must know."""
 
@@ -162,9 +171,9 @@ class Manifest(Facts):
 
     `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order; `drawn` are
     the sizes and the seed that they were drawn with. `train` says that what is called is a step of training, with
-    labels and in train mode. `weights` are the model's parameters and buffers by their names,
-    where they were included, and `shell` what they are put into. `machine` is where compiled regions run.
-    `cubins` are kernels for a GPU of the architecture `target` (`sm_90`), where it was made for one.
+    labels and in train mode; `tolerance` by what its outputs are validated. `weights` are the model's parameters and
+    buffers by their names, where they were included, and `shell` what they are put into. `machine` is where compiled
+    regions run. `cubins` are kernels for a GPU of the architecture `target` (`sm_90`), where it was made for one.
     """
 
     schema_version: int
@@ -184,6 +193,7 @@ class Manifest(Facts):
     drawn: dict[str, int] = {}
     train: bool = False
     validation: ValidationState = "off"
+    tolerance: ToleranceFacts | None = None
     weights: dict[str, WeightFacts] = {}
     shell: ShellFacts | None = None
     machine: str = ""

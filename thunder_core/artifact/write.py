@@ -31,6 +31,7 @@ from thunder_core.artifact.manifest import (
     ShellFacts,
     StageFacts,
     StoredWiring,
+    ToleranceFacts,
     digest_of_file,
 )
 from thunder_core.artifact.place import require_room, whole_folder
@@ -61,6 +62,7 @@ def write_artifact(
     example: Mapping[str, torch.Tensor] | None = None,
     drawn: Mapping[str, int] | None = None,
     train: bool = False,
+    tolerance: Mapping[str, float] | None = None,
     include_weights: bool = False,
     target: str = "",
     kernels: Sequence[DeviceCode] = (),
@@ -70,8 +72,8 @@ def write_artifact(
 
     `source` is plain data from which the model is rebuilt (`LoadedModel.source`), empty where there is none;
     `fingerprint` that of the model's structure; `example` the keyword arguments that were traced, and `drawn` what
-    they were drawn with; `train` says that it is for training. With `include_weights` the model's parameters and
-    buffers are written as well.
+    they were drawn with; `train` says that it is for training; `tolerance` by what it is validated.
+    With `include_weights` the model's parameters and buffers are written as well.
     `kernels` are machine code for a GPU of the architecture `target` (`sm_90`), which need not be here.
 
     Raises `WrongInputs` where nothing was traced yet, `CannotReplay` for a program that refers to an object which
@@ -93,6 +95,7 @@ def write_artifact(
         example=tuple(example or ()),
         drawn=dict(drawn or {}),
         train=train,
+        tolerance=ToleranceFacts(**tolerance) if tolerance else None,
         validation=report.validation_state if report else "off",
         target=target,
     )

@@ -22,6 +22,7 @@ from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.recipes import find_recipe
+from thunder_core.recipe import Tolerance
 from thunder_core.validation import ValidationReport, validate
 
 
@@ -99,12 +100,20 @@ def compared(
         compiled,
         loaded.model,
         [purpose.inputs(loaded, batch=batch, seq=seq, seed=first + number) for number in range(1, inputs + 1)],
-        find_recipe(manifest.recipe or "default", manifest.options).loosest_tolerance(loaded.model.dtype),
+        tolerance_of(artifact, loaded.model.dtype),
         language_model=loaded.task in LANGUAGE_TASKS,
         train=manifest.train,
         progress=clock.advance,
         seed=first,
     )
+
+
+def tolerance_of(artifact: Artifact, dtype: torch.dtype) -> Tolerance:
+    """The tolerance that an artifact keeps; of one that keeps none, which an earlier version made, its recipe's."""
+    manifest = artifact.manifest
+    if manifest.tolerance is not None:
+        return Tolerance(**manifest.tolerance.model_dump())
+    return find_recipe(manifest.recipe or "default", manifest.options).loosest_tolerance(dtype)
 
 
 def keep(artifact: Artifact, validation: ValidationReport, machine: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,7 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
         report=report,
         example=traced,
         train=request.train,
+        tolerance=asdict(prepared.recipe.loosest_tolerance(loaded.model.dtype)),
         drawn={"batch": request.batch, "seq": plan.seq, "seed": prepared.model.seed},
         include_weights=request.include_weights,
         target=request.target,
