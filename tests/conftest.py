@@ -28,9 +28,10 @@ settings.load_profile("default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the interpreter exactly where no GPU is tested, however that was asked for."""
+    """Have the interpreter, and no GPU, exactly where no GPU is tested, however that was asked for."""
     if config.option.markexpr != "gpu":
         os.environ["TRITON_INTERPRET"] = "1"
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # a model without a device of its own goes where there is a GPU
     else:
         os.environ.pop("TRITON_INTERPRET", None)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.pipeline.conftest import quick
-from thunder_core.errors import DeviceNotAvailable, EnvironmentLacks, RecipeConflict
+from thunder_core.errors import DeviceNotAvailable, EnvironmentLacks, RecipeConflict, UnknownName
 from thunder_core.pipeline import Request, optimize, plan
 from thunder_core.recipe import Cuda, Recipe
 from thunder_core.transform import Transform
@@ -149,6 +149,12 @@ def test_a_target_has_the_recipes_dtype_and_leaves_the_model_where_it_is(monkeyp
         planned = plan(replace(asked(out), target="sm_90"))
         assert (planned.device, planned.prepared.dtype_name) == ("cuda", "bfloat16")
         assert planned.prepared.model.device == "cpu"
+
+
+@pytest.mark.parametrize("declared", [{"device": "gpu"}, {"dtype": "float33"}])
+def test_a_name_that_does_not_exist_is_refused(out, declared):
+    with pytest.raises(UnknownName, match=next(iter(declared.values()))):
+        plan(asked(out, type("Misspelled", (Recipe,), declared)))
 
 
 def test_recipes_that_differ_are_in_conflict_unless_the_user_says(monkeypatch, out):

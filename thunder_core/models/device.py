@@ -13,13 +13,18 @@ SPELLING = re.compile(r"cpu|cuda(:\d+)?")
 
 def parse_device(name: str) -> torch.device:
     """The device of that name; raises `UnknownName` for nonsense, `DeviceNotAvailable` where it is not there."""
-    short = name.strip().lower()
-    if SPELLING.fullmatch(short) is None:
-        raise UnknownName(f"there is no device called {name!r}", fix="use cpu, cuda, or cuda:N for the GPU of number N")
-    device = torch.device(short)
+    device = named_device(name)
     if device.type == "cuda":
         require_cuda(device)
     return device
+
+
+def named_device(name: str) -> torch.device:
+    """The device of that name, here or not; raises `UnknownName` for nonsense."""
+    short = name.strip().lower()
+    if SPELLING.fullmatch(short) is None:
+        raise UnknownName(f"there is no device called {name!r}", fix="use cpu, cuda, or cuda:N for the GPU of number N")
+    return torch.device(short)
 
 
 def best_device() -> torch.device:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from thunder_core.errors import RecipeConflict
-from thunder_core.models.device import best_device, is_there, parse_device
+from thunder_core.models.device import best_device, is_there, named_device, parse_device
 from thunder_core.models.request import ModelRequest
 from thunder_core.recipe import Recipe
 
@@ -21,17 +21,18 @@ def placed(model: ModelRequest, recipe: Recipe, target: str = "") -> ModelReques
     What is made for a `target` stays on the CPU meanwhile. Raises `UnknownName` and `DeviceNotAvailable` for a device
     that was asked for, and `RecipeConflict` for recipes of one sum that want different ones.
     """
-    wanted = own(recipe, "device")
+    named = own(recipe, "device")
+    wanted = named_device(named) if named else None
     device = parse_device(model.device) if model.device is not None else CPU if target else chosen(wanted)
     runs_on = GPU if target else device
-    if model.dtype is None and (not wanted or torch.device(wanted).type == runs_on.type):
+    if model.dtype is None and (wanted is None or wanted.type == runs_on.type):
         model = replace(model, dtype=own(recipe, "dtype") or None)
     return replace(model, device=str(device))
 
 
-def chosen(wanted: str) -> torch.device:
-    """The device of the kind that a recipe wants, if it is there, or the best that is."""
-    return torch.device(wanted) if wanted and is_there(torch.device(wanted)) else best_device()
+def chosen(wanted: torch.device | None) -> torch.device:
+    """The device that a recipe wants, if it is there, or the best that is."""
+    return wanted if wanted is not None and is_there(wanted) else best_device()
 
 
 def own(recipe: Recipe, matter: str) -> str:
