@@ -9,9 +9,8 @@ import pytest
 
 from tests.artifact.damages import manifest_of, reseal
 from tests.cli.small import QUICK, saved
-from thunder_core.artifact.manifest import SCHEMA_VERSION
+from thunder_core.artifact.manifest import SCHEMA_VERSION, ToleranceFacts
 from thunder_core.artifact.read import open_artifact
-from thunder_core.recipe import Recipe, Tolerance
 
 MAKE = (*QUICK, "--no-benchmark", "--quiet")
 
@@ -87,9 +86,9 @@ def test_no_write_leaves_it_alone(thunder, bare, state):
     assert bytes_of(bare) == before
 
 
-def test_out_of_tolerance_changes_nothing_and_tells_what_it_measured(thunder, bare, monkeypatch):
+def test_out_of_tolerance_changes_nothing_and_tells_what_it_measured(thunder, bare):
+    reseal(bare, tolerance=ToleranceFacts(times_eager=-1.0, floor=0.0, kl=0.0, top1=1.0))
     before = bytes_of(bare)
-    monkeypatch.setattr(Recipe, "tolerance", lambda self, dtype: Tolerance(times_eager=-1.0, floor=0.0))
     done = thunder("validate", "bare", "--json", "--quiet")
     assert done.status == 4
     assert done.json["error"]["code"] == "TH0401"
