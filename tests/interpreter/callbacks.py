@@ -127,6 +127,109 @@ class Indexed:
         return PROBE + 1
 
 
+class Unsized:
+    """A sequence by `__getitem__` alone that does not know its length."""
+
+    def __getitem__(self, index):
+        if index > PROBE:
+            raise IndexError(index)
+        return index * PROBE
+
+
+class Hinted(Items):
+    """An iterable that guesses its length."""
+
+    def __iter__(self):
+        return iter(Indexed())
+
+    def __len__(self):
+        seen.append(PROBE)
+        return PROBE
+
+
+class Named:
+    """A mapping by `keys` and `__getitem__` alone, whose keys are a sequence by `__getitem__` alone."""
+
+    def keys(self):
+        return Letters()
+
+    def __getitem__(self, key):
+        return key * PROBE
+
+
+class Letters:
+    """The first letters."""
+
+    def __getitem__(self, index):
+        if index >= PROBE:
+            raise IndexError(index)
+        return "abcdef"[index]
+
+
+class Renamed(dict):
+    """A dictionary that says that it has other keys."""
+
+    def __iter__(self):
+        return iter("ab"[: PROBE - 1])
+
+    def keys(self):
+        return list(self)
+
+    def __getitem__(self, key):
+        return key * PROBE
+
+
+class Asked:
+    """An object that finds its attributes itself."""
+
+    def __getattr__(self, name):
+        if name == "keys":
+            return lambda: "ab"[: PROBE - 1]
+        raise AttributeError(name)
+
+    def __getitem__(self, key):
+        return key * PROBE
+
+    def __dir__(self):
+        return ["a"] * PROBE
+
+
+class Lengthy(list):
+    """A list that is not as long as it says."""
+
+    def __len__(self):
+        seen.append(PROBE)
+        return PROBE
+
+
+class Empty:
+    """An object whose truth is its length."""
+
+    def __len__(self):
+        return PROBE - 2
+
+
+class Both:
+    """An iterable that can be called."""
+
+    def __iter__(self):
+        return iter([PROBE])
+
+    def __call__(self):
+        return PROBE
+
+
+class Wrapped:
+    """Attributes by descriptors that are no functions."""
+
+    first = property(operator.methodcaller("times"))
+    second = property(functools.partial(lambda factor, self: factor * PROBE, 3))
+    third = classmethod(functools.partial(lambda factor, kind: factor * PROBE, 4))
+
+    def times(self):
+        return PROBE * 2
+
+
 class Added(list):
     """A list whose addition gives up, so that the other operand is asked."""
 
@@ -224,6 +327,38 @@ def add(a, b=0):
 def generator():
     for n in (3, 1, 2):
         yield n * PROBE
+
+
+seen = []
+
+
+def noted(program):
+    """What a program gives, and what was seen meanwhile."""
+    seen.clear()
+    return program(), tuple(seen)
+
+
+def given(*arguments, **keywords):
+    return arguments, keywords
+
+
+def split(iterable):
+    first, *rest = iterable
+    return first, rest
+
+
+def popped(container, *arguments):
+    return container.pop(*arguments), len(container)
+
+
+def inserted(index):
+    items = [1, 2, 3, 4]
+    items.insert(index, 0)
+    return items
+
+
+def delegating(iterable):
+    yield from iterable
 
 
 def values(*numbers):
@@ -396,7 +531,55 @@ CALLBACKS = {
     "sum over a generator": lambda: sum(generator()),
     "yield from an iterator": lambda: list(through(Steps(3))),
     "yield from an iterable": lambda: list(through(Items(3))),
+    "display of a sequence": lambda: [*Unsized()],
+    "tuple display of a sequence": lambda: (0, *Unsized()),
+    "set display of a sequence": lambda: {*Unsized()},
+    "arguments of a sequence": lambda: given(*Unsized()),
+    "arguments of two sequences": lambda: given(0, *Unsized(), *Indexed(), key=1),
+    "unpacking of a sequence": lambda: split(Unsized()),
+    "display of an iterator over a sequence": lambda: [*iter(Unsized())],
+    "display of a reversed sequence": lambda: [*reversed(Indexed())],
+    "list of an iterator over a sequence": lambda: list(iter(Unsized())),
+    "yield from a sequence": lambda: list(delegating(Unsized())),
+    "length of an iterator over a sequence": lambda: operator.length_hint(iter(Indexed())),
+    "length of what is unpacked": lambda: noted(lambda: [*Hinted(2)]),
+    "length of what is listed": lambda: noted(lambda: list(Hinted(2))),
+    "length of arguments": lambda: noted(lambda: given(*Hinted(2))),
+    "length of a list": lambda: noted(lambda: tuple(Lengthy([1, 2]))),
+    "keywords of a mapping": lambda: given(**Named()),
+    "further keywords of a mapping": lambda: given(z=1, **Named()),
+    "dict display of a mapping": lambda: {**Named()},
+    "keywords of a dict": lambda: given(**Renamed(c=1)),
+    "dict display of a dict": lambda: {**Renamed(c=1)},
+    "keywords of what finds its attributes": lambda: given(**Asked()),
+    "dict display of what finds its attributes": lambda: {**Asked()},
+    "dict of a mapping": lambda: dict(Named()),
+    "union with a mapping": lambda: operator.ior({}, Named()),
+    "tee": lambda: list(itertools.tee(Items(2))[1]),
+    "chain of what can be called": lambda: list(itertools.chain(Both(), Both())),
+    "islice of what can be called": lambda: list(itertools.islice(Both(), 1)),
+    "repeat of an iterable": lambda: [list(one) for one in itertools.repeat(Items(2), 2)],
+    "repeat of a function": lambda: [one(3) for one in itertools.repeat(key, 2)],
+    "accumulate without a function": lambda: [one for one in itertools.accumulate([1, Value(2)])],
+    "groupby without a key": lambda: [len(list(items)) for _, items in itertools.groupby(values(1, 1, 2))],
+    "compress": lambda: list(itertools.compress([1, 2], values(1, 2))),
+    "filterfalse without a function": lambda: len(list(itertools.filterfalse(None, values(1, 2)))),
+    "takewhile by truth": lambda: len(list(itertools.takewhile(Value, [2, 1]))),
+    "step of an iterator over a sequence": lambda: iter(Unsized()).__next__() + next(iter(Indexed())) + PROBE,
+    "method of a slot": lambda: [Value(2)].__contains__(Value(2)),
     # special methods
+    "dir": lambda: dir(Asked()),
+    "insert at": lambda: inserted(Value(1)),
+    "pop at": lambda: popped([1, 2, 3, 4, 5], Value(1)),
+    "pop a key": lambda: popped({Value(1): 2}, Value(1)),
+    "rotate by": lambda: collections.deque(range(5)).rotate(Value(1)),
+    "operator.index": lambda: operator.index(Value(1)),
+    "text of an exception": lambda: str(ValueError(Value(1))) + repr(KeyError(Value(2))),
+    "truth by length": lambda: (bool(Empty()), [*filter(None, [Empty()])] == [], any([Empty()])),
+    "property of a partial": lambda: Wrapped().second,
+    "property of a method caller": lambda: Wrapped().first,
+    "class method of a partial": lambda: Wrapped.third(),
+    "deep copy of an iterator": lambda: list(copy.deepcopy(map(key, Unsized()))),
     "dict key": lambda: {Value(1): 5}[Value(1)],
     "dict.get": lambda: {Value(1): 5}.get(Value(1)),
     "dict store": lambda: operator.setitem({}, Value(1), 2),

@@ -1207,3 +1207,64 @@ def program_nothing_is_handled_while_a_delegate_is_closed():
         except (RuntimeError, KeyError) as error:
             found.append((repr(error), repr(error.__context__)))
     return found
+
+
+def program_what_is_unpacked_is_asked_for_its_keys_and_its_length():
+    asked = []
+
+    class Mapping:
+        def __init__(self, keys, error=None):
+            self.names, self.error = keys, error
+
+        def keys(self):
+            asked.append("keys")
+            if isinstance(self.names, Exception):
+                raise self.names
+            return self.names
+
+        def __getitem__(self, key):
+            asked.append(key)
+            if self.error is not None:
+                raise self.error
+            return key
+
+    class Sized:
+        def __init__(self, length):
+            self.length = length
+
+        def __iter__(self):
+            asked.append("iter")
+            return iter([1, 2])
+
+        def __len__(self):
+            asked.append("len")
+            if isinstance(self.length, Exception):
+                raise self.length
+            return self.length
+
+    def given(*arguments, **keywords):
+        return arguments, keywords
+
+    mappings = [
+        Mapping(["a", "b"]), Mapping(iter("ab")), Mapping(["a", "a"]), Mapping([1]), Mapping(3),
+        Mapping(AttributeError("not there")), Mapping(["a"], AttributeError("nor there")),
+        Mapping(["a"], KeyError("q")), Mapping(["a"], KeyError()), Mapping(["a"], ValueError("odd")),
+    ]  # fmt: skip
+    sized = [Sized(2), Sized(-1), Sized(ValueError("odd")), Sized(TypeError("none"))]
+    unpack = [
+        lambda one: given(**one), lambda one: given(b=1, **one), lambda one: {**one}, lambda one: {"b": 1, **one},
+    ]  # fmt: skip
+    gather = [
+        lambda one: [*one], lambda one: {*one}, lambda one: given(*one), lambda one: given(0, *one), list, tuple, set,
+        sorted, sum,
+    ]  # fmt: skip
+    found = []
+    for ways, things in ((unpack, mappings), (gather, sized)):
+        for way, thing in itertools.product(ways, things):
+            asked.clear()
+            try:
+                value = way(thing)
+            except Exception as error:
+                value = repr(error), repr(error.__context__)
+            found.append((value, tuple(asked)))
+    return found

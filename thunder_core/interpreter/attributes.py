@@ -49,7 +49,7 @@ def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
     raw = type_lookup(kind, name)
     if raw is not ABSENT and type(raw).__flags__ & _HEAP_TYPE:
         return
-    if type(raw) is property and type(raw.fget) is FunctionType:
+    if type(raw) is property or type(raw) is classmethod:
         return
     if fallback is ABSENT:
         remember(kind, name, getattr if hook is _GENERIC else _OF_MODULE)
@@ -65,7 +65,7 @@ def _load(machine: "Machine", kind: type, owner: Any, name: str) -> Any:
         _learn(kind, hook, fallback, name)
         return load_generic(machine, hook, owner, name)
     if type(hook) not in _HOOKS or (fallback is not ABSENT and type(fallback) is not FunctionType):
-        return getattr(owner, name)
+        return machine.natively(getattr, (owner, name), {})
     _learn(kind, hook, fallback, name)
     try:
         if fallback is ABSENT:
@@ -98,7 +98,7 @@ def load_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> Any:
     if getter is None and hook is _OF_MODULE and machine.observer is not None:
         getter = _of_module(owner, name)
     if getter is None:
-        return hook(owner, name)
+        return machine.natively(hook, (owner, name), {}) if _leads_on(kind, owner, name) else hook(owner, name)
     try:
         return machine.invoke(getter[0], getter[1], {})
     except AttributeError as error:
@@ -106,11 +106,27 @@ def load_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> Any:
         raise
 
 
-Getter = tuple[FunctionType, tuple[Any, ...]]
+def _leads_on(kind: type, owner: Any, name: str) -> bool:
+    """Whether C, which reads the attribute, may come to Python code that is not known yet.
+
+    So do the `__get__` of C that a class derives, a class method of something else than a function, and types of C
+    that hand the question on, such as weak proxies.
+    """
+    raw = type_lookup(kind, name)
+    if raw is ABSENT and issubclass(kind, type):
+        raw = type_lookup(owner, name)
+    if raw is ABSENT:
+        return type_lookup(kind, "__getattribute__") not in (_GENERIC, _OF_MODULE, type.__getattribute__)
+    if type(raw) is classmethod:
+        return type(raw.__func__) is not FunctionType
+    return bool(type(raw).__flags__ & _HEAP_TYPE) and type_lookup(type(raw), "__get__") is not ABSENT
+
+
+Getter = tuple[Any, tuple[Any, ...]]
 
 
 def _getter(kind: type, owner: Any, name: str) -> Getter | None:
-    """The Python function that reading the attribute of an instance would call, with its arguments."""
+    """What reading the attribute of an instance would call, with its arguments."""
     raw = type_lookup(kind, name)
     if raw is ABSENT or type(raw) is FunctionType:
         return None
@@ -149,10 +165,9 @@ _PLAIN_IN_CLASS = frozenset({FunctionType, staticmethod, classmethod, property, 
 
 
 def _descriptor_getter(raw: Any, owner: Any, kind: type, hidden: Any) -> Getter | None:
-    """The Python function behind a descriptor; None where the instance hides it or C does the reading."""
+    """The callable behind a descriptor; None where the instance hides it or C does the reading."""
     if type(raw) is property:
-        function = raw.fget
-        return (function, (owner,)) if type(function) is FunctionType else None
+        return None if raw.fget is None else (raw.fget, (owner,))
     method = python_method(type(raw), "__get__")
     if method is None:
         return python_property(raw, owner)
@@ -165,7 +180,7 @@ def python_property(raw: Any, owner: Any) -> Getter | None:
     """The getter of an instance of a subclass of `property` that keeps its `__get__`."""
     if isinstance(raw, property) and type_lookup(type(raw), "__get__") is property.__dict__["__get__"]:
         function = property.__dict__["fget"].__get__(raw)
-        return (function, (owner,)) if type(function) is FunctionType else None
+        return None if function is None else (function, (owner,))
     return None
 
 
@@ -220,12 +235,12 @@ def delete_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> None
 
 
 def _accessor(owner: Any, name: str, of_property: str, special: str) -> Getter | None:
-    """The Python function that writing or deleting an attribute would call, with its first arguments."""
+    """What writing or deleting an attribute would call, with its first arguments."""
     raw = type_lookup(type(owner), name)
     if raw is ABSENT:
         return None
     if type(raw) is property:
         function = getattr(raw, of_property)
-        return (function, (owner,)) if type(function) is FunctionType else None
+        return None if function is None else (function, (owner,))
     method = python_method(type(raw), special)
     return None if method is None else (method, (raw, owner))

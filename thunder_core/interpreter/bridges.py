@@ -7,9 +7,10 @@ from types import FunctionType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.interpreter import operators
+from thunder_core.interpreter.iterators import STEPPED, is_handing_on, later
 from thunder_core.interpreter.lookup import ABSENT, python_method, type_lookup
 from thunder_core.interpreter.operators import PLAIN
-from thunder_core.interpreter.reach import HANDING_ON, PARTS, later
+from thunder_core.interpreter.reach import PARTS
 from thunder_core.interpreter.tracebacks import without_own_entries
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ class Callback:
         return itself, (self._function,)
 
 
-def itself(function: Any) -> Any:
-    """What a pickled callback becomes."""
-    return function
+def itself(value: Any) -> Any:
+    """Return what stood behind a bridge; pickled and copied bridges call it."""
+    return value
 
 
 def callback(machine: "Machine", function: Any) -> Any:
@@ -90,24 +91,52 @@ def iterable(machine: "Machine", value: Any) -> Any:
             return _observed(machine, value)
         return value
     iterator = operators.iterate(machine, value)
-    if python_method(type(iterator), "__next__") is None:
-        return iterator if iterator is not value else value
-    return _bridged(machine, iterator, value)
+    if python_method(type(iterator), "__next__") is not None or _is_sized_by_python(kind):
+        return _bridged(machine, iterator, value)
+    return iterator if machine.observer is None else _observed(machine, iterator)
 
 
 def _bridged(machine: "Machine", iterator: Any, value: Any) -> BridgedIterator:
     """The bridge of an iterator over a value."""
     kind = type(value)
-    if python_method(kind, "__len__") is None and python_method(kind, "__length_hint__") is None:
+    if kind in STEPPED or (machine.observer is None and not _is_sized_by_python(kind)):
         return BridgedIterator(machine, iterator, lambda: operator.length_hint(value, 0))
     return BridgedIterator(machine, iterator, lambda: machine.call_back(operator.length_hint, (value, 0), {}))
 
 
+def _is_sized_by_python(kind: type) -> bool:
+    """Whether a Python function says how many items an object has."""
+    return python_method(kind, "__len__") is not None or python_method(kind, "__length_hint__") is not None
+
+
 def _observed(machine: "Machine", value: Any) -> Any:
-    """The same where the iterator is C's: what it gives to C may be the program's."""
+    """The iterable where the iterator is C's: the items that it gives to C may be the program's."""
     kind = type(value)
-    if kind is GeneratorType or kind in HANDING_ON:
+    if kind is GeneratorType or is_handing_on(kind):
         return _bridged(machine, value, value)
     if python_method(kind, "__getitem__") is not None and type_lookup(kind, "__iter__") is ABSENT:
         return _bridged(machine, iter(value), value)
     return value
+
+
+def steps(machine: "Machine", value: Any) -> Any:
+    """An iterator over a value whose items are looked at one by one as they are given to C."""
+    iterator = iterable(machine, value)
+    return iterator if type(iterator) is BridgedIterator else _bridged(machine, iter(iterator), value)
+
+
+# Containers of C, and what goes through them without asking their items anything.
+_OF_C = frozenset({list, tuple, dict, set, frozenset, range, str, bytes})
+_COPYING = frozenset({list, tuple})
+
+
+def gather(machine: "Machine", gathering: Callable[[Any], Any], value: Any) -> Any:
+    """Let C gather the items of an iterable that is unpacked: `list`, `tuple`, or a method of a container."""
+    kind = type(value)
+    if kind in _OF_C:
+        machine.announce_iteration(value)
+        if gathering in _COPYING:
+            return gathering(value)
+    elif python_method(kind, "__iter__") is None and python_method(kind, "__next__") is None:
+        machine.announce_iteration(value)
+    return machine.natively(gathering, (iterable(machine, value),), {})

@@ -135,7 +135,7 @@ def initialize(machine: "Machine", made: Any, arguments: Arguments, keywords: Ke
         if result is not None:
             raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
     elif type(init) is type(object.__init__):
-        init(made, *arguments, **keywords)
+        machine.natively(init, (made, *arguments), keywords)
     else:
         result = machine.invoke(bound(init, made), arguments, keywords)
         if result is not None:

@@ -3,7 +3,6 @@
 import _json
 import functools
 import gc
-import itertools
 import operator
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -16,11 +15,23 @@ from types import (
     FunctionType,
     GeneratorType,
     MethodType,
+    MethodWrapperType,
     ModuleType,
     TracebackType,
 )
 from typing import Any
 
+from thunder_core.interpreter.iterators import (
+    APPLYING,
+    COMPARING,
+    PARTS_OF_ITERATORS,
+    QUIET_STEPS,
+    VIEWS,
+    Parts,
+    is_handing_on,
+    later,
+    nothing,
+)
 from thunder_core.interpreter.lookup import remember, shortcut
 from thunder_core.interpreter.operators import PLAIN
 
@@ -45,41 +56,12 @@ QUIET = PLAIN | {
 }  # fmt: skip
 
 
-class _Sequence:
-    """An object that is iterated by its items."""
-
-    def __getitem__(self, index: int) -> int:
-        raise IndexError(index)
-
-
-def _behind(iterator: Any) -> Iterable[Any]:
-    """What an iterator of C goes through."""
-    reduced = iterator.__reduce__()
-    return reduced[1] if isinstance(reduced, tuple) else ()
+def _arguments_of(error: BaseException) -> Iterable[Any]:
+    """What the text of an exception is made of; its traceback, cause and context are nobody's business."""
+    arguments: tuple[Any, ...] = BaseException.args.__get__(error)  # type: ignore[attr-defined]
+    return arguments
 
 
-def nothing() -> None:
-    """Stands for functions that are not known yet: those of what an iterator will give."""
-
-
-def later(_: Any) -> Iterable[Any]:
-    """What a generator or a bridge leads to is known when it gives something."""
-    return (nothing,)
-
-
-_EMPTY: dict[Any, Any] = {}
-_VIEWS = (_EMPTY.keys(), _EMPTY.values(), _EMPTY.items())
-# Iterators that call Python functions of what they go through, and those that hand it on.
-_CALLING: frozenset[type] = frozenset({type(iter(_Sequence())), reversed})
-_ITERATORS: frozenset[type] = _CALLING | {
-    map, filter, zip, enumerate, type(iter([])), type(iter(())), type(iter(set())),
-    *(type(iter(view)) for view in _VIEWS), type(reversed([])),
-}  # fmt: skip
-
-_OF_ITERTOOLS: frozenset[type] = frozenset(kind for kind in vars(itertools).values() if isinstance(kind, type))
-HANDING_ON = _CALLING | _OF_ITERTOOLS | {map, filter, zip, enumerate}
-
-Parts = Callable[[Any], Iterable[Any]]
 # What C code finds in what it is given. Exact types: others are asked for their special methods too.
 PARTS: dict[type, Parts] = {
     MethodType: lambda method: (method.__func__, method.__self__),
@@ -89,8 +71,7 @@ PARTS: dict[type, Parts] = {
     classmethod: lambda method: (method.__func__,),
     property: lambda found: (found.fget, found.fset, found.fdel),
     GeneratorType: later,
-    **dict.fromkeys(_ITERATORS, _behind),
-    **dict.fromkeys(_OF_ITERTOOLS, later),
+    **PARTS_OF_ITERATORS,
     _json.make_encoder: gc.get_referents,
     slice: lambda found: (found.start, found.stop, found.step),
 }
@@ -102,21 +83,27 @@ _HOLDING: dict[type, Parts] = {
     frozenset: frozenset.__iter__,
     deque: deque.__iter__,
 }
-_HOLDING |= {type(view): iter for view in _VIEWS}
+_HOLDING |= {type(view): iter for view in VIEWS}
 PARTS |= _HOLDING | dict.fromkeys((OrderedDict, Counter), _HOLDING[dict])
 PARTS[defaultdict] = lambda held: (held.default_factory, *_HOLDING[dict](held))
 
 # C functions that call nothing of what they are given; methods of containers by name, and what of them asks for keys.
-_QUIET_FUNCTIONS = frozenset({id, len, callable, iter, next, operator.index, isinstance})
-_QUIET_TYPES = frozenset({type, list, tuple})
+_QUIET_FUNCTIONS: frozenset[Any] = frozenset((id, callable))
+# C functions and types that ask what they are given, and not its items, for special methods.
+_SHALLOW_FUNCTIONS: frozenset[Any] = frozenset({len, iter, isinstance, issubclass})
+_SHALLOW_TYPES = frozenset({type, list, tuple})
 _ON_ITEMS = frozenset({operator.getitem, operator.setitem, operator.delitem, operator.contains})
 _QUIET_METHODS = frozenset(
     {
-        "append", "appendleft", "insert", "pop", "popleft", "popitem", "copy", "clear", "reverse", "keys", "values",
-        "items", "rotate", "__len__", "__iter__",
+        "append", "appendleft", "popleft", "popitem", "copy", "clear", "reverse", "keys", "values", "items", "__len__",
+        "__iter__",
     }
 )  # fmt: skip
-_KEYED_METHODS = frozenset({"get", "setdefault", "add", "discard", "__contains__", "__getitem__", "__setitem__"})
+_KEYED_METHODS = frozenset(
+    {"get", "setdefault", "add", "discard", "pop", "__contains__", "__getitem__", "__setitem__", "__delitem__"}
+)
+# Methods of sequences whose first argument is an index or a number.
+_INDEXED_METHODS = frozenset({"insert", "pop", "rotate"})
 _CONTAINERS = (dict, list, set, frozenset, deque, tuple)
 
 
@@ -152,25 +139,34 @@ class Reach:
         """What a C function may call, given these arguments."""
         found: Functions = {}
         kind = type(function)
-        if kind is BuiltinFunctionType:
+        if kind is BuiltinFunctionType or kind is MethodWrapperType:
             owner = function.__self__
             owner_kind = type(owner)
             if owner_kind is ModuleType:
+                if function is next:
+                    return found if type(arguments[0]) in QUIET_STEPS else self._of_step(arguments[0])
                 if function in _QUIET_FUNCTIONS:
-                    return self.of(arguments[0]) if function is next and type(arguments[0]) in _CALLING else found
+                    return found
+                if function in _SHALLOW_FUNCTIONS:
+                    return self._of_types(arguments)
                 if function in _ON_ITEMS and _is_keyed(type(arguments[0])):
                     return self._of_item(arguments[0], arguments[1])
             elif owner_kind not in self._quiet:
                 container = _is_container(owner_kind)
-                if container and function.__name__ in _QUIET_METHODS:
+                name = function.__name__
+                if container and name in _QUIET_METHODS:
                     return found
-                if container and function.__name__ in _KEYED_METHODS and arguments and _is_keyed(owner_kind):
+                if container and name in _KEYED_METHODS and arguments and _is_keyed(owner_kind):
                     return self._of_item(owner, arguments[0])
+                if container and name in _INDEXED_METHODS:
+                    return self.of(*arguments[:1])
+                if name == "__next__":
+                    return found if owner_kind in QUIET_STEPS else self._of_step(owner)
                 self._visit(owner, found, _DEPTH if container else 2)
-                if not container:
+                if not container and kind is BuiltinFunctionType:
                     self._own_methods(owner, found)
-        elif kind is type and function in _QUIET_TYPES:
-            return found
+        elif kind is type and function in _SHALLOW_TYPES:
+            return self._of_types(arguments)
         else:
             self._visit(function, found, 1)
         depth = _DEPTH if kind is BuiltinFunctionType else _DEPTH + _CLASSES
@@ -186,6 +182,24 @@ class Reach:
             if type(value) not in self._quiet:
                 self._visit(value, found, _DEPTH)
         return found
+
+    def _of_types(self, values: Sequence[Any]) -> Functions:
+        """The special functions of the values themselves."""
+        found: Functions = {}
+        for value in values:
+            if type(value).__flags__ & _HEAP_TYPE and type(value) not in self._quiet:
+                self._add(special_functions(type(value)), found)
+        return found
+
+    def _of_step(self, iterator: Any) -> Functions:
+        """What one step of an iterator of C may call, of those iterators whose steps are not bridged already."""
+        kind = type(iterator)
+        if kind in APPLYING:
+            found: Functions = {nothing: None}
+            for part in gc.get_referents(iterator) if kind in COMPARING else ():
+                self._visit(part, found, _DEPTH if type(part) in COMPARING else 1)
+            return found
+        return self.of(iterator) if is_handing_on(kind) else {}
 
     def _of_item(self, container: Any, key: Any) -> Functions:
         """What looking for an item of a mapping or set may call: the key's methods and what makes missing items."""
@@ -211,7 +225,9 @@ class Reach:
                     self._add(_constructors(value), found)
                 return
             parts = next((_HOLDING[base] for base in _mro_of(kind) if base in _HOLDING), None)
-            if parts is None and kind.__flags__ & _OF_C and not issubclass(kind, BaseException):
+            if parts is None and issubclass(kind, BaseException):
+                parts = _arguments_of
+            elif parts is None and kind.__flags__ & _OF_C:
                 parts = gc.get_referents
         if parts is not None and depth % _CLASSES:
             for part in parts(value):

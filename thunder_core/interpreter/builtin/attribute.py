@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def get(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`getattr(owner, name[, default])`."""
     if keywords or not 2 <= len(arguments) <= 3 or not isinstance(arguments[1], str):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     if len(arguments) == 2:
         return machine.load_attr(arguments[0], arguments[1])
     try:
@@ -27,7 +27,7 @@ def get(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywo
 def has(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`hasattr(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     try:
         machine.load_attr(arguments[0], arguments[1])
     except AttributeError:
@@ -39,7 +39,7 @@ def has(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywo
 def put(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`setattr(owner, name, value)`."""
     if keywords or len(arguments) != 3 or not isinstance(arguments[1], str):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return machine.store_attr(*arguments)
 
 
@@ -47,7 +47,7 @@ def put(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywo
 def remove(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`delattr(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return machine.delete_attr(*arguments)
 
 
@@ -55,7 +55,7 @@ def remove(machine: "Machine", function: Any, arguments: Arguments, keywords: Ke
 def generic_get(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`object.__getattribute__(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return attributes.load_generic(machine, function, *arguments)
 
 
@@ -63,7 +63,7 @@ def generic_get(machine: "Machine", function: Any, arguments: Arguments, keyword
 def generic_put(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`object.__setattr__(owner, name, value)`."""
     if keywords or len(arguments) != 3 or not isinstance(arguments[1], str):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return attributes.store_generic(machine, function, *arguments)
 
 
@@ -71,7 +71,7 @@ def generic_put(machine: "Machine", function: Any, arguments: Arguments, keyword
 def generic_remove(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`object.__delattr__(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return attributes.delete_generic(machine, function, *arguments)
 
 
@@ -84,5 +84,5 @@ def item(machine: "Machine", function: Any, arguments: Arguments, keywords: Keyw
         operator.delitem: operators.delete_item,
     }[function]
     if keywords or len(arguments) != (3 if function is operator.setitem else 2):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return step(machine, *arguments)

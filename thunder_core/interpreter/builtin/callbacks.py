@@ -66,50 +66,48 @@ REPLACED.update({min: _extreme, max: _extreme})
 
 
 def _filter(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """`filter(function, iterable)`; None asks for the truth of each item."""
+    """`filter(function, iterable)` and `filterfalse`; None asks for the truth of each item."""
     if machine.observer is not None and len(arguments) == 2 and arguments[0] is None:
         arguments = (bool, arguments[1])
     return Bridged(callables=(0,), iterables=(1,))(machine, function, arguments, keywords)
 
 
-_FIRST = Bridged(iterables=(0, "iterable"))
-_ALL = Bridged(rest=True)
-_TESTED = Bridged(callables=(0,), iterables=(1,))
-# The types of `itertools`, by which of their arguments are callables and iterables; all others are values.
-_SHAPES = {
-    "accumulate": Bridged(callables=(1, "func"), iterables=(0, "iterable")),
-    "batched": _FIRST,
-    "chain": _ALL,
-    "combinations": _FIRST,
-    "combinations_with_replacement": _FIRST,
-    "compress": Bridged(iterables=(0, 1, "data", "selectors")),
-    "count": Bridged(),
-    "cycle": _FIRST,
-    "dropwhile": _TESTED,
-    "filterfalse": _TESTED,
-    "groupby": Bridged(callables=(1, "key"), iterables=(0, "iterable")),
-    "islice": _FIRST,
-    "pairwise": _FIRST,
-    "permutations": _FIRST,
-    "product": _ALL,
-    "repeat": Bridged(),
-    "starmap": _TESTED,
-    "takewhile": _TESTED,
-    "zip_longest": _ALL,
-}
+def _accumulate(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`itertools.accumulate(iterable[, func])`; without a function it adds."""
+    if len(arguments) < 2 and keywords.get("func") is None:
+        keywords = {**keywords, "func": operator.add}
+    elif len(arguments) > 1 and arguments[1] is None:
+        arguments = (arguments[0], operator.add, *arguments[2:])
+    shape = Bridged(callables=(1, "func"), iterables=(0, "iterable"))
+    return shape(machine, function, arguments, keywords)
 
 
-def _where_heard(shape: Bridged) -> Route:
-    """The same, if somebody listens; natively otherwise."""
+def _compress(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`itertools.compress(data, selectors)`: asks for the truth of each selector."""
+    given = dict(zip(("data", "selectors"), arguments, strict=False)) | keywords
+    if len(arguments) + len(keywords) != 2 or given.keys() != {"data", "selectors"}:
+        return machine.natively(function, arguments, keywords)
+    data, selectors = (bridges.iterable(machine, given[name]) for name in ("data", "selectors"))
+    return machine.natively(function, (data, map(bridges.callback(machine, bool), selectors)), {})
 
-    def call(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        return (
-            function(*arguments, **keywords)
-            if machine.observer is None
-            else shape(machine, function, arguments, keywords)
-        )
 
-    return call
+def _groupby(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """`itertools.groupby(iterable[, key])`: compares the keys, which are the items where no function makes them."""
+    shape = Bridged(callables=(1, "key"), iterables=(0, "iterable"))
+    if machine.observer is not None and arguments and arguments[1:] in ((), (None,)):
+        arguments = (bridges.steps(machine, arguments[0]), *arguments[1:])
+    return shape(machine, function, arguments, keywords)
+
+
+def _heard(shape: Route) -> Route:
+    """A replacement that bridges only where somebody listens: what C made of the arguments can be copied and shown."""
+
+    def bridged(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        if machine.observer is None:
+            return function(*arguments, **keywords)
+        return shape(machine, function, arguments, keywords)
+
+    return bridged
 
 
 def _chain_from(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
@@ -120,12 +118,33 @@ def _chain_from(machine: "Machine", function: Any, arguments: Arguments, keyword
     return machine.natively(function, (map(functools.partial(bridges.iterable, machine), outer),), {})
 
 
+_FIRST = Bridged(iterables=(0, "iterable"))
+_CONDITION = Bridged(callables=(0,), iterables=(1,))
+# `count` and `repeat` iterate over nothing that they are given.
+_OF_ITERTOOLS: dict[str, Route] = {
+    "accumulate": _accumulate,
+    "batched": _FIRST,
+    "chain": Bridged(rest=True),
+    "combinations": _FIRST,
+    "combinations_with_replacement": _FIRST,
+    "compress": _compress,
+    "cycle": _FIRST,
+    "dropwhile": _CONDITION,
+    "filterfalse": _filter,
+    "islice": _FIRST,
+    "pairwise": _FIRST,
+    "permutations": _FIRST,
+    "product": Bridged(rest=True),
+    "takewhile": _CONDITION,
+    "tee": _FIRST,
+    "zip_longest": Bridged(rest=True),
+}
 REPLACED[filter] = _filter
-for _name, _shape in _SHAPES.items():
-    if hasattr(itertools, _name):
-        REPLACED[getattr(itertools, _name)] = _where_heard(_shape)
-REPLACED[itertools.groupby] = _SHAPES["groupby"]
-REPLACED[itertools.starmap] = _SHAPES["starmap"]
+REPLACED.update(
+    {getattr(itertools, name): _heard(shape) for name, shape in _OF_ITERTOOLS.items() if hasattr(itertools, name)}
+)
+REPLACED[itertools.groupby] = _groupby
+REPLACED[itertools.starmap] = Bridged(callables=(0,), iterables=(1,))
 REPLACED[itertools.chain.from_iterable] = _chain_from
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def build_class(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Build a class from the function of its body, its name, its bases and its keywords."""
     if len(arguments) < 2 or type(arguments[0]) is not FunctionType or not isinstance(arguments[1], str):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     body, name, *given = arguments
     bases = resolved_bases(machine, tuple(given))
     keywords = dict(keywords)

@@ -34,20 +34,20 @@ def caller(machine: "Machine") -> Frame:
 @replaces(globals)
 def global_names(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`globals()`."""
-    return function(*arguments, **keywords) if arguments or keywords else caller(machine).globals
+    return machine.natively(function, arguments, keywords) if arguments or keywords else caller(machine).globals
 
 
 @replaces(locals)
 def local_names_of_caller(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`locals()`."""
-    return function(*arguments, **keywords) if arguments or keywords else local_names(caller(machine))
+    return machine.natively(function, arguments, keywords) if arguments or keywords else local_names(caller(machine))
 
 
 @replaces(vars)
 def variables(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`vars([owner])`; with an owner, a read of its `__dict__`."""
     if keywords or len(arguments) > 1:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     if not arguments:
         return local_names(caller(machine))
     with contextlib.suppress(AttributeError):
@@ -58,7 +58,11 @@ def variables(machine: "Machine", function: Any, arguments: Arguments, keywords:
 @replaces(dir)
 def names_in(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`dir([owner])`."""
-    return function(*arguments, **keywords) if arguments or keywords else sorted(local_names(caller(machine)))
+    return (
+        machine.natively(function, arguments, keywords)
+        if arguments or keywords
+        else sorted(local_names(caller(machine)))
+    )
 
 
 @replaces(sys._getframe)
@@ -66,7 +70,7 @@ def get_frame(machine: "Machine", function: Any, arguments: Arguments, keywords:
     """`sys._getframe([depth])`."""
     depth = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], int) else 0
     if keywords or len(arguments) > 1 or (arguments and not isinstance(arguments[0], int)):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     found = caller(machine).publish()
     for _ in range(depth):
         back = found.f_back
@@ -77,16 +81,16 @@ def get_frame(machine: "Machine", function: Any, arguments: Arguments, keywords:
 
 
 @replaces(sys.getrecursionlimit)
-def get_recursion_limit(_machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def get_recursion_limit(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`sys.getrecursionlimit()`."""
-    return function(*arguments, **keywords) if arguments or keywords else recursion.limit()
+    return machine.natively(function, arguments, keywords) if arguments or keywords else recursion.limit()
 
 
 @replaces(sys.setrecursionlimit)
 def set_recursion_limit(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`sys.setrecursionlimit(limit)`."""
     if keywords or len(arguments) != 1 or not isinstance(arguments[0], int) or arguments[0] < 1:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     limit = arguments[0]
     if machine.depth >= limit:
         raise RecursionError(
@@ -102,7 +106,7 @@ def compile_source(machine: "Machine", function: Any, arguments: Arguments, keyw
     """`compile(...)`: future statements are inherited from the interpreted caller."""
     given = dict(zip(("source", "filename", "mode", "flags", "dont_inherit", "optimize"), arguments, strict=False))
     if len(arguments) > 6 or given.keys() & keywords.keys():
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     given.update(keywords)
     if not given.get("dont_inherit") and isinstance(given.get("flags", 0), int):
         given["flags"] = given.get("flags", 0) | (caller(machine).code.co_flags & _FUTURE)
@@ -125,22 +129,22 @@ def run_source(machine: "Machine", function: Any, arguments: Arguments, keywords
     closure = keywords.get("closure") if function is exec else None
     known = {"closure"} if function is exec else set()
     if not 1 <= len(arguments) <= 3 or keywords.keys() - known:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     names, local = _namespaces(frame, arguments)
     source = arguments[0]
     if not isinstance(names, dict) or not hasattr(type(local), "__getitem__"):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     names.setdefault("__builtins__", frame.builtins if frame.builtins is not vars(builtins) else builtins)
     if not isinstance(source, CodeType):
         if closure is not None or not isinstance(source, str | bytes | bytearray | memoryview):
-            return function(*arguments, **keywords)
+            return machine.natively(function, arguments, keywords)
         if function is eval:
             source = source.lstrip(" \t") if isinstance(source, str) else bytes(source).lstrip(b" \t")
         code = compile(source, "<string>", function.__name__, frame.code.co_flags & _FUTURE, dont_inherit=True)
     else:
         code = source
         if len(code.co_freevars) != len(closure or ()) or not _is_closure(closure):
-            return function(*arguments, **keywords)
+            return machine.natively(function, arguments, keywords)
     value = machine.run_code(code, names, local, closure or ())
     return value if function is eval else None
 
@@ -154,7 +158,7 @@ def _is_closure(closure: Any) -> bool:
 def super_of_caller(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`super(...)`; without arguments, the class and the first argument of the interpreted caller."""
     if arguments or keywords:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return super(*enclosing(caller(machine)))
 
 
@@ -203,7 +207,7 @@ def new_type(machine: "Machine", function: Any, arguments: Arguments, keywords: 
 def call_type(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`type.__call__(kind, ...)`: makes an instance."""
     if not arguments or not isinstance(arguments[0], type) or arguments[0] is type:
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     return call_class(machine, arguments[0], arguments[1:], keywords)
 
 
@@ -211,7 +215,7 @@ def module_of_frame(machine: "Machine", function: Any, arguments: Arguments, key
     """`sys._getframemodulename([depth])`, of 3.12 and later."""
     depth = keywords.get("depth", arguments[0] if arguments else 0)
     if len(arguments) > 1 or keywords.keys() - {"depth"} or not isinstance(depth, int):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     found: FrameType | None = caller(machine).publish()
     for _ in range(depth):
         found = None if found is None else found.f_back

@@ -22,14 +22,14 @@ def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any =
 def warn(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`warnings.warn(message, category, stacklevel, source)`."""
     if "skip_file_prefixes" in keywords or ("message" not in keywords and not arguments):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     message, category, level, source = _warn(*arguments, **keywords)
     if isinstance(message, Warning):
         category = type(message)
     elif category is None:
         category = UserWarning
     if not isinstance(level, int) or not (isinstance(category, type) and issubclass(category, Warning)):
-        return function(*arguments, **keywords)
+        return machine.natively(function, arguments, keywords)
     frame = _at(caller(machine).publish(), level)
     names: dict[str, Any] = sys.__dict__ if frame is None else frame.f_globals
     filename, line = ("sys", 1) if frame is None else (frame.f_code.co_filename, frame.f_lineno)

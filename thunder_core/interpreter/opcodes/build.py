@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.interpreter import texts
+from thunder_core.interpreter.bridges import gather
 from thunder_core.interpreter.frame import Frame
-from thunder_core.interpreter.keywords import merge_keywords
-from thunder_core.interpreter.opcodes.iteration import listed
+from thunder_core.interpreter.keywords import merge_keywords, merge_mapping
+from thunder_core.interpreter.lookup import ABSENT, type_lookup
 from thunder_core.interpreter.table import opcode
 
 
@@ -95,26 +96,23 @@ def list_extend(frame: Frame, depth: int) -> None:
     """[list, ..., iterable] -> [list, ...]."""
     iterable = frame.stack.pop()
     kind = type(iterable)
-    if not hasattr(kind, "__iter__") and not hasattr(kind, "__getitem__"):
+    if type_lookup(kind, "__iter__") is ABSENT and type_lookup(kind, "__getitem__") is ABSENT:
         raise TypeError(f"Value after * must be an iterable, not {kind.__name__}")
-    frame.stack[-depth].extend(listed(frame, iterable))
+    frame.stack[-depth].extend(gather(frame.machine, list, iterable))
 
 
 @opcode("SET_UPDATE")
 def set_update(frame: Frame, depth: int) -> None:
     """[set, ..., iterable] -> [set, ...]."""
     iterable = frame.stack.pop()
-    frame.stack[-depth].update(listed(frame, iterable))
+    gather(frame.machine, frame.stack[-depth].update, iterable)
 
 
 @opcode("DICT_UPDATE")
 def dict_update(frame: Frame, depth: int) -> None:
     """[dict, ..., mapping] -> [dict, ...]."""
     mapping = frame.stack.pop()
-    frame.machine.announce_iteration(mapping)
-    if not hasattr(mapping, "keys"):
-        raise TypeError(f"'{type(mapping).__name__}' object is not a mapping")
-    frame.machine.natively(frame.stack[-depth].update, (mapping,), {})
+    merge_mapping(frame.machine, frame.stack[-depth], mapping)
 
 
 @opcode("DICT_MERGE")

@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder_core.interpreter.decode import Context
 from thunder_core.interpreter.frame import NULL, Frame
-from thunder_core.interpreter.keywords import as_arguments, as_dict
+from thunder_core.interpreter.keywords import as_arguments, merge_keywords
 from thunder_core.interpreter.table import opcode
 
 _TAKES_UNPACKED = sys.version_info >= (3, 12)
@@ -62,7 +62,9 @@ def call_function_ex(frame: Frame, flags: int) -> None:
     stack.pop()
     machine = frame.machine
     if type(keywords) is not dict:
-        keywords = as_dict(machine, keywords, function)
+        merged: dict[Any, Any] = {}
+        merge_keywords(frame, merged, keywords, function)
+        keywords = merged
     arguments = given(function, as_arguments(machine, arguments, function))
     for key in keywords:
         if not isinstance(key, str):

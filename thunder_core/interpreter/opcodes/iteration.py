@@ -3,8 +3,9 @@
 from typing import Any
 
 from thunder_core.interpreter import operators
+from thunder_core.interpreter.bridges import gather
 from thunder_core.interpreter.frame import NULL, Frame
-from thunder_core.interpreter.lookup import ABSENT, python_method, type_lookup
+from thunder_core.interpreter.lookup import ABSENT, type_lookup
 from thunder_core.interpreter.table import opcode
 
 
@@ -83,22 +84,9 @@ def unpack_ex(frame: Frame, argument: int) -> None:
     items = _take(frame, iterator, before)
     if len(items) < before:
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {len(items)})")
-    rest = listed(frame, iterator)
+    rest = gather(frame.machine, list, iterator)
     if len(rest) < after:
         got = before + len(rest)
         raise ValueError(f"not enough values to unpack (expected at least {before + after}, got {got})")
     last = rest[len(rest) - after :]
     frame.stack.extend([*reversed(last), rest[: len(rest) - after], *reversed(items)])
-
-
-def listed(frame: Frame, iterable: Any) -> list[Any]:
-    """`list(iterable)`, a Python-level iterator interpreted."""
-    kind = type(iterable)
-    if python_method(kind, "__iter__") is None and python_method(kind, "__next__") is None:
-        frame.machine.announce_iteration(iterable)
-        return list(iterable)
-    iterator = operators.iterate(frame.machine, iterable)
-    items: list[Any] = []
-    while (item := operators.advance(frame.machine, iterator, NULL)) is not NULL:
-        items.append(item)
-    return items

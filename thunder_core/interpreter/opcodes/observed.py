@@ -4,7 +4,7 @@ from typing import Any
 
 from thunder_core.interpreter.frame import NULL, Frame
 from thunder_core.interpreter.opcodes.build import taken
-from thunder_core.interpreter.opcodes.iteration import _exactly, listed
+from thunder_core.interpreter.opcodes.iteration import _exactly
 from thunder_core.interpreter.opcodes.names import _global
 from thunder_core.interpreter.table import opcode
 
@@ -57,13 +57,6 @@ def set_add(frame: Frame, depth: int) -> None:
     """[set, ..., item] -> [set, ...]."""
     item = frame.stack.pop()
     frame.machine.natively(frame.stack[-depth].add, (item,), {})
-
-
-@opcode("SET_UPDATE", observed=True)
-def set_update(frame: Frame, depth: int) -> None:
-    """[set, ..., iterable] -> [set, ...]."""
-    iterable = frame.stack.pop()
-    frame.machine.natively(frame.stack[-depth].update, (listed(frame, iterable),), {})
 
 
 @opcode("BUILD_MAP", observed=True)

@@ -7,7 +7,7 @@ from typing import Any
 from thunder_core.interpreter import operators, texts
 from thunder_core.interpreter.decode import Context
 from thunder_core.interpreter.frame import NULL, Frame
-from thunder_core.interpreter.keywords import as_arguments, as_dict, merge_keywords
+from thunder_core.interpreter.keywords import as_arguments, merge_keywords
 from thunder_core.interpreter.namespaces import unbound_slot
 from thunder_core.interpreter.native import UNBOUND
 from thunder_core.interpreter.opcodes.build import CONVERSIONS
@@ -129,7 +129,9 @@ def call_function_ex(frame: Frame, flags: int) -> None:
     stack.pop()
     function = stack.pop()
     if type(keywords) is not dict:
-        keywords = as_dict(machine, keywords, function)
+        merged: dict[Any, Any] = {}
+        merge_keywords(frame, merged, keywords, function)
+        keywords = merged
     arguments = given(function, as_arguments(machine, arguments, function))
     if any(not isinstance(key, str) for key in keywords):
         raise TypeError("keywords must be strings")
