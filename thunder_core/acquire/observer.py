@@ -34,6 +34,7 @@ from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import ITERATORS
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
+from thunder_core.capture.numbers import Unknown
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.symbols import operations
@@ -51,6 +52,8 @@ SHALLOW = frozenset({len, isinstance, iter, next, list, tuple, dict, enumerate, 
 KEEPING = ("append", "extend", "setdefault")
 LOOKUPS = ("get", "__getitem__", "__contains__")
 ADVANCED = frozenset({*ITERATORS, types.GeneratorType})
+# Special methods whose results C code converts.
+CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
 DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
 TORCH_FOLDER = torch.__path__[0]
 
@@ -313,6 +316,13 @@ class Acquisition(Observer):
             left = self._is_library(code) or runs_natively(function.__module__, function.__name__)
             known = self._interpreted[code] = not left
         return known
+
+    def on_called_back(self, function: types.FunctionType, value: Any) -> Any:
+        """C code takes plain numbers from Python functions, but where it only hands on what they give."""
+        name = function.__name__
+        if isinstance(value, Unknown) and (name in CONVERTING or name[:2] != "__"):
+            return value.settle()
+        return value
 
     def on_native_code(self, code: types.CodeType) -> None:
         """What C code ran natively of the user's was captured; what it read is not guarded."""

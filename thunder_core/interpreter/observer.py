@@ -57,6 +57,10 @@ class Observer:
         """The cache of `functools.lru_cache` gave a value, or else its function; whether the cache may keep that."""
         return True
 
+    def on_called_back(self, function: FunctionType, value: Any) -> Any:  # noqa: ARG002
+        """A Python function that C code called by itself has returned; the answer is what C code gets."""
+        return value
+
     def on_native_code(self, code: CodeType) -> None:
         """Python code was run natively by C code; told once, and only where `watches` is true."""
 

@@ -113,6 +113,7 @@ class Redirection:
         except BaseException as error:
             error.__traceback__ = without_own_entries(error.__traceback__)
             raise
+        value = machine.observer.on_called_back(function, value)
         if getattr(self.cached, "__wrapped__", None) is function:
             self.missed = True
             self.lift()
