@@ -130,7 +130,8 @@ class Outside:
 
     def register_cells(self, path: Path, function: Any) -> None:
         """Remember the way to the closure's cells of an outside function."""
-        for index, cell in enumerate(getattr(function, "__closure__", None) or ()):
+        closure = function.__closure__ if type(function) is types.FunctionType else None
+        for index, cell in enumerate(closure or ()):
             name = function.__code__.co_freevars[index]
             self.paths.setdefault(id(cell), path.child("closure", (index, name), cell))
 
