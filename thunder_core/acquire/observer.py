@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import types
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.containers import (
@@ -25,6 +27,7 @@ from thunder_core.acquire.containers import (
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
+from thunder_core.acquire.lookasides.foreign import foreign, refuse_operator
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.lookasides.numbers import shown_class
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
@@ -55,6 +58,7 @@ ADVANCED = frozenset({*ITERATORS, types.GeneratorType})
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
 DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
+CONTEXTS = contextlib.__file__
 TORCH_FOLDER = torch.__path__[0]
 
 
@@ -227,6 +231,8 @@ class Acquisition(Observer):
                 return _without_self(replacement, function) if plain is not function else replacement
         if type(plain) is types.FunctionType:
             return self._python_function(function, plain, args, kwargs)
+        if isinstance(function, HigherOrderOperator):
+            refuse_operator(self, function)
         if is_method_of_generator(function):
             return method_of_generator(self, function)
         maker = maker_of_tensors(self, function)
@@ -245,6 +251,9 @@ class Acquisition(Observer):
         inner: Any = plain.__dict__.get("_thunder")
         if inner is not None:
             return self._compiled_function(function, plain, inner)
+        replacement = foreign(self, function, plain)
+        if replacement is not None:
+            return replacement
         if plain.__code__ is DYNAMO_DISABLED:
             return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
@@ -392,9 +401,9 @@ class Acquisition(Observer):
         return tensor.device
 
     def place(self) -> Place:
-        """The innermost line that is not PyTorch's own, and the innermost module."""
+        """The innermost line that is neither PyTorch's own nor a context manager's, and the innermost module."""
         frame = self.machine.frame
-        while frame is not None and self._is_library(frame.code):
+        while frame is not None and (self._is_library(frame.code) or frame.filename == CONTEXTS):
             frame = frame.back
         if frame is None:
             return Place(module=self.modules[-1] if self.modules else "")

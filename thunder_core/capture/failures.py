@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -18,6 +19,9 @@ from thunder_core.errors import DataDependent, OperationFailed, SourceLine, Thun
 
 NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
 NO_MEMORY = ("its data is not allocated yet", "Cannot access data pointer")  # C++ that reads values by itself says this
+# What PyTorch says of operations that cannot be recorded, in errors of no class of their own.
+HIDING = ("There was no rule registered for HigherOrderOperator", "Cannot access storage of")
+NO_FAKE = "There was no fake impl registered"
 NEEDS_DATA = (UnsupportedFakeTensorException, UnsupportedOperatorException)
 
 
@@ -28,7 +32,7 @@ def needs_value(error: Exception) -> bool:
 
 def needs_data(error: Exception) -> bool:
     """Whether an operation failed because it does not know fakes."""
-    return isinstance(error, NEEDS_DATA)
+    return isinstance(error, NEEDS_DATA) or any(text in str(error) for text in (*HIDING, NO_FAKE))
 
 
 def unrunnable(function: Callable[..., Any], source: SourceLine | None, error: Exception | None = None) -> ThunderError:
@@ -42,9 +46,27 @@ def unrunnable(function: Callable[..., Any], source: SourceLine | None, error: E
             + ("" if isinstance(error, Unknowable) else '; thunder_core.jit can guard it (data_dependent="guard")'),
             where=source,
         )
+    if any(text in str(error) for text in HIDING):
+        return hides(function, source)
+    if NO_FAKE in str(error):
+        return OperationFailed(
+            f"`{name}` does not say what it gives for tensors without data",
+            fix="register a function that does: torch.library.register_fake, or `register_fake` of the operator",
+            where=source,
+        )
     return OperationFailed(
         f"`{name}` cannot run on tensors without data: {error}",
         fix="keep the operation out of the compiled part",
+        where=source,
+    )
+
+
+def hides(function: Callable[..., Any], source: SourceLine | None) -> ThunderError:
+    """The error for an operator that runs functions under modes of its own, where nothing of them is seen."""
+    name = function._name if isinstance(function, HigherOrderOperator) else symbol_of(function).name
+    return OperationFailed(
+        f"`{name}` is a higher-order operator: it runs the functions that it is given past the tracer",
+        fix="write it with Python's own control flow and ordinary operations, or call it outside of what is compiled",
         where=source,
     )
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 
 from thunder_core.capture.absent import NOWHERE, is_unguarded
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.call import Call
 from thunder_core.capture.data import DATA, Data
 from thunder_core.capture.expectations import expected
-from thunder_core.capture.failures import located, needs_data, needs_value, unrunnable
+from thunder_core.capture.failures import hides, located, needs_data, needs_value, unrunnable
 from thunder_core.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.measures import Measures
@@ -187,6 +188,9 @@ class Recorder:
             raise self._fail(function)
         if function in DATA:
             return DATA[function](self.data, *args, **kwargs)
+        if isinstance(function, HigherOrderOperator):
+            self.failure = hides(function, self._place().source)
+            raise self.failure
         if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
             raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
         if function in AUTOGRAD:

@@ -1,0 +1,157 @@
+"""PyTorch's own compilers, tracers, transforms and operators of functions in a program: traced through, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._functorch.aot_autograd import aot_function
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._higher_order_ops.map import map as mapped
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch._ops import _higher_order_ops as operators
+from torch.autograd import forward_ad
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+import thunder_core as thunder
+from thunder_core.errors import OperationFailed
+
+X = torch.tensor([1.0, 2.0, 3.0])
+LINEAR = nn.Linear(3, 3)
+QUERY = torch.ones(1, 1, 4, 8)
+STEP = [1.0]
+
+
+# ---- what torch.compile made ---------------------------------------------------------------------------------------
+
+
+def stepped(x: Tensor) -> Tensor:
+    return x + STEP[0]
+
+
+BEFORE = torch.compile(stepped, backend="eager")
+COMPILED_LINEAR = torch.compile(LINEAR, backend="eager")
+COMPILED_INSIDE = nn.Linear(3, 3)
+COMPILED_INSIDE.compile(backend="eager")
+
+TRACED_THROUGH: dict[str, Callable[[Tensor], Any]] = {
+    "compiled in the program": lambda x: torch.compile(stepped, backend="eager", fullgraph=True)(x) * 2,
+    "compiled before": lambda x: BEFORE(x) * 2,
+    "compiled twice": lambda x: torch.compile(BEFORE, backend="eager")(x),
+    "a module": lambda x: COMPILED_LINEAR(x),
+    "a module compiled in the program": lambda x: torch.compile(LINEAR, backend="eager")(x),
+    "a module that compiled itself": lambda x: COMPILED_INSIDE(x),
+    "disabled": lambda x: torch.compiler.disable(stepped)(x),
+    "optimized": lambda x: torch._dynamo.optimize("eager")(stepped)(x),
+    "a region": lambda x: torch.compiler.nested_compile_region(stepped)(x),
+    "a graph break": lambda x: (torch._dynamo.graph_break(), stepped(x))[1],
+    "a condition that is known": lambda x: torch.cond(x.shape[0] > 2, torch.sin, torch.cos, (x,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Pred is a Python constant")
+@pytest.mark.parametrize("name", TRACED_THROUGH)
+def test_it_is_traced_through(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = TRACED_THROUGH[name]
+    monkeypatch.setattr(torch._dynamo.convert_frame, "compile_frame", None)  # Dynamo has no part in it
+    compiled = thunder.jit(program)
+    found = [compiled(X), compiled(X * 2)]
+    assert thunder.cache_misses(compiled) == 1
+    STEP[0] = 5.0
+    found.append(compiled(X))
+    monkeypatch.undo()
+    wanted = [program(X)]
+    STEP[0] = 1.0
+    wanted = [program(X), program(X * 2), *wanted]
+    torch.testing.assert_close(found, wanted)
+
+
+# ---- what runs functions past the tracer ---------------------------------------------------------------------------
+
+
+def on_dual_numbers(x: Tensor) -> Tensor:
+    with forward_ad.dual_level():  # here
+        return forward_ad.unpack_dual(forward_ad.make_dual(x, x).sin()).tangent
+
+
+class Chosen(torch.autograd.Function):
+    """An operation whose forward, which runs natively, calls a higher-order operator."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return torch.ops.higher_order.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+
+REFUSED: dict[str, Callable[[Tensor], Any]] = {
+    "cond": lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),  # here
+    "while_loop": lambda x: while_loop(lambda x: x.sum() < 10, lambda x: (x + 1,), (x,)),  # here
+    "scan": lambda x: scan(lambda carry, y: (carry + y, carry * y), torch.zeros(()), x),  # here
+    "associative_scan": lambda x: associative_scan(torch.add, x, 0, combine_mode="generic"),  # here
+    "map": lambda x: mapped(torch.sin, x),  # here
+    "flex_attention": lambda x: flex_attention(QUERY, QUERY, QUERY),  # here
+    "create_block_mask": lambda x: create_block_mask(lambda b, h, i, j: i >= j, 1, 1, 4, 4, "cpu"),  # here
+    "vmap": lambda x: torch.vmap(torch.sin)(x),  # here
+    "grad": lambda x: torch.func.grad(lambda y: y.sin().sum())(x),  # here
+    "grad_and_value": lambda x: torch.func.grad_and_value(lambda y: y.sin().sum())(x),  # here
+    "vjp": lambda x: torch.func.vjp(torch.sin, x)[1](x),  # here
+    "jvp": lambda x: torch.func.jvp(torch.sin, (x,), (x,)),  # here
+    "jacrev": lambda x: torch.func.jacrev(torch.sin)(x),  # here
+    "jacfwd": lambda x: torch.func.jacfwd(torch.sin)(x),  # here
+    "hessian": lambda x: torch.func.hessian(lambda y: y.sin().sum())(x),  # here
+    "linearize": lambda x: torch.func.linearize(torch.sin, x)[1](x),  # here
+    "functionalize": lambda x: torch.func.functionalize(torch.sin)(x),  # here
+    "forward_ad": on_dual_numbers,
+    "jit.trace": lambda x: torch.jit.trace(torch.sin, (x,))(x),  # here
+    "jit.freeze": lambda x: torch.jit.freeze(torch.jit.script(nn.ReLU().eval()))(x),  # here
+    "export": lambda x: torch.export.export(LINEAR, (x,)).module()(x),  # here
+    "aot_function": lambda x: aot_function(torch.sin, fw_compiler=lambda graph, inputs: graph)(x),  # here
+    "explain": lambda x: torch._dynamo.explain(torch.sin)(x),  # here
+    "in native code": lambda x: Chosen.apply(x),  # here
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:flex_attention called without")
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_with_the_line(name: str) -> None:
+    with pytest.raises(OperationFailed) as caught:
+        thunder.jit(REFUSED[name])(X)
+    assert caught.value.where is not None
+    assert caught.value.where.filename == __file__
+    line = Path(__file__).read_text(encoding="utf-8").splitlines()[caught.value.where.lineno - 1]
+    assert line.endswith("# here") or "higher_order.cond" in line
+
+
+def test_a_refusal_cannot_be_swallowed() -> None:
+    def careful(x: Tensor) -> Tensor:
+        try:
+            return torch.vmap(torch.sin)(x)
+        except Exception:
+            return x
+
+    with pytest.raises(OperationFailed, match=r"torch\.vmap"):
+        thunder.jit(careful)(X)
+
+
+@pytest.mark.parametrize("name", sorted(operators.keys() - {"wrap"}))
+def test_every_higher_order_operator_is_refused_by_its_name(name: str) -> None:
+    operator = operators[name]
+    with pytest.raises(OperationFailed, match=f"`{name}` is a higher-order operator") as caught:
+        thunder.jit(lambda x: operator(torch.sin, x))(X)
+    assert caught.value.where is not None
+
+
+@torch.library.custom_op("thunder_tests::unfaked", mutates_args=())
+def unfaked(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def test_an_operator_that_does_not_run_without_data_says_what_is_missing() -> None:
+    with pytest.raises(OperationFailed, match=r"unfaked.* does not say what it gives") as caught:
+        thunder.jit(lambda x: unfaked(x))(X)
+    assert caught.value.where is not None
+    assert "register_fake" in caught.value.fix

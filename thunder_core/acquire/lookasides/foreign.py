@@ -1,0 +1,103 @@
+"""PyTorch's own compilers, tracers and transforms of functions, where a program calls them.
+
+What `torch.compile` made is traced through as the function that it was made of, since a compiled program takes its
+place. The others run functions under modes of their own, past the tracer: they are refused with the program's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NoReturn
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch.autograd import forward_ad
+
+from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.capture.failures import hides
+from thunder_core.errors import OperationFailed
+
+ORIGINAL = "_torchdynamo_orig_callable"  # of what torch.compile and torch.compiler.disable give: what they were given
+OPTIMIZED_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule.__call__")
+
+C: Any = torch._C
+NESTING = {
+    C._functorch._vmap_increment_nesting: "torch.vmap",
+    C._functorch._grad_increment_nesting: "a derivative of torch.func's (grad, vjp, jacrev, ...)",
+    C._functorch._jvp_increment_nesting: "a forward-mode derivative of torch.func's (jvp, jacfwd, ...)",
+    C._functorch._func_increment_nesting: "torch.func.functionalize",
+    forward_ad.enter_dual_level: "forward-mode derivatives (torch.autograd.forward_ad)",
+}
+# Functions that trace what they are given, by their modules and names: some of these modules take long to import.
+TRACERS = {
+    ("torch.jit._trace", "trace"): "torch.jit.trace",
+    ("torch.jit._trace", "trace_module"): "torch.jit.trace_module",
+    ("torch.jit._freeze", "freeze"): "torch.jit.freeze",
+    ("torch.jit._freeze", "optimize_for_inference"): "torch.jit.optimize_for_inference",
+    ("torch.export", "export"): "torch.export.export",
+    ("torch.export._trace", "_export"): "torch.export.export",
+    ("torch._dynamo.eval_frame", "export"): "torch._dynamo.export",
+    ("torch._dynamo.eval_frame", "explain"): "torch._dynamo.explain",
+    ("torch._functorch.aot_autograd", "aot_function"): "aot_function",
+    ("torch._functorch.aot_autograd", "aot_module"): "aot_module",
+    ("torch._inductor", "aot_compile"): "torch._inductor.aot_compile",
+    ("torch.func", "linearize"): "torch.func.linearize",
+    ("torch.onnx", "export"): "torch.onnx.export",
+}
+DERIVATIVES = "; thunder_core.grad, value_and_grad, vjp and jvp are traced"
+RUN_AS_THEY_ARE = frozenset({"wrap"})  # higher-order operators that call their function outside of Dynamo
+
+
+@lookaside(*NESTING)
+def enter_transform(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """A transform of a function is refused before it begins."""
+    refuse(acquisition, NESTING[function], DERIVATIVES if "derivative" in NESTING[function] else "")
+
+
+def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] | None:
+    """What stands in for a Python function of PyTorch's compilers and tracers; None for all others."""
+    original = plain.__dict__.get(ORIGINAL)
+    if original is not None:
+        acquisition.outside.attribute(plain, ORIGINAL, original)
+        owner = () if plain is function else (function.__self__,)
+        return lambda *args, **kwargs: acquisition.machine.call(original, *owner, *args, **kwargs)
+    if not _is_known(plain.__module__, plain.__qualname__):
+        return None
+    name = (plain.__module__, plain.__qualname__)
+    return _run_module(acquisition, function) if name == OPTIMIZED_MODULE else refuse(acquisition, TRACERS[name])
+
+
+def refuse_operator(acquisition: Any, operator: HigherOrderOperator) -> None:
+    """Refuse an operator that takes functions."""
+    if operator._name not in RUN_AS_THEY_ARE:
+        acquisition.recorder.failure = hides(operator, acquisition.place().source)
+        raise acquisition.recorder.failure
+
+
+def refuse(acquisition: Any, what: str, otherwise: str = "") -> NoReturn:
+    """Raise the error for what runs functions past the tracer; it is kept, in case the program swallows it."""
+    acquisition.recorder.failure = OperationFailed(
+        f"the program calls {what}, which runs a function past the tracer",
+        fix=f"call it outside of the compiled program, or compile what it returns{otherwise}",
+        where=acquisition.place().source,
+    )
+    raise acquisition.recorder.failure
+
+
+@cache
+def _is_known(module: str | None, name: str) -> bool:
+    return (module, name) in TRACERS or (module, name) == OPTIMIZED_MODULE
+
+
+def _run_module(acquisition: Any, function: Any) -> Callable[..., Any]:
+    """A module that torch.compile made runs as the module that it was made of."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        module, *rest = args if type(function).__name__ == "function" else (function.__self__, *args)
+        original = acquisition.machine.load_attr(module, "_orig_mod")
+        return acquisition.machine.call(original, *rest, **kwargs)
+
+    return run
