@@ -14,7 +14,16 @@ from thunder_core.acquire.acquire import Acquired, Run, traced
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.handover import Handover
 from thunder_core.acquire.outside import TOGETHER
-from thunder_core.capture.compiled_call import CompiledCall, Constant, NumberOf, Part, Same, acts_before, followed
+from thunder_core.capture.compiled_call import (
+    BESIDE,
+    CompiledCall,
+    Constant,
+    NumberOf,
+    Part,
+    Same,
+    acts_before,
+    followed,
+)
 from thunder_core.capture.modes import without_our_functions, without_recording
 from thunder_core.capture.numbers import Unknown, settled
 from thunder_core.capture.stand_ins import StandIns
@@ -111,6 +120,8 @@ class Call:
 
     def recorded(self) -> Any:
         """Write the line down, and return what it returns."""
+        if BESIDE in self.kwargs:
+            self.refuse(f"takes a keyword `{BESIDE}`, which is that of the line")
         words = self._words((self.args, self.kwargs))
         probe, acquired = self._probed()
         handover = Handover(self.acquisition, probe, self.refuse)
@@ -132,11 +143,9 @@ class Call:
             acts=bool(probe.outside.effects.effects),
         )
         self._require_repeatable(call)
-        kwargs = dict(words[1], beside=beside) if beside else words[1]
+        kwargs = {**words[1], BESIDE: beside} if beside else words[1]
         self.recorder.emit(
-            BoundSymbol(
-                Symbol(f"compiled.{self.name}", call), words[0], kwargs, call.output, (), mutates=mutates, ordered=True
-            )
+            BoundSymbol(Symbol("compiled.call", call), words[0], kwargs, call.output, (), mutates=mutates, ordered=True)
         )
         return tree_unflatten([value for _, value in parts], spec)
 

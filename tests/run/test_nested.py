@@ -34,7 +34,7 @@ W = torch.ones(2, requires_grad=True)
 def calls(compiled: Any) -> list[BoundSymbol]:
     """The lines of the latest program that call compiled functions."""
     lines = thunder.last_traces(compiled)[-1].bound_symbols
-    return [line for line in lines if line.symbol.name.startswith("compiled.")]
+    return [line for line in lines if line.symbol.name == "compiled.call"]
 
 
 def sine(x: Tensor) -> Tensor:
@@ -50,7 +50,8 @@ def test_executors_of_its_own() -> None:
     for x in (X, X * 2):
         assert torch.equal(outer(x), x * 100 + torch.sin(x))
     assert thunder.cache_misses(inner) == thunder.cache_misses(outer) == 1
-    assert [line.symbol.name for line in calls(outer)] == ["compiled.sine"]
+    assert [line.symbol.target.__name__ for line in calls(outer)] == ["sine"]
+    assert "= sine(x)" in str(thunder.last_traces(outer)[-1])
 
 
 def test_transforms_of_its_own() -> None:
@@ -169,6 +170,26 @@ def test_trees_of_arguments_and_results() -> None:
     assert thunder.cache_misses(compiled) == 1
 
 
+def test_a_result_that_does_not_fit_takes_its_writes_back() -> None:
+    count = torch.zeros(())
+
+    def counted(x: Tensor) -> Any:
+        count.add_(1)
+        return x if x.sum() > 0 else (x, x)
+
+    inner = sines(counted)
+    outer = thunder.jit(lambda x: inner(x + 0))
+    for number, x in enumerate((X, -X, X), start=1):
+        outer(x)
+        assert count == number
+
+
+def test_a_keyword_of_the_lines_own_is_refused() -> None:
+    inner = sines(lambda x, beside: x * beside)
+    with pytest.raises(CannotReplay, match="keyword `beside`"):
+        thunder.jit(lambda x: inner(x, beside=2))(X)
+
+
 def test_a_number_out_of_a_tensor() -> None:
     inner = sines(lambda x: x.sum().item())
     outer = thunder.jit(lambda x: x * inner(x))
@@ -191,6 +212,22 @@ def test_a_branch_on_what_it_returns() -> None:
     outer = thunder.jit(lambda x: x if inner(x).sum() > 0 else -x)
     assert torch.equal(outer(X), X)
     assert torch.equal(outer(-X), X)
+
+
+def test_a_branch_behind_writes_of_its_own_is_refused() -> None:
+    norm = nn.BatchNorm1d(2)
+    inner = sines(norm)
+    outer = thunder.jit(lambda x: x if inner(x).sum() > 0 else -x)
+    with pytest.raises(DataDependent, match="stands before it"):
+        outer(torch.ones(4, 2))
+    assert norm.num_batches_tracked == 0
+
+
+def test_what_it_reads_past_a_functional_program_is_a_surprise() -> None:
+    inner, plain = sines(lambda x: x * W), sines(lambda x: torch.relu(x))
+    assert torch.equal(functional.jit(lambda x: plain(x))(X), X)
+    with pytest.raises(SharpEdgeError, match=r"reads \S+\.W from outside"):
+        functional.jit(lambda x: inner(x))(X)
 
 
 def test_what_it_reads_is_guarded() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.acquire.guards import OF_TWO_PATHS, is_constant
+from thunder_core.acquire.guards import BY_IDENTITY, OF_TWO_PATHS, is_constant
 from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 
+READS = ("is", "equal")  # guards of constants, which have no paths of their own
 TENSORS = ("tensor", "sparse tensor")  # the program that calls has guards of its own for these
 
 
@@ -70,6 +72,7 @@ class Handover:
             found = self._translated(path)
             if found is not None and found.parent is not None:
                 self.outer.paths.setdefault(id(path.value), found)
+                self._tell(found)
         for guard in list(self.inner.guards.values()):
             if guard.kind in TENSORS or isinstance(guard.path.value, torch.Tensor):
                 continue
@@ -77,9 +80,14 @@ class Handover:
             expected = self._translated(guard.expected) if guard.kind in OF_TWO_PATHS else guard.expected
             if found is None or (expected is None and guard.expected is not None):
                 continue
-            if self.outer.surprises is not None:
-                self.outer.surprises.note(found)
+            if guard.kind in READS:
+                self._tell(found)
             self._add(guard.kind, found, expected)
+
+    def _tell(self, path: Path) -> None:
+        """What is read by a path is a surprise to a functional program, unless it is code."""
+        if self.outer.surprises is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
+            self.outer.surprises.note(path)
 
     def _add(self, kind: str, path: Path, expected: Any) -> None:
         if kind == "absent":

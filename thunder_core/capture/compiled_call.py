@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from thunder_core.ir.objects import Unexpected
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 
+BESIDE = "beside"  # the keyword for tensors that the function reads or writes past its arguments
 WHY_RECORDED = "it calls a compiled function that has a backward of its own"
 
 
@@ -139,28 +140,35 @@ def told(part: Part) -> str:
     return f"{part.value!r:.60}" if isinstance(part, Constant) else f"a {part.kind.__name__}"
 
 
-def calls(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """Those of some lines that call compiled functions."""
-    return (line for line in lines if isinstance(line.symbol.target, CompiledCall))
+def call_of(line: BoundSymbol) -> CompiledCall | None:
+    """What a line calls, if that is a compiled function."""
+    return line.symbol.target if isinstance(line.symbol.target, CompiledCall) else None
+
+
+def is_repeatable(line: BoundSymbol) -> bool:
+    """Whether a line calls a compiled function that, run on copies of what it is given, leaves no mark."""
+    call, beside = call_of(line), {proxy.name for proxy in line.kwargs.get(BESIDE, ())}
+    return call is not None and not call.acts and beside.isdisjoint(line.mutates)
 
 
 def is_followed_call(line: BoundSymbol) -> bool:
     """Whether a line calls a compiled function that autograd follows."""
     tensors = (proxy for proxy in (*line.inputs, *line.outputs) if isinstance(proxy, TensorProxy))
-    return isinstance(line.symbol.target, CompiledCall) and any(proxy.requires_grad for proxy in tensors)
+    return call_of(line) is not None and any(proxy.requires_grad for proxy in tensors)
 
 
 def require_derivable(lines: Iterable[BoundSymbol]) -> None:
     """Raise `Underivable` where a line calls a compiled function, which is not taken apart."""
-    for line in calls(lines):
-        error = Underivable(WHY_RECORDED)
-        error.where = line.source
-        raise error
+    for line in lines:
+        if call_of(line) is not None:
+            error = Underivable(WHY_RECORDED)
+            error.where = line.source
+            raise error
 
 
 def acts_before(lines: Iterable[BoundSymbol]) -> str | None:
     """The name of a compiled function with effects that one of the lines calls, if one does."""
-    return next((line.symbol.short_name for line in calls(lines) if line.symbol.target.acts), None)  # type: ignore[attr-defined]
+    return next((call.name for line in lines if (call := call_of(line)) is not None and call.acts), None)
 
 
 class _FromCall(torch.autograd.Function):

@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_map_only
 
 from thunder_core.capture.autocast import State, autocast_state, changes
-from thunder_core.capture.compiled_call import CompiledCall
+from thunder_core.capture.compiled_call import call_of, is_repeatable
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Made, fresh_fake
 from thunder_core.capture.modes import without_recording
@@ -127,7 +127,7 @@ class Evaluation:
             self._random = torch.get_rng_state()
 
     def _run_line(self, line: BoundSymbol) -> None:
-        if "autocast" in line.symbol.name and line.symbol.target not in SWITCHES:
+        if call_of(line) is None and "autocast" in line.symbol.name and line.symbol.target not in SWITCHES:
             return
         unknown = [proxy.name for proxy in line.inputs if proxy.name not in self._known]
         if unknown:
@@ -135,7 +135,7 @@ class Evaluation:
         args, kwargs = replace_leaves(
             (line.args, dict(line.kwargs)), lambda leaf: self._known[leaf.name] if isinstance(leaf, Proxy) else leaf
         )
-        with without_recording() if isinstance(line.symbol.target, CompiledCall) else nullcontext():
+        with nullcontext() if call_of(line) is None else without_recording():
             result = line.symbol.target(*args, **kwargs)
         for name, value in zip(leaves(line.output), leaves(result), strict=True):
             if isinstance(name, Proxy):
@@ -243,8 +243,8 @@ def is_state(line: BoundSymbol) -> bool:
 
 def is_unknowable(line: BoundSymbol) -> bool:
     """Whether a line changes a state that cannot be taken back."""
-    if isinstance(line.symbol.target, CompiledCall):
-        return line.symbol.target.acts
+    if call_of(line) is not None:
+        return not is_repeatable(line)
     return line.ordered and is_state(line) and "autocast" not in line.symbol.name
 
 

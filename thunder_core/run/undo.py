@@ -23,7 +23,7 @@ def written_before_last(computation: Trace) -> tuple[int, ...] | None:
     last = max((place for place, line in enumerate(lines) if expects(line)), default=None)
     if last is None:
         return None
-    written = written_families(computation.having(lines[:last], made_by=computation.made_by))
+    written = written_families(computation.having(lines[: last + 1], made_by=computation.made_by))
     return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
 
 
