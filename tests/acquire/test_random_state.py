@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -59,3 +60,22 @@ def test_tracing_alone_leaves_the_generator_as_it_is() -> None:
     with pytest.raises(DataDependent):
         thunder.jit(failing, data_dependent="error")(X)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_seeding_with_a_number_that_nobody_knows() -> None:
+    def seeded(x: Tensor) -> Any:
+        generator = torch.Generator()
+        return torch.seed(), x + torch.rand(2), generator.seed(), torch.rand(2, generator=generator)
+
+    state, compiled = torch.get_rng_state(), thunder.jit(seeded)
+    try:
+        calls = [compiled(torch.ones(2)) for _ in range(2)]
+        for seed, drawn, own, other in calls:
+            assert torch.equal(drawn, 1 + torch.rand(2, generator=torch.Generator().manual_seed(seed)))
+            assert torch.equal(other, torch.rand(2, generator=torch.Generator().manual_seed(own)))
+        assert len({seed for seed, *_ in calls}) == 2
+        assert thunder.cache_misses(compiled) == 1
+        with pytest.raises(DataDependent, match="seed"):
+            thunder.jit(lambda x: x if (torch.seed(), torch.rand(1))[1] > 0.5 else -x)(torch.ones(2))
+    finally:
+        torch.set_rng_state(state)

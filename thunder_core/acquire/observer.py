@@ -86,6 +86,7 @@ class Acquisition(Observer):
         self.module_names = module_names
         self.checkpointed: list[range] = []
         self.seeds: dict[int, int | None] = {}
+        self.coroutines = 0  # how many calls of asyncio.run the program is in
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)

@@ -32,6 +32,7 @@ IRRELEVANT = frozenset(
     }
 )
 SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # what `apart` puts back
+RESEEDS = frozenset({"torch.seed", "torch.random.seed", "torch.Generator.seed"})  # with a number that is new each time
 SWITCHES = (torch.set_autocast_enabled, torch.set_autocast_dtype)
 NUMBERS = (bool, int, float, complex)
 
@@ -245,7 +246,7 @@ def is_unknowable(line: BoundSymbol) -> bool:
     """Whether a line changes a state that cannot be taken back."""
     if call_of(line) is not None:
         return not is_repeatable(line)
-    return line.ordered and is_state(line) and "autocast" not in line.symbol.name
+    return line.symbol.name in RESEEDS or (line.ordered and is_state(line) and "autocast" not in line.symbol.name)
 
 
 def _is_own(line: BoundSymbol) -> bool:

@@ -96,6 +96,16 @@ def _initial_seed(acquisition: Any, generator: torch.Generator) -> Method:
     return run
 
 
+def _seed(acquisition: Any, generator: torch.Generator) -> Method:
+    def run() -> Any:
+        number = acquisition.recorder.numbers.new(int)
+        _emit(acquisition, "seed", generator, output=number.proxy)
+        acquisition.seeds[id(generator)] = None
+        return number
+
+    return run
+
+
 def _refusing(name: str) -> Callable[[Any, torch.Generator], Method]:
     return lambda acquisition, generator: lambda *args: _refused(acquisition, name)
 
@@ -111,9 +121,10 @@ def _refused(acquisition: Any, name: str) -> Any:
 
 METHODS: dict[str, Callable[[Any, torch.Generator], Method]] = {
     "manual_seed": _manual_seed,
+    "seed": _seed,
     "set_state": _set_state,
     "get_state": _get_state,
     "initial_seed": _initial_seed,
-    **{name: _refusing(name) for name in ("seed", "clone_state", "graphsafe_get_state", "graphsafe_set_state")},
+    **{name: _refusing(name) for name in ("clone_state", "graphsafe_get_state", "graphsafe_set_state")},
     **{name: _refusing(name) for name in ("set_offset", "get_offset")},
 }

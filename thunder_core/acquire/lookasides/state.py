@@ -111,6 +111,20 @@ def exit_inference_mode(
     return run
 
 
+@lookaside(torch.seed)
+def seed(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """So is seeding with a number that nobody knows before."""
+
+    def run() -> Any:
+        number = acquisition.recorder.numbers.new(int)
+        acquisition.recorder.emit(BoundSymbol(symbol_of(function), (), {}, number.proxy, ordered=True))
+        return number
+
+    return run
+
+
 @lookaside(torch.manual_seed)
 def manual_seed(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -1,0 +1,109 @@
+"""Coroutines that only compute are run by `asyncio.run` as in eager; those that wait are refused with the line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from thunder_core.errors import OperationFailed
+
+CLOSED: list[str] = []
+LEVEL = contextvars.ContextVar("level", default=1)
+
+
+async def doubled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+async def numbers() -> AsyncIterator[int]:
+    try:
+        for number in range(5):
+            yield number
+    finally:
+        CLOSED.append("closed")
+
+
+class Context:
+    """An asynchronous context manager."""
+
+    async def __aenter__(self) -> int:
+        return 3
+
+    async def __aexit__(self, *raised: object) -> None:
+        return None
+
+
+async def all_of_it(x: Tensor) -> Any:
+    LEVEL.set(5)
+    y = await doubled(x)
+    async with Context() as offset, asyncio.Lock():
+        y = y + offset
+    async for number in numbers():
+        if number == 3:
+            break
+        y = y + number
+    await asyncio.sleep(0)
+    return y, [number async for number in numbers()]
+
+
+async def raises(x: Tensor) -> Any:
+    await doubled(x)
+    raise ValueError("of the user's")
+
+
+def test_one_that_computes_is_part_of_the_program() -> None:
+    compiled = thunder.jit(lambda x: asyncio.run(all_of_it(x)))
+    for step in range(3):
+        x = torch.ones(2) + step
+        found, wanted = compiled(x), asyncio.run(all_of_it(x))
+        assert torch.equal(found[0], wanted[0])
+        assert found[1] == wanted[1]
+    assert thunder.cache_misses(compiled) == 1
+    assert LEVEL.get() == 1
+    assert CLOSED == ["closed"] * 12
+
+
+def test_what_it_raises_is_eagers() -> None:
+    with pytest.raises(ValueError, match="of the user's"):
+        thunder.jit(lambda x: asyncio.run(raises(x)))(torch.ones(2))
+    with pytest.raises(ValueError, match="a coroutine was expected"):
+        thunder.jit(lambda x: asyncio.run(x))(torch.ones(2))
+
+
+async def sleeps(x: Tensor) -> Tensor:
+    await asyncio.sleep(0.01)  # here
+    return x
+
+
+async def makes_a_task(x: Tensor) -> Tensor:
+    coroutine = doubled(x)
+    try:
+        return await asyncio.create_task(coroutine)  # here
+    finally:
+        coroutine.close()
+
+
+async def gathers(x: Tensor) -> Any:
+    coroutine = doubled(x)
+    try:
+        return await asyncio.gather(coroutine)  # here
+    finally:
+        coroutine.close()
+
+
+@pytest.mark.parametrize("waits", [sleeps, makes_a_task, gathers])
+def test_one_that_waits_is_refused_with_the_line(waits: Callable[[Tensor], Any]) -> None:
+    with pytest.raises(OperationFailed, match="event loop") as caught:
+        thunder.jit(lambda x: asyncio.run(waits(x)))(torch.ones(2))
+    where = caught.value.where
+    assert where is not None
+    assert where.filename == __file__
+    assert Path(__file__).read_text(encoding="utf-8").splitlines()[where.lineno - 1].endswith("# here")
