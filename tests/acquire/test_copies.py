@@ -1,0 +1,91 @@
+"""Copies of tensors and modules that a program makes by Python's `copy` are eager's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+
+
+class Net(nn.Module):
+    """A module with tied weights and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("offset", torch.zeros(3))
+        self.weight = nn.Parameter(torch.ones(2))
+        self.tied = self.weight
+        self.layer = nn.Linear(2, 2)
+
+
+NET = Net()
+
+
+def of_a_module(x: Tensor) -> Any:
+    made = copy.deepcopy(NET)
+    with torch.no_grad():
+        made.weight.add_(x.sum())
+    return made.weight is made.tied, made.weight, [*made.state_dict().items()]
+
+
+def of_shared_memory(x: Tensor) -> Any:
+    first, second, same = copy.deepcopy([x[:2], x[1:], x[:2]])
+    first.add_(1)
+    return first, second, same, x
+
+
+def of_one_that_is_met_twice(x: Tensor) -> Any:
+    made = copy.deepcopy({"a": x, "b": [x, x * 2], "c": x.view(2, 2).T})
+    made["a"].mul_(3)
+    return made, made["a"] is made["b"][0]
+
+
+def of_a_leaf(x: Tensor) -> Any:
+    leaf = (x * 2).requires_grad_()
+    (leaf * leaf).sum().backward()
+    leaf.level = [x, 1]  # type: ignore[attr-defined]
+    made: Any = copy.deepcopy(leaf)
+    return made, made.grad, made.level, made.level[0] is x
+
+
+def shallow(x: Tensor) -> Any:
+    made, parameter = copy.copy(x), copy.copy(NET.weight)
+    made.add_(1)
+    return made, parameter, x
+
+
+PROGRAMS: tuple[Callable[[Tensor], Any], ...] = (
+    of_a_module,
+    of_shared_memory,
+    of_one_that_is_met_twice,
+    of_a_leaf,
+    shallow,
+)
+
+
+def shown(value: Any) -> Any:
+    """All that can be told of a value."""
+    if isinstance(value, Tensor):
+        return type(value), value.tolist(), value.stride(), value.requires_grad, value.is_leaf
+    if isinstance(value, dict):
+        return {key: shown(item) for key, item in value.items()}
+    return [shown(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_they_are_eagers(program: Callable[[Tensor], Any]) -> None:
+    compiled = thunder.jit(program)
+    for step in range(2):
+        assert shown(compiled(torch.arange(4.0) + step)) == shown(program(torch.arange(4.0) + step))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_what_autograd_made_is_not_copied() -> None:
+    with pytest.raises(RuntimeError, match="graph leaves"):
+        thunder.jit(lambda x: copy.deepcopy(x * NET.weight.sum()))(torch.ones(2))

@@ -1,0 +1,84 @@
+"""Copies of tensors by Python's `copy` and `copy.deepcopy`, which look into the memory of what they copy."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from thunder_core.acquire.epilogue import attributes_of_tensor
+from thunder_core.acquire.lookasides.numbers import shown_class
+from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.acquire.lookasides.tensors import cast
+from thunder_core.capture.fake import SPARSE
+from thunder_core.capture.graph import memory_of
+
+
+@lookaside(torch.Tensor.__deepcopy__)
+def copy_deeply(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """A leaf with its memory, its gradient and its attributes copied; what shares memory shares that of the copies."""
+
+    def run(tensor: torch.Tensor, memo: dict[Any, Any]) -> Any:
+        if id(tensor) in memo:
+            return memo[id(tensor)]
+        if not tensor.is_leaf:
+            return function(tensor, memo)  # raises what eager raises
+        require_copyable(shown_class(tensor) or type(tensor), function)
+        made = dressed(acquisition, copied(acquisition, tensor, memo), tensor)
+        if tensor.grad is not None:
+            made.grad = run(tensor.grad, memo)
+        for name, value in attributes_of_tensor(tensor).items():
+            setattr(made, name, acquisition.machine.call(copy.deepcopy, value, memo))
+        memo[id(tensor)] = made
+        return made
+
+    return run
+
+
+def require_copyable(kind: type, function: Callable[..., Any]) -> None:
+    """Raise what eager raises for a subclass that PyTorch does not know how to copy."""
+    if kind is not torch.Tensor:
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            function(torch.empty(0).as_subclass(kind), {})
+
+
+def copied(acquisition: Any, tensor: torch.Tensor, memo: dict[Any, Any]) -> torch.Tensor:
+    """The values of a tensor in new memory; `memo` has, as PyTorch's does, one copy for each memory."""
+    plain = tensor.detach()
+    if plain.layout in SPARSE or plain.device.type == "meta":
+        return plain.clone()
+    with torch._C.DisableTorchFunction():
+        fake = acquisition.recorder.tensors.fake(tensor)
+        key, bytes_of_all = memory_of(fake), fake.untyped_storage().nbytes()
+    known = memo.setdefault("torch", {})
+    if key not in known:
+        known[key] = plain.as_strided((bytes_of_all // plain.element_size(),), (1,), 0).clone()
+    held: torch.Tensor = known[key]
+    held = held if held.dtype == plain.dtype else held.view(plain.dtype)
+    return held.as_strided(plain.size(), plain.stride(), plain.storage_offset())
+
+
+def dressed(acquisition: Any, made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the class and the `requires_grad` of what it is a copy of."""
+    made = made.requires_grad_() if tensor.requires_grad else made
+    return cast(acquisition, made, shown_class(tensor) or type(tensor))
+
+
+@lookaside(torch.Tensor.__reduce_ex__)
+def copy_shallowly(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any]:
+    """What `copy.copy` asks for: a leaf on the same memory, with the same attributes."""
+
+    def rebuild(tensor: torch.Tensor) -> torch.Tensor:
+        made = dressed(acquisition, tensor.detach(), tensor)
+        for name, value in attributes_of_tensor(tensor).items():
+            setattr(made, name, value)
+        return made
+
+    return lambda tensor, protocol: (rebuild, (tensor,))
