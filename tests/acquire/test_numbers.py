@@ -185,6 +185,26 @@ def for_numpy(self: Any) -> Any:
     return str(np.array([self.calls, 2]).dtype), np.int64(self.calls).item()
 
 
+def swallow(self: Any) -> str:
+    self.calls += 1
+    try:
+        return json.dumps([self.calls])
+    except BaseException:
+        return "none"
+
+
+def seed_a_generator(self: Any) -> Any:
+    self.calls += 1
+    generator = torch.Generator()
+    generator.manual_seed(self.calls)
+    return torch.rand(2, generator=generator), generator.initial_seed()
+
+
+def parts(self: Any) -> Any:
+    self.calls += 1
+    return self.calls.real, self.calls.denominator, hasattr(self.calls, "numerator"), getattr(self.calls, "imag", None)
+
+
 def shifted(self: Any) -> Any:
     self.calls += 1
     return self.calls << 2, self.calls & 1, ~self.calls, divmod(self.calls, 2), round(self.calls), max(self.calls, 3)
@@ -195,7 +215,20 @@ def sorted_away(self: Any) -> Any:
     return sorted([3, self.calls, 1]), sum([self.calls, 1]), operator.index(self.calls)
 
 
-ASKING = [formatted, as_json, as_key, as_range, as_size, for_c, for_numpy, shifted, sorted_away]
+ASKING = [
+    formatted,
+    as_json,
+    as_key,
+    as_range,
+    as_size,
+    for_c,
+    for_numpy,
+    swallow,
+    seed_a_generator,
+    parts,
+    shifted,
+    sorted_away,
+]
 
 
 def described(result: Any) -> Any:
@@ -243,6 +276,18 @@ def test_programs_that_may_ask_for_no_values_count_too() -> None:
     compiled = assert_alike(alternate, data_dependent="error", sharp_edges="error")
     assert thunder.cache_misses(compiled) == 3
     assert "module.calls + 1) % 2) == 0: was" in " ".join(thunder.last_program(compiled).guards)
+
+
+def test_a_count_is_a_seed() -> None:
+    def program(box: dict[str, int]) -> Tensor:
+        box["n"] += 1
+        torch.manual_seed(box["n"])
+        return torch.rand(2)
+
+    compiled, box = thunder.jit(program), {"n": 0}
+    found = [compiled(box) for _ in range(5)]
+    torch.testing.assert_close(found, [program({"n": count}) for count in range(5)], rtol=0, atol=0)
+    assert (thunder.cache_misses(compiled), box["n"]) == (2, 5)
 
 
 def test_globals_and_nonlocals() -> None:

@@ -226,6 +226,7 @@ def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
     state = process_state(run.device)
     try:
         output = run.output = _interpreted(run, state, sharp_edges)
+        require_recorded(run)
         run.recorder.follow_autocast()
         if (failure := run.recorder.failure or run.outside.failure) is not None:
             raise failure
@@ -240,6 +241,14 @@ def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
         raise
     finally:
         run.outside.effects.undo()
+
+
+def require_recorded(run: Run) -> None:
+    """Raise what asks for another recording, in case the program has swallowed it."""
+    if run.numbers.are_needed:
+        raise NeedsValues
+    if run.recorder.hides_numbers:
+        raise HiddenNumbers
 
 
 def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) -> Any:

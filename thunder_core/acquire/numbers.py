@@ -70,10 +70,14 @@ class NeedsValues(BaseException):
 
 
 class OutsideNumbers:
-    """The numbers of one acquisition that come from outside, by their paths."""
+    """The numbers of one acquisition that come from outside, by their paths.
+
+    Where their values `are_needed`, the recording is of no use, whether or not the program lets `NeedsValues` pass.
+    """
 
     def __init__(self, acquisition: Acquisition) -> None:
         self.acquisition = acquisition
+        self.are_needed = False
         self._numbers: dict[Path, Unknown] = {}
 
     def at(self, path: Path) -> Unknown:
@@ -107,8 +111,14 @@ class OutsideNumbers:
         if not given:
             return None
         if any(not any(leaf is arg for arg in (*args, *kwargs.values())) for leaf in given):
+            self.are_needed = True
             raise NeedsValues  # within a container, which others may hold, too
-        return lambda *args, **kwargs: function(*settled(args), **settled(kwargs))
+        return on_values(function)
+
+
+def on_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, called with the values of unknown numbers."""
+    return lambda *args, **kwargs: function(*settled(args), **settled(kwargs))
 
 
 def is_outside(value: Any) -> bool:

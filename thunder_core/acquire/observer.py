@@ -31,7 +31,7 @@ from thunder_core.acquire.lookasides.foreign import foreign, refuse_operator
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.lookasides.numbers import shown_class
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
-from thunder_core.acquire.numbers import OutsideNumbers
+from thunder_core.acquire.numbers import OutsideNumbers, on_values
 from thunder_core.acquire.outside import TOGETHER, Outside, is_index_into
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import ITERATORS
@@ -235,7 +235,8 @@ class Acquisition(Observer):
         if isinstance(function, HigherOrderOperator):
             refuse_operator(self, function)
         if is_method_of_generator(function):
-            return method_of_generator(self, function)
+            method = method_of_generator(self, function)
+            return None if method is None else on_values(method)
         maker = maker_of_tensors(self, function)
         if maker is not None:
             return maker

@@ -119,10 +119,14 @@ def _reading(name: str) -> Callable[..., Any]:
     return method
 
 
+def _part(name: str) -> Callable[[Unknown], Any]:
+    return lambda self: getattr(self.settle(), name)
+
+
 for _class in CLASSES.values():
     for _name in vars(_class.kind).keys() - STRUCTURE:
-        if callable(getattr(_class.kind, _name)):
-            setattr(_class, _name, _reading(_name))
+        _is_method = callable(getattr(_class.kind, _name))
+        setattr(_class, _name, _reading(_name) if _is_method else property(_part(_name)))
     for _name in BINARY:
         setattr(_class, f"__{_name}__", _meeting("computed", getattr(operator, _name)))
         setattr(_class, f"__r{_name}__", _meeting("computed", getattr(operator, _name), reverse=True))

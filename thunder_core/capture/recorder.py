@@ -86,6 +86,7 @@ class Recorder:
         self.data = Data(self.tensors, self.measures, self.function)
         self.is_differentiating = False
         self.has_hidden = False
+        self.hides_numbers = False
         self._standing: Standing = {}
         self.gradients = Gradients(self.tensors, self._switch_grad, self._require_shown)
         self._autocast = autocast_state()
@@ -147,6 +148,7 @@ class Recorder:
     def _require_shown(self) -> None:
         """Have the program recorded anew where what is to be differentiated hides numbers."""
         if self.has_hidden:
+            self.hides_numbers = True  # for a program that lets no exception pass
             raise HiddenNumbers
 
     def _compute(self, bsym: BoundSymbol) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.lookasides.table import lookaside
-from thunder_core.capture.numbers import settled
+from thunder_core.capture.numbers import settled, to_proxies
 from thunder_core.capture.settings import GETTERS, SETTERS
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import Proxy
@@ -46,6 +46,7 @@ def set_autocast(
     """A change of autocast's state is a line of the trace, as the operations after it depend on it."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = settled((args, kwargs))
         result = function(*args, **kwargs)
         acquisition.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
         return result
@@ -132,6 +133,7 @@ def manual_seed(
     """Seeding is a line of the trace; tracing itself leaves the generators as they are."""
 
     def run(*args: Any, **kwargs: Any) -> torch.Generator:
+        args, kwargs = to_proxies((args, kwargs))
         acquisition.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
         return torch.default_generator
 
