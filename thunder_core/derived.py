@@ -15,7 +15,6 @@ from thunder_core.capture.derivative import Underivable
 from thunder_core.capture.rules import with_rules
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
-from thunder_core.ir.printer import print_trace
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -26,7 +25,7 @@ from thunder_core.lower.executor import Executor
 from thunder_core.lower.free import UNPACK, free_after_last_use
 from thunder_core.lower.fusion import FusionExecutor
 from thunder_core.run.autograd import Backward, Bridge, Gradients, connected
-from thunder_core.run.generate import executable
+from thunder_core.run.generate import executable_trace
 from thunder_core.run.program import Stage
 from thunder_core.run.wiring import Wiring
 from thunder_core.transform import Transform
@@ -90,8 +89,8 @@ class Derived:
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What computes the results of the whole computation; `forward` is its compiled forward."""
-        recorded = executable(print_trace(with_rules(self.body)), self.body.name)
-        tail = executable(print_trace(self.tail), self.tail.name) if self.tail else None
+        recorded = executable_trace(with_rules(self.body))
+        tail = executable_trace(self.tail) if self.tail else None
         return connected(Bridge(self.wiring, forward, self.compiled, recorded), tail)
 
     def backward_trace(self) -> Trace:
@@ -147,7 +146,7 @@ class Derived:
             trace = note(claim(trace, self.executors))
         trace = note(check_trace(free_after_last_use(unpacking(trace))))
         self._backwards += stages
-        return executable(print_trace(trace), trace.name)
+        return executable_trace(trace)
 
 
 def derived(

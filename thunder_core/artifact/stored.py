@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from thunder_core.artifact.read import Artifact, damaged
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
+from thunder_core.run.generate import executable
 from thunder_core.run.program import RUNS, Program, Stage
 
 
@@ -41,6 +43,10 @@ class StoredProgram(Program):
     def source(self, name: str) -> Source:
         """The text that runs, as it was stored."""
         return self.sources[name]
+
+    def generated(self, name: str) -> Callable[..., Any]:
+        """The stored text as a function: of its lines nothing is known but the text."""
+        return executable(self.sources[name], name)
 
 
 def stored_programs(artifact: Artifact, subject: object, *, strict: bool = False) -> list[Program]:

@@ -9,13 +9,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.capture.layouts import FaithfulMode
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import TensorProxy
 
 
 def new_mode() -> FakeTensorMode:
     """A mode in which operations compute metadata alone, and constants are propagated."""
-    return FakeTensorMode(allow_non_fake_inputs=False)
+    return FaithfulMode(allow_non_fake_inputs=False)
 
 
 def empty(proxy: TensorProxy) -> torch.Tensor:

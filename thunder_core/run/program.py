@@ -15,7 +15,7 @@ from thunder_core.ir.objects import Unexpected
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.run.blame import leave_inference_modes, tell_line, user_line
-from thunder_core.run.generate import executable
+from thunder_core.run.generate import executable, executable_trace
 from thunder_core.run.tracers import blame_tracer
 from thunder_core.run.undo import Undo, written_before_last
 from thunder_core.run.wiring import Wiring
@@ -90,7 +90,7 @@ class Program:
         computation = self.last("computation")
         object.__setattr__(self, "_written", self.written_before_last())
         for attribute, name in RUNS.items():
-            object.__setattr__(self, attribute, executable(self.source(name), name))
+            object.__setattr__(self, attribute, self.generated(name))
         switches = any("autocast" in bsym.symbol.name for bsym in computation.bound_symbols)
         object.__setattr__(self, "_switches_autocast", switches)
         object.__setattr__(self, "_settings", settings_of(computation.bound_symbols))
@@ -112,6 +112,10 @@ class Program:
     def source(self, name: str) -> Source:
         """The text that runs."""
         return print_trace(self.last(name))
+
+    def generated(self, name: str) -> Callable[..., Any]:
+        """The function that runs."""
+        return executable_trace(self.last(name)) if name == "computation" else executable(self.source(name), name)
 
     def stages_of(self, name: str) -> list[Stage]:
         """How the trace of that name came about; of backwards, one after the other, the latest last."""

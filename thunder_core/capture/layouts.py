@@ -1,0 +1,330 @@
+"""The strides that PyTorch's kernels give to their results, where its functions for metadata say others.
+
+A derivative is chosen by the strides of what it reads, kernels take their ways by them, and a program may ask for them.
+So tensors without data are laid out as the real ones will be, in dimensions of size one too: `suggest_memory_format`
+looks at these, and a kernel that is given a layout which it does not expect may give wrong numbers.
+
+The rules are those of PyTorch's source (TensorIterator.cpp, TensorFactories.cpp, the kernels' own allocations), and are
+held against the kernels by tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
+
+from thunder_core.ir.tree import leaves
+
+aten = torch.ops.aten
+Strides = tuple[int, ...]
+Rule = Callable[[Any, Any, torch.Tensor], Strides | None]  # of the arguments and a result; None where that is right
+RULES: dict[object, Rule] = {}
+NUMBERS = (bool, int, float, complex)
+
+
+class FaithfulMode(FakeTensorMode):
+    """A mode in which operations compute metadata alone, with the strides that kernels give to their results."""
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation on tensors without data."""
+        kwargs = kwargs or {}
+        output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        rule = rule_of(func, args)
+        if rule is not None and all(tensor.layout is torch.strided for tensor in tensors_of(args, kwargs)):
+            for tensor in leaves(output):
+                if type(tensor) is FakeTensor and tensor.numel():
+                    lay_out(tensor, rule(args, kwargs, tensor))
+        return output
+
+
+def lay_out(tensor: torch.Tensor, strides: Strides | None) -> None:
+    """Give a tensor without data other strides, in the same memory."""
+    if strides is not None and strides != tensor.stride():
+        with no_dispatch():
+            tensor.as_strided_(tensor.shape, strides)
+
+
+def rule_of(func: Any, args: Sequence[Any]) -> Rule | None:
+    """The rule for the strides of an operation's results; None where PyTorch's own metadata is right."""
+    found = RULES.get(func)
+    if found is not None or not isinstance(func, torch._ops.OpOverload) or torch.Tag.pointwise not in func.tags:
+        return found
+    if func._schema.is_mutable or func in AS_PYTORCH_SAYS:
+        return None
+    return with_number if takes_number(func, args) else pointwise
+
+
+def takes_number(func: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
+    """Whether one operand of an operation that goes element by element is a number, and not only a parameter of it."""
+    if func in PARAMETERS:
+        return False
+    name = func._overloadname
+    given = any(isinstance(arg, NUMBERS) for arg in args[:2])
+    return "scalar" in name.lower() or (name.startswith("Tensor") and given)
+
+
+def rule(*operators: object) -> Callable[[Rule], Rule]:
+    """Register a rule for operators."""
+
+    def register(found: Rule) -> Rule:
+        RULES.update(dict.fromkeys(operators, found))
+        return found
+
+    return register
+
+
+def tensors_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The tensors among arguments, in their order."""
+    return [leaf for leaf in leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)]
+
+
+# ---- strides ------------------------------------------------------------------------------------------------------
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements fill a stretch of memory, each place once (`is_non_overlapping_and_dense`)."""
+    expected = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> Strides:
+    """The strides of a dense tensor whose dimensions lie in memory in this order, the slowest first."""
+    strides = [0] * len(shape)
+    step = 1
+    for place in reversed(range(len(shape)) if order is None else order):
+        strides[place] = step
+        step *= max(shape[place], 1)
+    return tuple(strides)
+
+
+CHANNELS_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
+
+
+def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the order of strides is that of channels_last (`is_channels_last_strides`); sizes of one count."""
+    order = CHANNELS_LAST.get(len(shape))
+    if order is None or not strides[1]:
+        return False
+    least = 0
+    for place in reversed(order):
+        if not shape[place] or strides[place] < least or (place == 0 and least == strides[1]):
+            return False
+        least = strides[place] * max(shape[place], 1)
+    return True
+
+
+def order_in_memory(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]:
+    """The dimensions as TensorIterator orders them (`reorder_dimensions`), the slowest first.
+
+    The operands' strides are those of the broadcast shape: zero where they are expanded.
+    """
+    order = list(range(len(shape)))[::-1]
+    for place in range(1, len(order)):
+        at = place
+        for before in reversed(range(place)):
+            compared = _compared(order[before], order[at], shape, operands)
+            if compared < 0:
+                break
+            if compared > 0:
+                order[before], order[at] = order[at], order[before]
+                at = before
+    return order[::-1]
+
+
+def _compared(one: int, other: int, shape: Sequence[int], operands: Sequence[Sequence[int]]) -> int:
+    """1 where the first dimension is the slower one, -1 where the second is, 0 where no operand tells."""
+    for strides in operands:
+        if not strides[one] or not strides[other]:
+            continue
+        if strides[one] != strides[other]:
+            return 1 if strides[one] > strides[other] else -1
+        if shape[one] > shape[other]:
+            return 1
+    return 0
+
+
+# ---- operations that go element by element ------------------------------------------------------------------------
+
+PARAMETERS = frozenset({aten.pow.Tensor_Scalar, aten.lerp.Scalar})  # their numbers are no operands
+AS_PYTORCH_SAYS = frozenset({aten.mvlgamma.default})
+
+
+@rule(
+    aten.softplus_backward.default,
+    aten.mse_loss.default,
+    aten.smooth_l1_loss.default,
+    aten.elu_backward.default,
+    aten.hardswish_backward.default,
+    aten.hardsigmoid_backward.default,
+    aten.hardtanh_backward.default,
+    aten.mish_backward.default,
+)
+def pointwise(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """The strides of what TensorIterator makes of its operands."""
+    return iterated(tensors_of(args, kwargs), result.shape)
+
+
+def with_number(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """The strides of TensorIterator's result where one operand is a number."""
+    return iterated(tensors_of(args, kwargs), result.shape, numbers=True)
+
+
+@rule(aten.threshold_backward.default, aten.leaky_relu_backward.default)
+def input_first(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """These kernels take the input before the gradient."""
+    return iterated([args[1], args[0]], result.shape)
+
+
+@rule(aten._prelu_kernel_backward.default)
+def prelu_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """This one takes the gradient last."""
+    return iterated([args[1], args[2], args[0]], result.shape)
+
+
+@rule(aten.glu.default)
+def glu(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """Its operands are the halves of its input."""
+    tensor = args[0]
+    return iterated([tensor.as_strided(result.shape, tensor.stride())] * 2, result.shape)
+
+
+def iterated(operands: Sequence[torch.Tensor], shape: Sequence[int], *, numbers: bool = False) -> Strides | None:
+    """The strides of TensorIterator's result of that shape; None where the operands do not broadcast to it."""
+    if not operands or tuple(torch.broadcast_shapes(*(operand.shape for operand in operands))) != tuple(shape):
+        return None
+    if not numbers and all(operand.shape == shape for operand in operands):
+        if all(operand.is_contiguous() for operand in operands):
+            return dense_strides(shape)
+        if len(shape) == 4 and all(operand.is_contiguous(memory_format=torch.channels_last) for operand in operands):
+            return dense_strides(shape, CHANNELS_LAST[4])
+        strides = {tuple(operand.stride()) for operand in operands}
+        if len(strides) == 1 and is_dense(shape, *strides):
+            return strides.pop()
+    return dense_strides(shape, order_in_memory(shape, [_broadcast(operand, shape) for operand in operands]))
+
+
+def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
+    missing = len(shape) - operand.dim()
+    own = zip(operand.shape, operand.stride(), shape[missing:], strict=True)
+    return (0,) * missing + tuple(0 if size == 1 and wanted != 1 else stride for size, stride, wanted in own)
+
+
+# ---- results that are like a tensor -------------------------------------------------------------------------------
+
+
+@rule(
+    aten.empty_like.default,
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.full_like.default,
+    aten.rand_like.default,
+    aten.randn_like.default,
+    aten.randint_like.default,
+    aten.clone.default,
+    aten._to_copy.default,
+    aten.flip.default,
+    aten.sort.default,
+    aten.sort.stable,
+    aten.index_put.default,
+    aten.frexp.Tensor,
+    aten.hardtanh.default,
+    aten.relu6.default,
+    aten.deg2rad.default,
+    aten.rad2deg.default,
+    aten.nan_to_num.default,
+    aten.huber_loss.default,
+    aten.log_sigmoid_backward.default,
+    aten._prelu_kernel.default,
+)
+def preserved(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """The strides of `torch.empty_like` of the first tensor, where no other memory format is asked for."""
+    tensor = args[0]
+    if tensor.shape != result.shape or kwargs.get("memory_format") not in (None, torch.preserve_format):
+        return None
+    if is_dense(tensor.shape, tensor.stride()):
+        return tuple(tensor.stride())
+    return dense_strides(tensor.shape, order_in_memory(tensor.shape, [tensor.stride()]))
+
+
+@rule(aten.native_dropout.default)
+def dropout(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """The mask is like the input, and the result that of a product of both."""
+    tensor = args[0]
+    mask = preserved((tensor,), {}, tensor)
+    if result.dtype == torch.bool or mask is None:
+        return mask
+    return iterated([tensor, torch.empty_strided(tensor.shape, mask, device="meta")], tensor.shape)
+
+
+@rule(
+    aten.native_batch_norm.default,
+    aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_no_training.default,
+    aten.native_group_norm.default,
+    aten.max_unpool2d.default,
+    aten.reflection_pad3d.default,
+    aten.replication_pad3d.default,
+)
+def suggested(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """The strides in the memory format that the input suggests, where the result has all of its dimensions."""
+    return _in_format_of(args[0], result.shape)
+
+
+@rule(
+    aten.native_batch_norm_backward.default,
+    aten.reflection_pad2d_backward.default,
+    aten.reflection_pad3d_backward.default,
+    aten.replication_pad2d_backward.default,
+    aten.replication_pad3d_backward.default,
+)
+def suggested_by_input(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """The strides of an input's gradient in the memory format that the input suggests, which follows the gradient."""
+    return _in_format_of(args[1], result.shape)
+
+
+def _in_format_of(tensor: torch.Tensor, shape: Sequence[int]) -> Strides | None:
+    if tensor.device.type != "cpu" or tensor.dim() != len(shape):
+        return None
+    last = is_channels_last(tensor.shape, tensor.stride())
+    return dense_strides(shape, CHANNELS_LAST[len(shape)] if last else None)
+
+
+@rule(
+    aten.pow.Scalar,
+    aten.masked_fill.Scalar,
+    aten.masked_fill.Tensor,
+    aten.tril.default,
+    aten.triu.default,
+    aten._log_softmax.default,
+    aten._log_softmax_backward_data.default,
+    aten.log_sigmoid_forward.default,
+    aten.native_layer_norm.default,
+    aten.native_layer_norm_backward.default,
+    aten.glu_backward.default,
+    aten.nll_loss2d_forward.default,
+    aten.mse_loss_backward.default,
+    aten.smooth_l1_loss_backward.default,
+    aten.huber_loss_backward.default,
+)
+def contiguous(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """The strides of a contiguous tensor."""
+    on_cpu = all(tensor.device.type == "cpu" for tensor in tensors_of(args, kwargs))
+    return dense_strides(result.shape) if on_cpu else None
+
+
+@rule(aten.view.default, aten._unsafe_view.default)
+def viewed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """The strides of a view, by PyTorch's own function, which looks at no data."""
+    tensor = args[0]
+    with no_dispatch():
+        bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        return tuple(aten.view.default(bare, result.shape).stride())
