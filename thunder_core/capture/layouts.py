@@ -243,6 +243,7 @@ def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
     aten.huber_loss.default,
     aten.log_sigmoid_backward.default,
     aten._prelu_kernel.default,
+    aten._scaled_dot_product_flash_attention_for_cpu.default,
 )
 def preserved(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """The strides of `torch.empty_like` of the first tensor, where no other memory format is asked for."""
@@ -265,10 +266,6 @@ def dropout(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 
 @rule(
-    aten.native_batch_norm.default,
-    aten._native_batch_norm_legit.default,
-    aten._native_batch_norm_legit.no_stats,
-    aten._native_batch_norm_legit_no_training.default,
     aten.native_group_norm.default,
     aten.max_unpool2d.default,
     aten.reflection_pad3d.default,
@@ -276,11 +273,11 @@ def dropout(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 )
 def suggested(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """The strides in the memory format that the input suggests, where the result has all of its dimensions."""
-    return _in_format_of(args[0], result.shape)
+    return _formatted(args[0], suggests_channels_last(args[0]), result)
 
 
 @rule(
-    aten.native_batch_norm_backward.default,
+    aten.native_group_norm_backward.default,
     aten.reflection_pad2d_backward.default,
     aten.reflection_pad3d_backward.default,
     aten.replication_pad2d_backward.default,
@@ -288,14 +285,49 @@ def suggested(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 )
 def suggested_by_input(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     """The strides of an input's gradient in the memory format that the input suggests, which follows the gradient."""
-    return _in_format_of(args[1], result.shape)
+    return _formatted(args[1], suggests_channels_last(args[1]), result)
 
 
-def _in_format_of(tensor: torch.Tensor, shape: Sequence[int]) -> Strides | None:
-    if tensor.device.type != "cpu" or tensor.dim() != len(shape):
+@rule(
+    aten.native_batch_norm.default,
+    aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_no_training.default,
+)
+def batch_norm(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """Where everything is contiguous, the input's format goes by that, and not by what its strides suggest."""
+    tensor, *others = tensors_of(args, kwargs)
+    plain = contiguous_format(tensor) is not None and all(other.is_contiguous() for other in others)
+    return _formatted(tensor, contiguous_format(tensor) if plain else suggests_channels_last(tensor), result)
+
+
+@rule(aten.native_batch_norm_backward.default)
+def batch_norm_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """The same of the gradient and the input, where both suggest one format."""
+    gradient, tensor = args[0], args[1]
+    plain = None not in (contiguous_format(gradient), contiguous_format(tensor))
+    same = suggests_channels_last(gradient) == suggests_channels_last(tensor)
+    return _formatted(tensor, contiguous_format(tensor) if plain and same else suggests_channels_last(tensor), result)
+
+
+def suggests_channels_last(tensor: torch.Tensor) -> bool:
+    """Whether `suggest_memory_format` gives channels_last, or channels_last_3d."""
+    return is_channels_last(tensor.shape, tensor.stride())
+
+
+def contiguous_format(tensor: torch.Tensor) -> bool | None:
+    """Whether a tensor is contiguous in channels_last; None where it is in no format."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if tensor.is_contiguous():
+        return False
+    last = tensor.dim() in formats and tensor.is_contiguous(memory_format=formats[tensor.dim()])
+    return True if last else None
+
+
+def _formatted(tensor: torch.Tensor, last: bool | None, result: torch.Tensor) -> Strides | None:
+    if tensor.device.type != "cpu" or tensor.dim() != result.dim():
         return None
-    last = is_channels_last(tensor.shape, tensor.stride())
-    return dense_strides(shape, CHANNELS_LAST[len(shape)] if last else None)
+    return dense_strides(result.shape, CHANNELS_LAST[result.dim()] if last else None)
 
 
 @rule(
@@ -328,3 +360,72 @@ def viewed(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
     with no_dispatch():
         bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
         return tuple(aten.view.default(bare, result.shape).stride())
+
+
+@rule(aten.roll.default)
+def rolled(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """The strides of what the two parts are joined to, along one dimension after the other."""
+    tensor, shifts, dims = args[0], args[1], args[2] if len(args) > 2 else kwargs.get("dims", ())
+    if tensor.device.type != "cpu" or not dims:
+        return None
+    with no_dispatch():
+        bare = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        for shift, dim in zip(shifts, dims, strict=True):
+            first = bare.narrow(dim, 0, -shift % bare.shape[dim])
+            bare = torch.cat([bare.narrow(dim, first.shape[dim], bare.shape[dim] - first.shape[dim]), first], dim)
+        return tuple(bare.stride())
+
+
+# ---- convolutions -------------------------------------------------------------------------------------------------
+
+NUMBERS_OF_CONVOLUTION = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+GROUP_BY_GROUP = frozenset(
+    f"{kind}{dims}d" for kind in ("Slow", "SlowDilated", "SlowTranspose") for dims in (2, 3)
+)
+
+
+@rule(aten.convolution.default)
+def convolution(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """Where a kernel computes group by group, the strides of what the groups' results are joined to."""
+    memory_format = format_of_groups(args[0], args[1], args[3:]) if len(args) == 9 else None
+    return None if memory_format is None else _joined(result.shape, 1, args[8], memory_format)
+
+
+@rule(aten.convolution_backward.default)
+def convolution_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
+    """The same of an input's gradient; that of the weight is like the weight, which may be in two formats at once."""
+    memory_format = format_of_groups(args[1], args[2], args[4:10]) if len(args) == 11 else None
+    if memory_format is None or result.dim() != args[1].dim():
+        return None
+    if result.shape == args[1].shape:
+        return _joined(result.shape, 1, args[9], memory_format)
+    return _like_weight(args[2], args[9], memory_format)
+
+
+def format_of_groups(tensor: Any, weight: Any, numbers: Sequence[Any]) -> torch.memory_format | None:
+    """The memory format of a convolution that is computed group by group; None where it is not."""
+    if tensor.dim() not in CHANNELS_LAST or tensor.device.type != "cpu":
+        return None
+    given = dict(zip(NUMBERS_OF_CONVOLUTION, numbers, strict=True))
+    with tensor.fake_mode:
+        backend = torch._C._select_conv_backend(tensor, weight, bias=None, bias_sizes=None, **given)  # type: ignore[attr-defined]
+        found = torch._C._conv_determine_backend_memory_format(tensor, weight, backend)  # type: ignore[attr-defined]
+    return found if backend.name in GROUP_BY_GROUP else None
+
+
+def _joined(shape: Sequence[int], dim: int, groups: int, memory_format: torch.memory_format) -> Strides:
+    sizes = [size // groups if place == dim else size for place, size in enumerate(shape)]
+    with no_dispatch():
+        part = torch.empty(sizes, device="meta", memory_format=memory_format)
+        return tuple((part if groups == 1 else torch.cat([part] * groups, dim)).stride())
+
+
+def _like_weight(weight: torch.Tensor, groups: int, memory_format: torch.memory_format) -> Strides:
+    sizes = [weight.shape[0] // groups, *weight.shape[1:]]
+    part = dense_strides(sizes, CHANNELS_LAST[weight.dim()] if memory_format != torch.contiguous_format else None)
+    with no_dispatch():
+        bare = torch.empty_strided(weight.shape, weight.stride(), device="meta").narrow(0, 0, sizes[0])
+        if memory_format != torch.contiguous_format and bare.is_contiguous(memory_format=memory_format):
+            part = tuple(bare.stride())
+        gradient = torch.empty_strided(sizes, part, device="meta")
+        return tuple((gradient if groups == 1 else torch.cat([gradient] * groups, 0)).stride())

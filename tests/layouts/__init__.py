@@ -1,0 +1,1 @@
+"""Layouts in memory: what is recorded of tensors is what runs, and gradients are eager's whatever the strides are."""

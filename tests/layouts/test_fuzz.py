@@ -1,0 +1,25 @@
+"""A few of the random programs; `python -m tests.layouts.fuzz` tries as many as one likes."""
+
+from __future__ import annotations
+
+import pytest
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from tests.layouts.fuzz import differences, program
+from thunder_core.capture import fake
+
+
+@pytest.mark.parametrize("first", range(0, 24, 12))
+def test_gradients_are_eagers_in_all_layouts(first: int) -> None:
+    for number in range(first, first + 12):
+        assert list(differences(program(number), "torch")) == [], number
+
+
+def test_gradients_are_eagers_in_regions_too() -> None:
+    for number in range(200, 206):
+        assert list(differences(program(number), "regions")) == [], number
+
+
+def test_a_layout_that_is_recorded_wrongly_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake, "FaithfulMode", FakeTensorMode)
+    assert any(list(differences(program(number), "torch")) for number in range(8, 20))
