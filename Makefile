@@ -74,6 +74,7 @@ fuzz: install ## run the property tests on many more examples, new ones each tim
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hypothesis --hypothesis-profile fuzz --timeout 0 tests
 	$(BIN)/python -m tests.fuzz --programs $(PROGRAMS)
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.mutation.fuzz $(PROGRAMS)
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.layouts.fuzz $(PROGRAMS)
 
 bench: install ## time the stages beside Dynamo and eager PyTorch
 	$(BIN)/python -m benchmarks.acquire

@@ -151,6 +151,7 @@ def batch_norm(x: Tensor, draw: random.Random) -> Step:
     training, count = draw.random() < 0.4, x.shape[1]
     mean, variance = weight(draw, x, count), weight(draw, x, count).square() + 0.5
     weights = [weight(draw, x, count), weight(draw, x, count)] if draw.random() < 0.7 else []
+
     def apply(y: Tensor, *ws: Tensor) -> Tensor:
         return functional.batch_norm(y, mean.clone(), variance.clone(), *ws, training=training)
 
@@ -173,7 +174,9 @@ def group_norm(x: Tensor, draw: random.Random) -> Step:
 
 @step
 def instance_norm(x: Tensor, draw: random.Random) -> Step:
-    return lambda y, *ws: functional.instance_norm(y, weight=ws[0], bias=ws[1]), [weight(draw, x, x.shape[1]) for _ in "12"]
+    return lambda y, *ws: functional.instance_norm(y, weight=ws[0], bias=ws[1]), [
+        weight(draw, x, x.shape[1]) for _ in "12"
+    ]
 
 
 @step
@@ -263,7 +266,9 @@ def _split(sizes: list[int], at: int, draw: random.Random) -> list[list[int]]:
 
 
 def _joined(sizes: list[int], at: int) -> list[list[int]]:
-    return [[*sizes[:at], sizes[at] * sizes[at + 1], *sizes[at + 2 :]]] if at + 1 < len(sizes) and len(sizes) > 3 else []
+    return (
+        [[*sizes[:at], sizes[at] * sizes[at + 1], *sizes[at + 2 :]]] if at + 1 < len(sizes) and len(sizes) > 3 else []
+    )
 
 
 @step
@@ -287,14 +292,18 @@ def to_tokens(x: Tensor, draw: random.Random) -> Step:
 def one_more_dimension(x: Tensor, draw: random.Random) -> Step:
     assert x.dim() < 5
     place = draw.randrange(x.dim())
-    return (lambda y: y.unsqueeze(place)) if draw.random() < 0.6 else (lambda y: y.unsqueeze(place).expand(*y.shape[:place], 2, *y.shape[place:])), []
+    return (lambda y: y.unsqueeze(place)) if draw.random() < 0.6 else (
+        lambda y: y.unsqueeze(place).expand(*y.shape[:place], 2, *y.shape[place:])
+    ), []
 
 
 @step
 def one_less_dimension(x: Tensor, draw: random.Random) -> Step:
     assert x.dim() > 3
     place = draw.randrange(x.dim())
-    return draw.choice((lambda y: y.select(place, 0), lambda y: y.sum(place), lambda y: y.mean(place), lambda y: y.amax(place))), []
+    return draw.choice(
+        (lambda y: y.select(place, 0), lambda y: y.sum(place), lambda y: y.mean(place), lambda y: y.amax(place))
+    ), []
 
 
 @step

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
+from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Refused
 from thunder_core.ir.tree import replace_leaves
@@ -49,8 +50,9 @@ class Replays(FusionExecutor):
                 for operation in region.operations:
                     kwargs = replace_leaves(dict(operation.kwargs), value)
                     result = operation.symbol.target(*replace_leaves(operation.args, value), **kwargs)
-                    results = result if isinstance(result, tuple | list) else [result]
-                    values.update(zip((proxy.name for proxy in operation.outputs), results, strict=True))
+                    single = isinstance(operation.output, Proxy)
+                    pairs = [(operation.output, result)] if single else zip(operation.output, result, strict=True)
+                    values.update((proxy.name, found) for proxy, found in pairs if isinstance(proxy, Proxy))
                 outputs = tuple(values[proxy.name] for proxy in region.outputs)
                 return outputs[0] if len(outputs) == 1 else outputs
 

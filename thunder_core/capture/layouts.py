@@ -185,7 +185,7 @@ def input_first(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 @rule(aten._prelu_kernel_backward.default)
 def prelu_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """This one takes the gradient last."""
+    """The kernel takes the gradient last."""
     return iterated([args[1], args[2], args[0]], result.shape)
 
 
@@ -198,7 +198,7 @@ def glu(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 def iterated(operands: Sequence[torch.Tensor], shape: Sequence[int], *, numbers: bool = False) -> Strides | None:
     """The strides of TensorIterator's result of that shape; None where the operands do not broadcast to it."""
-    if not operands or tuple(torch.broadcast_shapes(*(operand.shape for operand in operands))) != tuple(shape):
+    if not operands or tuple(_broadcast_shape(operands)) != tuple(shape):
         return None
     if not numbers and all(operand.shape == shape for operand in operands):
         if all(operand.is_contiguous() for operand in operands):
@@ -209,6 +209,10 @@ def iterated(operands: Sequence[torch.Tensor], shape: Sequence[int], *, numbers:
         if len(strides) == 1 and is_dense(shape, *strides):
             return strides.pop()
     return dense_strides(shape, order_in_memory(shape, [_broadcast(operand, shape) for operand in operands]))
+
+
+def _broadcast_shape(operands: Sequence[torch.Tensor]) -> torch.Size:
+    return torch.broadcast_shapes(*(operand.shape for operand in operands))  # type: ignore[no-untyped-call]
 
 
 def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
@@ -379,9 +383,7 @@ def rolled(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 # ---- convolutions -------------------------------------------------------------------------------------------------
 
 NUMBERS_OF_CONVOLUTION = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
-GROUP_BY_GROUP = frozenset(
-    f"{kind}{dims}d" for kind in ("Slow", "SlowDilated", "SlowTranspose") for dims in (2, 3)
-)
+GROUP_BY_GROUP = frozenset(f"{kind}{dims}d" for kind in ("Slow", "SlowDilated", "SlowTranspose") for dims in (2, 3))
 
 
 @rule(aten.convolution.default)
@@ -408,8 +410,8 @@ def format_of_groups(tensor: Any, weight: Any, numbers: Sequence[Any]) -> torch.
         return None
     given = dict(zip(NUMBERS_OF_CONVOLUTION, numbers, strict=True))
     with tensor.fake_mode:
-        backend = torch._C._select_conv_backend(tensor, weight, bias=None, bias_sizes=None, **given)  # type: ignore[attr-defined]
-        found = torch._C._conv_determine_backend_memory_format(tensor, weight, backend)  # type: ignore[attr-defined]
+        backend = torch._C._select_conv_backend(tensor, weight, bias=None, bias_sizes=None, **given)
+        found = torch._C._conv_determine_backend_memory_format(tensor, weight, backend)
     return found if backend.name in GROUP_BY_GROUP else None
 
 

@@ -12,6 +12,7 @@ from weakref import ref
 import torch
 
 from thunder_core.errors import NotDifferentiable
+from thunder_core.run.randomness import RandomState, drawing_from
 from thunder_core.run.wiring import Wiring
 
 Tensors = tuple[torch.Tensor, ...]
@@ -65,7 +66,7 @@ class Bridge:
         """What all parts run under."""
         return torch._C._DisableAutocast() if self.wiring.beneath_autocast else nullcontext()
 
-    def again(self, inputs: Sequence[torch.Tensor], state: torch.Tensor | None, incoming: Gradients) -> Gradients:
+    def again(self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients) -> Gradients:
         """The gradients as functions of the inputs: the program is run once more, and autograd records it."""
         again = torch.is_grad_enabled()
         if self.wiring.writes:
@@ -76,11 +77,9 @@ class Bridge:
             )
         with torch.enable_grad():
             given = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in inputs]
-        with torch.enable_grad(), torch.random.fork_rng(devices=(), enabled=state is not None):
-            if state is not None:
-                torch.set_rng_state(state)
-            with self.mode(), torch._C.DisableTorchFunctionSubclass():
-                found = self.recorded(*given)
+        randomness = nullcontext() if state is None else drawing_from(state)
+        with torch.enable_grad(), randomness, self.mode(), torch._C.DisableTorchFunctionSubclass():
+            found = self.recorded(*given)
         pairs = [
             (found[place], one) for place, one in zip(self.wiring.results, incoming, strict=True) if one is not None
         ]
@@ -97,13 +96,13 @@ class Compiled(torch.autograd.Function):
     def forward(ctx: Any, bridge: Bridge, *inputs: torch.Tensor) -> Tensors:
         """Run the forward, of which autograd records nothing."""
         wiring = bridge.wiring
-        ctx.state = torch.get_rng_state() if wiring.random else None
+        ctx.state = RandomState.now() if wiring.random else None
         with bridge.mode():
             found = bridge.forward(*inputs)
         results = found[: wiring.count]
         ctx.watched = [(ref(results[place]), ends) for place, ends in bridge.inner]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*found[wiring.count :])
+        ctx.save_for_backward(*map(without_base, found[wiring.count :]))
         ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in wiring.results))
         ctx.bridge, ctx.inputs = bridge, [(tensor, tensor._version) for tensor in inputs]
         return results
@@ -172,6 +171,15 @@ def connected(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., 
         return tail(*(inputs[place] for place in bridge.wiring.viewed), *bridge(*inputs))
 
     return run
+
+
+def without_base(saved: torch.Tensor) -> torch.Tensor:
+    """A tensor to save that keeps its memory alive, and no other tensor.
+
+    A view of a result holds that result, which holds the node of autograd's graph that holds the view: such a cycle of
+    C++ is never collected. Writes to the memory are noticed as before.
+    """
+    return saved if saved._base is None else saved.detach()
 
 
 def laid_out(gradient: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

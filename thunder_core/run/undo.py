@@ -12,6 +12,7 @@ from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.aliases import written_families
+from thunder_core.run.randomness import RandomState
 
 
 def written_before_last(computation: Trace) -> tuple[int, ...] | None:
@@ -39,10 +40,7 @@ class Undo:
     def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
         tensors = [inputs[place] for place in written if isinstance(inputs[place], torch.Tensor)]
         self._tensors = [(tensor, tensor.detach(), tensor.detach().clone()) for tensor in tensors]
-        generators = [one for one in inputs if isinstance(one, torch.Generator)]
-        self._generators = [(one, one.get_state()) for one in generators]
-        self._random = torch.get_rng_state()
-        self._devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        self._random = RandomState.now(inputs)
 
     def put_back(self) -> None:
         """Make everything what it was."""
@@ -51,8 +49,4 @@ class Undo:
                 if (tensor.shape, tensor.stride()) != (memory.shape, memory.stride()):
                     tensor.data = memory
                 memory.copy_(contents)
-        for generator, state in self._generators:
-            generator.set_state(state)
-        torch.set_rng_state(self._random)
-        if self._devices:
-            torch.cuda.set_rng_state_all(self._devices)
+        self._random.put_back()

@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.errors import Bug, NotComparable, OtherRandomNumbers
 from thunder_core.recipe import Tolerance
+from thunder_core.run.layouts import layouts_watched
 from thunder_core.validation.distance import measure_distance
 from thunder_core.validation.draws import Draws, random_state, same_state
 from thunder_core.validation.gradients import Observe, among_all, output, require_finite, training_step
@@ -23,6 +24,7 @@ from thunder_core.validation.report import OutputReport, ValidationReport
 from thunder_core.validation.verdict import Measurement, judge, require_passed
 
 RUNS_PER_INPUT = 3
+MISMATCH = "a tensor is laid out otherwise than its line was derived, so gradients may be wrong: {}"
 
 
 def say_nothing(done: int, total: int) -> None:
@@ -47,7 +49,8 @@ def validate(
 
     Both are held against a reference: the same model in `reference_dtype` (default: float64, or float32 where that
     does not fit into memory). The random state is seeded alike before each run, and is put back afterwards; so are
-    the model's buffers. `progress(done, total)` is called after each run.
+    the model's buffers. `progress(done, total)` is called after each run. Where tensors of the optimized one are not
+    laid out as their lines were derived, the report's notes name the lines.
 
     Raises OutOfTolerance (with the report as its `report`) if an output is out of tolerance, NotComparable if the
     outputs differ in structure, shape or dtype, or the model cannot be copied, OtherRandomNumbers if the optimized one
@@ -57,11 +60,12 @@ def validate(
         raise Bug("validation was asked for without inputs", fix="give at least one input")
     reference = Reference(model, reference_dtype or widest_affordable(model, copies=1 + train))
     measured: dict[str, list[Measurement]] = {}
-    ticks = itertools.count(1)
+    ticks, mismatches = itertools.count(1), dict[str, None]()
+    observe = training_step if train else output
     with torch.no_grad(), _random_state_kept(model):
         for number, given in enumerate(inputs):
             tick = partial(_tell, progress, ticks, RUNS_PER_INPUT * len(inputs))
-            run = _Run(given, seed + number, devices_of(model), training_step if train else output, tick)
+            run = _Run(given, seed + number, devices_of(model), observe, tick, mismatches)
             triple = _side_by_side(run, optimized, model, reference, train)
             for name, measurement in _measure(*triple, language_model=language_model, train=train):
                 measured.setdefault(name, []).append(measurement)
@@ -72,7 +76,7 @@ def validate(
         reference_dtype=reference.name,
         tolerance=tolerance,
         outputs=outputs,
-        notes=(*reference.notes, *_notes(outputs, language_model)),
+        notes=(*reference.notes, *_notes(outputs, language_model), *map(MISMATCH.format, mismatches)),
     )
     require_passed(report)
     return report
@@ -89,13 +93,17 @@ def devices_of(model: torch.nn.Module) -> tuple[torch.device, ...]:
 
 @dataclass(frozen=True)
 class _Run:
-    """One input, given to one callable after another in the same random state."""
+    """One input, given to one callable after another in the same random state.
+
+    `mismatches` tells of tensors of the optimized one that are not what their lines were derived with.
+    """
 
     inputs: Mapping[str, object]
     seed: int
     devices: Sequence[torch.device]
     observe: Observe
     tick: Callable[[], None]
+    mismatches: dict[str, None]
 
     def __call__(self, function: Callable[..., object], model: torch.nn.Module) -> Leaves:
         """What is compared of a call of the function, which computes with the model's parameters."""
@@ -129,8 +137,9 @@ def _side_by_side(
     if train:
         require_finite(eager)
     state = random_state(run.devices)
-    with buffers_kept(model):
+    with buffers_kept(model), layouts_watched() as watch:
         mine = run(optimized, model)
+    run.mismatches.update(dict.fromkeys(map(str, watch.mismatches)))
     require_same_structure(mine, eager)
     if not same_state(state, random_state(run.devices)):
         raise OtherRandomNumbers(

@@ -1,0 +1,119 @@
+"""The strides that results are recorded with are those that PyTorch's kernels give them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.layouts.steps import laid_out
+from thunder_core.capture.fake import new_mode
+from thunder_core.capture.layouts import rule_of
+
+aten = torch.ops.aten
+SHAPES = ((2, 3, 4), (1, 8, 4, 4), (2, 1, 4, 5), (2, 3, 1, 1), (1, 4, 3, 2, 2))
+Draw = random.Random
+
+
+def some(draw: Draw, shape: tuple[int, ...]) -> Tensor:
+    return laid_out(torch.rand(shape, dtype=torch.float64), draw)
+
+
+Call = Callable[..., object]
+OF_ONE: dict[str, Call] = {
+    "view": lambda x: aten.view.default(x.transpose(1, 2), (*x.shape[:1], x.shape[2], x.shape[1], *x.shape[3:], 1)),
+    "number": lambda x: aten.mul.Tensor(x, 2.0),
+    "scalar": lambda x: aten.sub.Scalar(x, 2.0),
+    "scalar power": lambda x: aten.pow.Scalar(2.0, x),
+    "unary": aten.exp.default,
+    "clone": aten.clone.default,
+    "cast": lambda x: aten._to_copy.default(x, dtype=torch.float32),
+    "zeros_like": aten.zeros_like.default,
+    "flip": lambda x: aten.flip.default(x, [1]),
+    "roll": lambda x: aten.roll.default(x, [1], [1]),
+    "sort": lambda x: aten.sort.default(x, 1),
+    "tril": aten.tril.default,
+    "glu": lambda x: aten.glu.default(torch.ops.aten.cat.default([x, x], 1), 1),
+    "log_softmax": lambda x: aten._log_softmax.default(x, 1, False),
+    "logsigmoid": aten.log_sigmoid_forward.default,
+    "hardtanh": aten.hardtanh.default,
+    "dropout": lambda x: aten.native_dropout.default(x, 0.5, True),
+    "layer_norm": lambda x: aten.native_layer_norm.default(x, x.shape[2:], None, None, 1e-5),
+    "batch_norm": lambda x: aten.native_batch_norm.default(x, None, None, None, None, True, 0.1, 1e-5),
+    "masked_fill": lambda x: aten.masked_fill.Scalar(x, x > 0.5, 1.0),
+}
+OF_TWO: dict[str, Call] = {
+    "add": aten.add.Tensor,
+    "where": lambda x, y: aten.where.self(x > 0.5, x, y),
+    "copysign": aten.copysign.Tensor,
+    "mse_loss": lambda x, y: aten.mse_loss.default(x, y, 0),
+    "huber_loss": lambda x, y: aten.huber_loss.default(x, y, 0, 1.0),
+    "mse_loss_backward": lambda x, y: aten.mse_loss_backward.default(x, y, x, 0),
+    "log_softmax_backward": lambda x, y: aten._log_softmax_backward_data.default(x, y, 1, torch.float64),
+    "leaky_relu_backward": lambda x, y: aten.leaky_relu_backward.default(x, y, 0.1, False),
+    "threshold_backward": lambda x, y: aten.threshold_backward.default(x, y, 0.5),
+    "hardswish_backward": aten.hardswish_backward.default,
+    "softplus_backward": lambda x, y: aten.softplus_backward.default(x, y, 1, 20),
+    "batch_norm_backward": lambda x, y: aten.native_batch_norm_backward.default(
+        x, y, None, None, None, y.new_ones(y.shape[1]), y.new_ones(y.shape[1]), True, 1e-5, [True, False, False]
+    ),
+}
+
+
+def strides(results: object) -> list[tuple[int, ...]]:
+    found = results if isinstance(results, tuple) else (results,)
+    return [tuple(one.stride()) for one in found if isinstance(one, Tensor) and one.numel()]
+
+
+def compare(call: Call, given: list[Tensor]) -> None:
+    with new_mode():
+        fakes = [torch.empty_strided(one.shape, one.stride(), dtype=one.dtype) for one in given]
+        recorded = strides(call(*fakes))
+    assert recorded == strides(call(*given)), [(one.shape, one.stride()) for one in given]
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_results_of_one_tensor(name: str) -> None:
+    draw = random.Random(name)
+    for _ in range(12):
+        try:
+            compare(OF_ONE[name], [some(draw, draw.choice(SHAPES))])
+        except RuntimeError as error:  # what cannot be viewed cannot be viewed without data either
+            assert "view size" in str(error)
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_results_of_two_tensors(name: str) -> None:
+    draw = random.Random(name)
+    for _ in range(12):
+        shape = draw.choice(SHAPES)
+        compare(OF_TWO[name], [some(draw, shape), some(draw, shape)])
+
+
+def test_operands_are_broadcast() -> None:
+    draw = random.Random(0)
+    for _ in range(60):
+        shape = draw.choice(SHAPES)
+        other = tuple(draw.choice((1, size)) for size in shape)[draw.randrange(3) :]
+        compare(aten.atan2.default, [some(draw, shape), some(draw, other)])
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_convolutions(groups: int, transposed: bool) -> None:
+    draw = random.Random(groups)
+    for _ in range(10):
+        kernel = (draw.choice((1, 3)), draw.choice((1, 2)))
+        numbers = ([1, 1], [1, 1], [1, 1], transposed, [0, 0], groups)
+        x, w = some(draw, (draw.choice((1, 2)), 4, 4, 5)), some(draw, (4, 4 // groups, *kernel))
+        compare(lambda x, w: aten.convolution.default(x, w, None, *numbers), [x, w])  # noqa: B023
+        gradient = laid_out(aten.convolution.default(x, w, None, *numbers), draw)
+        mask = [True, True, False]
+        compare(lambda g, x, w: aten.convolution_backward.default(g, x, w, [0], *numbers, mask), [gradient, x, w])  # noqa: B023
+
+
+def test_writes_have_no_rule() -> None:
+    assert rule_of(aten.add_.Tensor, ()) is None

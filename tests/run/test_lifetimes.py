@@ -1,0 +1,69 @@
+"""What a compiled program keeps alive: nothing that eager PyTorch would not, and without the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import thunder_core as thunder
+
+
+@pytest.fixture(autouse=True)
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def with_a_view_saved(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x.exp()
+    return y, (y.view(-1) * y.view(-1)).sum()
+
+
+def with_a_transpose_saved(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = functional.softmax(x, -1)
+    return y, y.t().mm(y)
+
+
+def attention(x: Tensor) -> tuple[Tensor, ...]:
+    y = functional.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None])
+    return y, y.transpose(1, 2).reshape(x.shape[0], -1) @ x
+
+
+PROGRAMS: tuple[Callable[..., tuple[Tensor, ...]], ...] = (with_a_view_saved, with_a_transpose_saved, attention)
+
+
+def alive(compiled: Any, use: Callable[[tuple[Tensor, ...]], object]) -> list[int]:
+    """Which of the results live on when nobody holds them."""
+    x = torch.randn(3, 3, requires_grad=True)
+    results = compiled(x)
+    use(results)
+    known = [weakref.ref(result) for result in results]
+    del results
+    return [place for place, reference in enumerate(known) if reference() is not None]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_results_do_not_outlive_their_user_where_no_backward_is_run(program: Callable[..., Any]) -> None:
+    compiled = thunder.jit(program)
+    assert alive(compiled, lambda results: None) == []
+    assert alive(compiled, lambda results: results[-1].sum().backward()) == []
+
+
+def test_a_write_to_what_a_saved_view_looks_at_is_noticed() -> None:
+    compiled = thunder.jit(with_a_view_saved)
+    y, total = compiled(torch.randn(3, 3, requires_grad=True))
+    with torch.no_grad():
+        y.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        total.backward()
