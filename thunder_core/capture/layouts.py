@@ -212,7 +212,8 @@ def iterated(operands: Sequence[torch.Tensor], shape: Sequence[int], *, numbers:
 
 
 def _broadcast_shape(operands: Sequence[torch.Tensor]) -> torch.Size:
-    return torch.broadcast_shapes(*(operand.shape for operand in operands))  # type: ignore[no-untyped-call]
+    shape: torch.Size = torch.broadcast_shapes(*(operand.shape for operand in operands))  # type: ignore[no-untyped-call]
+    return shape
 
 
 def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
