@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core import plugins
-from thunder_core.acquire.acquire import acquire
+from thunder_core.acquire.acquire import acquire, collection_paused
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.capture.rules import with_rules
 from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
@@ -64,29 +64,31 @@ class Compiler:
     ) -> Program:
         """Trace the subject on these arguments and compile what it did."""
         watch = _Watch()
-        acquired = acquire(
-            subject,
-            args,
-            kwargs,
-            sharp_edges=self.options.sharp_edges,
-            functional=self.options.functional,
-            device=self.device,
-            evaluates=self.options.data_dependent != "error",
-            changing=changing,
-            nested=CallsByLine(self),
-        )
-        watch.note(acquired.computation)
-        watch.stages += [Stage(acquired.prologue, 0.0), Stage(acquired.epilogue, 0.0)]
-        trace = acquired.computation
-        for transform in self.transforms:
-            trace = watch.note(check_trace(transform(trace)))
+        with collection_paused():
+            acquired = acquire(
+                subject,
+                args,
+                kwargs,
+                sharp_edges=self.options.sharp_edges,
+                functional=self.options.functional,
+                device=self.device,
+                evaluates=self.options.data_dependent != "error",
+                changing=changing,
+                nested=CallsByLine(self),
+            )
+            watch.note(acquired.computation)
+            watch.stages += [Stage(acquired.prologue, 0.0), Stage(acquired.epilogue, 0.0)]
+            trace = acquired.computation
+            for transform in self.transforms:
+                trace = watch.note(check_trace(transform(trace)))
         parts, recorded, lacking = self._derived(trace)
         for step in parts.steps if parts else ():
             watch.note(check_trace(step))
         forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
-        watch.note(check_trace(free_after_last_use(watch.note(forward))))
-        edges, numbers = acquired.sharp_edges, acquired.numbers
-        return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, numbers)
+        with collection_paused():
+            watch.note(check_trace(free_after_last_use(watch.note(forward))))
+            edges, numbers = acquired.sharp_edges, acquired.numbers
+            return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, numbers)
 
     def _derived(self, trace: Trace) -> tuple[Derived | None, str, BoundSymbol | None]:
         """The trace with a backward of its own, or why it has none, and what it lacks."""

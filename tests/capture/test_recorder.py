@@ -14,7 +14,9 @@ from thunder_core.capture.recorder import Recorder
 from thunder_core.errors import DataDependent, OperationFailed
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.printer import print_trace
+from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.run.generate import executable
 
 
@@ -139,3 +141,44 @@ def test_tensors_in_layouts_of_libraries_are_refused() -> None:
 def test_values_that_the_program_itself_wrote_down_may_be_asked_for() -> None:
     trace, _ = recorded(lambda x: x * torch.tensor(3).item(), torch.ones(3))
     assert "* 3" in print_trace(trace).text
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y.t_()
+    return y.tanh()
+
+
+def turned_itself(x: torch.Tensor) -> torch.Tensor:
+    x.t_()
+    return x + 1
+
+
+def with_other_dimensions(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x.clone().unsqueeze_(0).transpose_(1, 2)
+    return y.exp(), y.squeeze_().sum(0)
+
+
+IN_PLACE = {
+    "turned": turned,
+    "turned itself": turned_itself,
+    "other dimensions": with_other_dimensions,
+    "within an operation": lambda x: functional.linear(x[0], x) + 1,
+}
+
+
+@pytest.mark.parametrize("level", ["torch", "aten"])
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_a_name_stands_for_one_metadata(name: str, level: str) -> None:
+    """Each line gives what is written behind it, where operations change shapes and strides in place."""
+    trace, _ = recorded(IN_PLACE[name], torch.arange(9.0).view(3, 3))
+    values: dict[str, Any] = {proxy.name: torch.arange(9.0).view(3, 3) for proxy in trace.inputs}
+    for line in trace.at_level(level):
+        given = replace_leaves(
+            (line.args, dict(line.kwargs)), lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf
+        )
+        result = line.symbol.target(*given[0], **given[1])
+        for proxy, value in zip(leaves(line.output), leaves(result), strict=True):
+            values[proxy.name] = value
+            assert (proxy.shape, proxy.stride) == (value.shape, value.stride())
+    assert any(proxy.stride != (3, 1) for line in trace.bound_symbols for proxy in line.outputs)

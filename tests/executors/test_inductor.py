@@ -80,6 +80,12 @@ def cached(x):
     return torch.cat([torch.tensor([]), keys], dim=-2), keys + 1
 
 
+def turned(x):
+    y = x[:, : x.shape[0]] * 2
+    y.t_()
+    return y.tanh() * 2 + torch.arange(y.shape[1])
+
+
 def scalar(x):
     return (x.mean() + 1).sqrt(), x.std() * 2 + 1
 
@@ -99,6 +105,7 @@ PROGRAMS = {
     "masked": (masked, X),
     "nothing": (nothing, X),
     "cached": (cached, X),
+    "turned": (turned, X),
     "scalar": (scalar, X),
     "strided": (rotary, torch.randn(16, 32)[::2, ::2]),
     "expanded": (rotary, torch.randn(1, 16).expand(8, 16)),

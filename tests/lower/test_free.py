@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import timeit
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +15,11 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder_core as thunder
 from tests.lower.test_fusion import Replays
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.lower.free import free_after_last_use
 from thunder_core.lower.fusion import Fused
 from thunder_core.lower.memory import memory_use
 from thunder_core.lower.region import Region
@@ -172,3 +180,16 @@ def test_an_error_in_a_region_tells_its_line():
     with pytest.raises(RuntimeError, match="no room") as caught, torch.no_grad():
         compiled(X, Y)
     assert any("test_free.py" in note for note in caught.value.__notes__)
+
+
+def test_a_long_program_takes_time_in_proportion() -> None:
+    """Four times the lines take far less than sixteen times as long."""
+    line = BoundSymbol(symbol_of(torch.tanh), (Proxy("x"),), {}, Proxy("x"))
+
+    def seconds(count: int) -> float:
+        names = [Proxy(f"t{number}") for number in range(count + 1)]
+        lines = tuple(replace(line, args=(one,), output=other) for one, other in itertools.pairwise(names))
+        trace = Trace("computation", (names[0],), lines, (names[-1],))
+        return min(timeit.repeat(lambda: free_after_last_use(trace), number=1, repeat=3))
+
+    assert seconds(16_000) < 10 * seconds(4_000)

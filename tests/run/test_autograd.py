@@ -58,6 +58,15 @@ def gradients(program):
     return [out, x.grad, y.grad]
 
 
+@case(lambda x, weight: functional.linear(x, weight).tanh())
+def of_a_vector(program):
+    """`linear` of a vector takes a dimension away in place."""
+    x, weight = leaf(3), leaf(4, 3, seed=1)
+    out = program(x, weight)
+    out.square().sum().backward()
+    return [out, x.grad, weight.grad]
+
+
 @case(gated)
 def gradients_add_up(program):
     x, y = leaf(3, 4), leaf(3, 4, seed=1)

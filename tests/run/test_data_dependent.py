@@ -42,6 +42,29 @@ def counted(x: Tensor) -> Tensor:
     return total
 
 
+def after_places(x: Tensor) -> Tensor:
+    (places,) = torch.where(x > 0)
+    total = x[places].sum()
+    return total if total > 2 else x
+
+
+def after_rows_and_columns(x: Tensor) -> Tensor:
+    rows, columns = torch.where(x[None] * x[:, None] > 0)
+    return x if rows.sum() > 4 else x[columns]
+
+
+def after_counts(x: Tensor) -> Tensor:
+    counts = torch.unique(x > 0, return_counts=True)[1]
+    return x if counts[0] > 1 else -x
+
+
+def after_new_leaf(x: Tensor) -> Tensor:
+    y = x.detach() * 2
+    y.requires_grad = True
+    y.data = y.data
+    return y * 3 if y.sum() > 0 else y
+
+
 PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "a branch": lambda x: x if x.sum() > 0 else -x,
     "a loop": counted,
@@ -56,6 +79,10 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "sections": lambda x: torch.tensor_split(x, (x > 0).long().sum()),
     "after a write": after_a_write,
     "after a seed": after_a_seed,
+    "after a list of one": after_places,
+    "after a list": after_rows_and_columns,
+    "after several results": after_counts,
+    "after a new leaf": after_new_leaf,
     "a value of its own": lambda x: torch.combinations(x, 2),
     "a class of results": lambda x: torch.linalg.lstsq(torch.eye(3) + x, x[:, None]),
 }
@@ -121,6 +148,18 @@ def test_nothing_is_done_twice() -> None:
         torch.testing.assert_close(compiled(x), program(same), rtol=0, atol=0)
         torch.testing.assert_close(x, same, rtol=0, atol=0)
     assert len(seen) == 6
+
+
+@pytest.mark.parametrize("change", [lambda x: x.register_hook(lambda g: g * 2), lambda x: x.requires_grad_(False)])
+def test_what_autograd_is_told_of_an_input_is_not_told_twice(change: Callable[[Tensor], Any]) -> None:
+    """It could not be taken back where the value is another one."""
+
+    def program(x: Tensor) -> Tensor:
+        change(x)
+        return x * 2 if x.sum() > 0 else x
+
+    with pytest.raises(DataDependent, match=r"stands before it"):
+        thunder.jit(program)(X.clone().requires_grad_())
 
 
 def test_what_was_written_before_a_value_was_known_is_taken_back() -> None:

@@ -14,6 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from thunder_core.acquire.ahead import checked_ahead
+from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.epilogue import Epilogue
 from thunder_core.acquire.gradients import log_gradients, spelled_out, without_autograd
 from thunder_core.acquire.guards import Guard
@@ -27,7 +28,7 @@ from thunder_core.capture.settings import device_contexts
 from thunder_core.capture.standing import HiddenNumbers
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.compile_options import SharpEdges
-from thunder_core.errors import OperationFailed, ThunderError
+from thunder_core.errors import DataDependent, OperationFailed, ThunderError
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
 from thunder_core.ir.overlap import overlaps
@@ -192,30 +193,34 @@ def acquire(
     With a `device`, which need not be here, the traces are those of the same program with its model and its arguments
     on that device. A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not
     guarded. A program that `evaluates` may ask for the values of tensors, and checks at each call that they are the
-    same. Numbers at the paths `changing` are told at each call and not guarded, where the program does not ask for
-    their values.
+    same. Where a value cannot be had, the program is traced once more, and told that it is being compiled where it last
+    asked for that: there libraries go around values. Numbers at the paths `changing` are told at each call and not
+    guarded, where the program does not ask for their values.
     No object of the user's is changed when this returns or raises. Raises `ProgramRaised` where the program raises
     (with a `device`, what it raises), `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold
     what the program does, and `SharpEdgeError` if it has sharp edges and they are errors.
     """
 
-    def on_fakes(is_differentiating: bool, changes: frozenset[str]) -> Acquired:
+    def on_fakes(changes: frozenset[str], detours: Detours, is_differentiating: bool) -> Acquired:
         run = Run(subject, args, kwargs, device, evaluates and device is None)
         run.recorder.is_differentiating = is_differentiating
         run.outside.changes = changes
         run.nested = nested
-        return traced(run, sharp_edges, functional)
-
-    def tried(changes: frozenset[str]) -> Acquired:
+        run.detours = detours
         try:
-            return on_fakes(is_differentiating=False, changes=changes)
+            return traced(run, sharp_edges, functional)
         except HiddenNumbers:
-            return on_fakes(is_differentiating=True, changes=changes)
+            return on_fakes(changes, detours, is_differentiating=True)
+        except DataDependent:
+            further = run.detours.further()
+            if further is None:
+                raise
+            return on_fakes(changes, further, is_differentiating)
 
     if changing:
         with suppress(NeedsValues, Exception):  # what raises without unknown numbers too is raised below
-            return tried(changing)
-    return tried(frozenset())
+            return on_fakes(changing, Detours(), is_differentiating=False)
+    return on_fakes(frozenset(), Detours(), is_differentiating=False)
 
 
 def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
@@ -399,4 +404,4 @@ def _guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path 
             run.outside.guard("type", path, type(path.value))
 
 
-__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "process_state", "traced"]
+__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "collection_paused", "process_state", "traced"]

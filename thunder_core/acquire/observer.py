@@ -24,12 +24,13 @@ from thunder_core.acquire.containers import (
     receiver,
     taken_as,
 )
+from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
+from thunder_core.acquire.lookasides.classes import shown_class
 from thunder_core.acquire.lookasides.foreign import foreign, refuse_operator
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
-from thunder_core.acquire.lookasides.numbers import shown_class
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.numbers import OutsideNumbers, on_values
 from thunder_core.acquire.outside import TOGETHER, Outside, is_index_into
@@ -82,6 +83,7 @@ class Acquisition(Observer):
         self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates)
         self.recorder.gradients.outside = OutsideGradients(self)
         self.recorder.subclasses.ask = self._ask
+        self.detours = Detours()
         self.modules: list[str] = []
         self.module_names = module_names
         self.checkpointed: list[range] = []
@@ -124,7 +126,7 @@ class Acquisition(Observer):
         return value
 
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
-        """An attribute read of an outside object is guarded."""
+        """An attribute read of an outside object is guarded; a stand-in shows the class of what it stands for."""
         if name == "__class__" and (shown := shown_class(owner)) is not None:
             return shown
         changing = self.outside.changing(owner, name, value, is_item=False)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import replace_leaves
 
 
 @dataclass
@@ -13,7 +17,8 @@ class Call:
 
     `written`: the storages that it writes to; `random`: it draws random numbers; `opaque`: it uses tensors that have
     no name; `idle`: it sets a state to what the state already is; `reshapes`: it changes a tensor's metadata;
-    `valued`: what it gives depends on the values of tensors.
+    `valued`: what it gives depends on the values of tensors; `before`: what tensors were called, by their identity,
+    that it gave other metadata in place.
     """
 
     subsymbols: list[BoundSymbol] = field(default_factory=list)
@@ -23,8 +28,20 @@ class Call:
     idle: bool = False
     reshapes: bool = False
     valued: bool = False
+    before: dict[int, TensorProxy] = field(default_factory=dict)
 
     @property
     def repeatable(self) -> bool:
         """Whether calls with the same signature do the same."""
         return not (self.written or self.random or self.opaque or self.valued)
+
+    def makes(self, value: object) -> bool:
+        """Whether a tensor came into being in this call, so that nobody has it yet."""
+        return isinstance(value, Proxy) and any(value in part.defines for part in self.subsymbols)
+
+
+def named_before(tree: Any, before: Mapping[str, TensorProxy]) -> Any:
+    """A tree of proxies, with those that tensors had before they got other metadata in place, by their names now."""
+    if not before:
+        return tree
+    return replace_leaves(tree, lambda leaf: before.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)

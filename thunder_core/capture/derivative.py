@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.rules import target_of
-from thunder_core.capture.symbols import LIFTS, is_random, symbol_of, written_values
+from thunder_core.capture.symbols import LIFTS, is_random, is_reshaping, out_of_place, symbol_of, written_values
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.capture.versions import without_writes
 from thunder_core.errors import SourceLine
@@ -208,6 +208,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.lines: list[BoundSymbol] = []
         self._prefix = prefix
         self._known = dict(known or {})
+        self._last = -1
 
     def continued(self) -> Tape:
         """A tape for the backward of what is on this one."""
@@ -219,7 +220,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def name(self, tensor: torch.Tensor) -> TensorProxy:
         """A new proxy for a tensor that came into being."""
-        proxy = replace(tensor_proxy(f"{self._prefix}{len(self._known)}", tensor), requires_grad=False)
+        self._last = max(self._last + 1, len(self._known))
+        proxy = replace(tensor_proxy(f"{self._prefix}{self._last}", tensor), requires_grad=False)
         self.bind(tensor, proxy)
         return proxy
 
@@ -254,6 +256,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if is_reshaping(func):
+            return self._reshape(func, args, kwargs)
         output = func(*args, **kwargs)
         if func in SKIPPED:
             return output
@@ -293,6 +297,16 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 ordered=is_random(func, args, kwargs),
             )
         )
+
+    def _reshape(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+        """A tensor that gets other metadata in place is another name's from then on; it must be made here."""
+        read = replace_leaves((tuple(args), dict(kwargs)), self._named)
+        plain, made = out_of_place(func), {found.name for line in self.lines for found in line.defines}
+        if plain is None or read[0][0].name not in made:
+            raise Underivable(f"`{func}` changes the shape or the strides of a tensor in place")
+        output = func(*args, **kwargs)
+        self.lines.append(BoundSymbol(symbol_of(plain), read[0], read[1], self.name(args[0])))
+        return output
 
     def _named(self, leaf: Any) -> Any:
         return self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf

@@ -34,7 +34,11 @@ class FunctionMode(TorchFunctionMode):
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Hands each aten operation beneath to a handler: the operation, its arguments, its keywords."""
+    """Hands each aten operation beneath to a handler: the operation, its arguments, its keywords.
+
+    What the handler does itself is nobody's torch function: some operations come from no function that a mode sees
+    (those of the legacy constructors, such as `torch.IntTensor`).
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -46,7 +50,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.handle = handle
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.handle(func, args, kwargs or {})
+        with torch._C.DisableTorchFunction():
+            return self.handle(func, args, kwargs or {})
 
 
 def is_recording() -> bool:

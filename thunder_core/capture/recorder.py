@@ -13,7 +13,7 @@ from torch._ops import HigherOrderOperator
 
 from thunder_core.capture.absent import NOWHERE, is_unguarded
 from thunder_core.capture.autocast import autocast_state, changes
-from thunder_core.capture.call import Call
+from thunder_core.capture.call import Call, named_before
 from thunder_core.capture.data import DATA, Data
 from thunder_core.capture.expectations import expected
 from thunder_core.capture.failures import hides, located, needs_data, needs_value, unrunnable
@@ -34,12 +34,15 @@ from thunder_core.capture.symbols import (
     LIFTS,
     PARTS,
     REPLACES_MEMORY,
+    SET_DATA,
     SET_GRAD,
     VALUE_READERS,
     is_idle,
     is_ordered,
     is_random,
+    is_reshaping,
     may_write,
+    out_of_place,
     symbol_of,
     written_values,
 )
@@ -54,7 +57,6 @@ from thunder_core.ir.tree import leaves, replace_leaves
 QUERIES = frozenset({torch.ops.prim.device.default})
 ALIAS = torch.ops.aten.alias.default
 LISTING = torch.Tensor.tolist  # gives values, and refuses fakes by itself
-SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
 class Recorder:
@@ -215,6 +217,7 @@ class Recorder:
         output = self._run(function, args, kwargs, call)
         if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
             self._note_effects(call, function, args, kwargs)
+            self._note_reshaped(call, function, args, kwargs)
         if not self.data.shared.isdisjoint(call.written):
             raise self._refuse("a tensor is written to whose memory a NumPy array shares", "copy the array")
         bsym = self._bound(function, args, kwargs, output, call)
@@ -315,23 +318,26 @@ class Recorder:
         returned = self.tensors.to_proxies(output)
         if call.valued:
             returned = replace_leaves(returned, self._named_number)
-        read = tensors_in((args, kwargs))
-        mutates = [self.tensors.proxy(t).name for t in read if call.written and memory_of(t) in call.written]
-        known = self._defined | {self.tensors.proxy(tensor).name for tensor in read}
-        fresh = any(isinstance(leaf, Proxy) and leaf.name not in known for leaf in leaves(returned))
+        read = [(tensor, self.tensors.proxy(tensor)) for tensor in tensors_in((args, kwargs))]
+        before = {proxy.name: call.before[id(tensor)] for tensor, proxy in read if id(tensor) in call.before}
+        mutates = [proxy.name for tensor, proxy in read if call.written and memory_of(tensor) in call.written]
+        given = {proxy.name for _, proxy in read} - before.keys()
+        made = (leaf.name for leaf in leaves(returned) if isinstance(leaf, Proxy))
+        fresh = any(name not in given and name not in self._defined for name in made)
         ordered = call.random or (is_ordered(symbol) and not call.idle)
         if not (fresh or mutates or ordered):
             return None
         place = self._place()
+        args, kwargs = named_before(self.tensors.to_proxies((args, kwargs)), before)
         return BoundSymbol(
             symbol=symbol,
-            args=self.tensors.to_proxies(args),
-            kwargs=self.tensors.to_proxies(kwargs),
+            args=args,
+            kwargs=kwargs,
             output=returned,
             subsymbols=() if call.opaque or call.valued else tuple(call.subsymbols),
             source=place.source,
             module=place.module,
-            mutates=tuple(mutates),
+            mutates=tuple(before[name].name if name in before else name for name in mutates),
             ordered=ordered,
         )
 
@@ -404,23 +410,31 @@ class Recorder:
             return operator(*args, **kwargs)
         assert call is not None
         unknown = not all(self.tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
+        given = self.tensors.to_proxies((tuple(args), dict(kwargs))) if is_reshaping(operator) and not unknown else None
+        plain = out_of_place(operator) if given and call.makes(given[0][0]) else None
         output = operator(*args, **kwargs)
-        self._note_effects(call, operator, args, kwargs)
+        if plain is not None:
+            self.tensors.renew(args[0])
+        else:
+            self._note_effects(call, operator, args, kwargs)
+            self._note_reshaped(call, operator, args, kwargs)
         if unknown:
             call.opaque = True
             return output
-        call.subsymbols.append(
-            BoundSymbol(
-                symbol=symbol_of(operator),
-                args=self.tensors.to_proxies(args),
-                kwargs=self.tensors.to_proxies(kwargs),
-                output=self.tensors.to_proxies(output),
-            )
-        )
+        args, kwargs = given or self.tensors.to_proxies((tuple(args), dict(kwargs)))
+        symbol, results = symbol_of(plain or operator), self.tensors.to_proxies(output)
+        call.subsymbols.append(BoundSymbol(symbol, tuple(args), kwargs, results))
         return output
+
+    def _note_reshaped(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
+        """Give tensors another name that have other metadata now: a name stands for one of either."""
+        if is_reshaping(operator):
+            for tensor in tensors_in([*written_values(operator, args, kwargs)]):
+                call.before.setdefault(id(tensor), self.tensors.proxy(tensor))
+                self.tensors.renew(tensor)
 
     def _note_effects(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
         call.random |= is_random(operator, args, kwargs)
-        call.reshapes |= torch.Tag.inplace_view in operator.tags
+        call.reshapes |= is_reshaping(operator)
         for written in written_values(operator, args, kwargs):
             call.written.update(memory_of(tensor) for tensor in tensors_in(written))

@@ -104,10 +104,28 @@ def is_ordered(symbol: Symbol) -> bool:
 
 
 SET_GRAD = torch._C._set_grad_enabled
+SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+SET_REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # type: ignore[attr-defined]
+
+
+def is_same_data(tensor: torch.Tensor, data: torch.Tensor) -> bool:
+    """Whether a tensor that gets the data of another one has it already: `module.to(dtype)` sets what it found."""
+    if tensor is data or torch.strided != tensor.layout or data.layout != tensor.layout:
+        return tensor is data
+    return _memory(tensor) == _memory(data)
+
+
+def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
+    storage = tensor.untyped_storage()._cdata
+    return (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+
+
 # What sets a state, and whether that is what the state already is.
 IDLE: dict[Callable[..., Any], Callable[..., bool]] = {
     SET_GRAD: lambda enabled: bool(enabled == torch.is_grad_enabled()),
     torch.Tensor.requires_grad_: lambda tensor, required=True: bool(tensor.requires_grad == required),
+    SET_REQUIRES_GRAD: lambda tensor, required: bool(tensor.requires_grad == required),
+    SET_DATA: is_same_data,
 }
 
 
@@ -165,6 +183,12 @@ def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs:
         training = UPDATES_STATISTICS[operator._schema.name]
         if training is None or given.get(training):
             yield from (given.get(name) for name in STATISTICS)
+
+
+@cache
+def is_reshaping(operator: torch._ops.OpOverload) -> bool:
+    """Whether an operator gives a tensor other metadata in place."""
+    return torch.Tag.inplace_view in operator.tags
 
 
 @cache

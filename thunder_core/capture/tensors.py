@@ -109,6 +109,14 @@ class Tensors:
         known = self._proxies.get(id(fake))
         return self.adopt(fake, tensor_proxy(self.next_name(), fake)) if known is None else known[1]
 
+    def renew(self, fake: torch.Tensor) -> TensorProxy:
+        """Another proxy for a fake that got other metadata in place."""
+        return self.adopt(fake, tensor_proxy(self.next_name(), fake))
+
+    def input_names(self) -> frozenset[str]:
+        """The names of the real tensors that were met."""
+        return frozenset(proxy.name for _, proxy in self.inputs.values())
+
     def memory(self) -> set[int]:
         """The memory that is there, by the identity of its storages."""
         return {known[3] for known in self._proxies.values()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,15 +22,17 @@ from thunder_core.ir.proxy import Proxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
-# Lines that ask something of autograd, which does not follow what is evaluated.
-IRRELEVANT = frozenset(
+# Lines that ask something of autograd for one tensor, and all that do: autograd does not follow what is evaluated.
+OF_ONE_TENSOR = frozenset(
     {
-        "torch._C._set_grad_enabled",
+        "torch.Tensor.requires_grad.__set__",
+        "torch.Tensor.requires_grad_",
         "torch.Tensor.retain_grad",
         "torch.Tensor.register_hook",
         "torch.Tensor.register_post_accumulate_grad_hook",
     }
 )
+IRRELEVANT = OF_ONE_TENSOR | {"torch._C._set_grad_enabled"}
 SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # what `apart` puts back
 RESEEDS = frozenset({"torch.seed", "torch.random.seed", "torch.Generator.seed"})  # with a number that is new each time
 SWITCHES = (torch.set_autocast_enabled, torch.set_autocast_dtype)
@@ -138,9 +140,15 @@ class Evaluation:
         )
         with nullcontext() if call_of(line) is None else without_recording():
             result = line.symbol.target(*args, **kwargs)
-        for name, value in zip(leaves(line.output), leaves(result), strict=True):
-            if isinstance(name, Proxy):
-                self._known[name.name] = value
+        self._know(line.output, result)
+
+    def _know(self, names: Any, result: Any) -> None:
+        """Keep a result, and what it consists of, by the names that a line gives them."""
+        if isinstance(names, Proxy):
+            self._known[names.name] = result
+        elif isinstance(names, tuple | list):
+            for name, value in zip(names, result, strict=True):
+                self._know(name, value)
 
     def _take_inputs(self, proxies: Iterable[Proxy]) -> None:
         """Know the inputs among these; copies of them where lines write to some."""
@@ -167,9 +175,10 @@ class Evaluation:
         found, apart = _behind(self._lines, wanted, memory, draws=False)
         if any(is_drawing(self._lines[place]) for place in found):
             found, apart = _behind(self._lines, wanted, memory, draws=True)
-        for place in found:
-            if is_unknowable(self._lines[place]):
-                raise Unknowable(f"`{self._lines[place].symbol.name}` stands before it")
+        inputs = self._tensors.input_names()
+        lasting = (place for place, line in enumerate(self._lines) if is_lasting(line, inputs))
+        for place in (*(place for place in found if is_unknowable(self._lines[place])), *lasting):
+            raise Unknowable(f"`{self._lines[place].symbol.name}` stands before it")
         return found, apart
 
 
@@ -247,6 +256,11 @@ def is_unknowable(line: BoundSymbol) -> bool:
     if call_of(line) is not None:
         return not is_repeatable(line)
     return line.symbol.name in RESEEDS or (line.ordered and is_state(line) and "autocast" not in line.symbol.name)
+
+
+def is_lasting(line: BoundSymbol, inputs: Container[str]) -> bool:
+    """Whether a line changes what autograd does with an input, which a call that is taken back cannot."""
+    return line.symbol.name in OF_ONE_TENSOR and any(proxy.name in inputs for proxy in line.inputs)
 
 
 def _is_own(line: BoundSymbol) -> bool:

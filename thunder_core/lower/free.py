@@ -32,7 +32,7 @@ def _last_uses(trace: Trace) -> list[list[Proxy]]:
     found: list[list[Proxy]] = []
     for bsym in reversed(trace.bound_symbols):
         last = {proxy.name: proxy for proxy in (*bsym.inputs, *bsym.defines) if proxy.name not in live}
-        live |= last.keys()
+        live.update(last)
         found.append(list(last.values()))
     return found[::-1]
 

@@ -13,7 +13,7 @@ import torch
 
 from thunder_core.capture.functional import Functional
 from thunder_core.capture.settings import is_decisive
-from thunder_core.capture.symbols import UPDATES_STATISTICS, symbol_of
+from thunder_core.capture.symbols import UPDATES_STATISTICS, is_reshaping, symbol_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -110,6 +110,9 @@ class _Excluded:
         memory = self._of(operation.outputs)
         if name.startswith(RESIZES):
             return memory
+        target = operation.symbol.target
+        if isinstance(target, torch._ops.OpOverload) and is_reshaping(target):
+            return memory & (self.given.keys() | self._of(self.trace.outputs))  # the object is seen from outside
         if name.startswith(PARTS_FROM_AUTOGRAD):
             parts = any(proxy.name in self.recorded for proxy in line.inputs) and _is_used(operation, line)
             return memory & self.followed if parts else set()

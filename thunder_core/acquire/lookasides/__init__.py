@@ -9,6 +9,8 @@ from __future__ import annotations
 from thunder_core.acquire.lookasides import (
     autograd,
     checkpoint,
+    classes,
+    compiling,
     containers,
     copies,
     coroutines,
@@ -30,6 +32,8 @@ __all__ = [
     "Lookaside",
     "autograd",
     "checkpoint",
+    "classes",
+    "compiling",
     "containers",
     "copies",
     "coroutines",

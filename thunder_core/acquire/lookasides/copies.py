@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.epilogue import attributes_of_tensor
-from thunder_core.acquire.lookasides.numbers import shown_class
+from thunder_core.acquire.lookasides.classes import shown_class
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.acquire.lookasides.tensors import cast
 from thunder_core.capture.fake import SPARSE

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.numbers import DECIDING, KINDS, Unknown
@@ -48,32 +47,3 @@ def decide(
     if kwargs or not any(isinstance(arg, Unknown) for arg in args):
         return None
     return lambda *numbers: acquisition.recorder.numbers.decided(function, numbers)
-
-
-@lookaside(isinstance)
-def is_instance(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
-    """An unknown number is one of Python's to the program, and one of PyTorch's to PyTorch."""
-    if not args or not isinstance(args[0], Unknown):
-        return None
-    return lambda number, classes: isinstance(number, classes) or isinstance(number.kind(), classes)
-
-
-@lookaside(type)
-def class_of(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any] | None:
-    """The class of what stands in for a number or a tensor is that of what it stands for."""
-    if len(args) != 1:
-        return None
-    shown = shown_class(args[0])
-    return None if shown is None else lambda value: shown
-
-
-def shown_class(value: Any) -> type | None:
-    """The class that a stand-in shows to the program; None for any other object, which shows its own."""
-    if isinstance(value, Unknown):
-        kind: type = value.kind
-        return kind
-    return torch.Tensor if type(value) is FakeTensor else None

@@ -1,4 +1,4 @@
-"""State of the process: whether a trace is being made, autocast, inference mode, settings, and seeds."""
+"""State of the process: autocast, inference mode, settings, and seeds."""
 
 from __future__ import annotations
 
@@ -14,20 +14,6 @@ from thunder_core.capture.settings import GETTERS, SETTERS
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
-
-
-@lookaside(torch.compiler.is_compiling)
-def is_compiling(
-    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Callable[..., Any]:
-    """Libraries ask this to leave out branches on the values of tensors, which is what a trace needs.
-
-    Optimizers ask it for what suits Dynamo: for them the answer is eager's, so that what they compute is, too.
-    """
-    frame = acquisition.machine.frame
-    optimizing = frame is not None and str(frame.globals.get("__name__")).startswith("torch.optim.")
-    return lambda: not optimizing
-
 
 AUTOCAST_STATE = (
     torch.set_autocast_enabled,

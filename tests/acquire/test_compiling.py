@@ -1,0 +1,120 @@
+"""Programs that ask whether they are being compiled: they hear what they hear in eager, wherever that can be traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+import thunder_core as thunder
+from thunder_core.errors import DataDependent
+
+X = torch.tensor([1.0, -2.0, 3.0])
+
+
+def is_tracing() -> bool:
+    """A library's own question, some calls away from PyTorch's."""
+    return torch.compiler.is_compiling()
+
+
+def with_default_mask(x: Tensor, mask: Tensor | None = None) -> Tensor:
+    if mask is None and not is_tracing():
+        mask = x > 0
+    return x if mask is None else x * mask
+
+
+def with_shortcut(x: Tensor, mask: Tensor) -> Tensor:
+    """Masks of ones are left out, unless that needs values which nobody has."""
+    if not is_tracing() and torch.all(mask == 1):
+        return x
+    return torch.where(mask == 1, x, -1.0)
+
+
+def with_both(x: Tensor, mask: Tensor) -> Tensor:
+    return with_default_mask(with_shortcut(x, mask))
+
+
+@pytest.mark.parametrize("data_dependent", ["guard", "error"])
+def test_the_answer_is_eagers(data_dependent: Any) -> None:
+    compiled = thunder.jit(with_default_mask, data_dependent=data_dependent)
+    assert torch.equal(compiled(X), with_default_mask(X))
+
+
+def test_shortcuts_are_eagers_too() -> None:
+    compiled = thunder.jit(with_both)
+    for mask in (torch.ones(3), torch.tensor([1.0, 0.0, 1.0]), torch.ones(3)):
+        assert torch.equal(compiled(X, mask), with_both(X, mask))
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
+
+
+def test_only_what_leads_around_a_value_is_told_otherwise() -> None:
+    """One program for all masks, and the other question has eager's answer all the same."""
+    compiled = thunder.jit(with_both, data_dependent="error")
+    for mask in (torch.ones(3), torch.tensor([1.0, 0.0, 1.0])):
+        assert torch.equal(compiled(X, mask), with_both(X, mask))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_value_that_no_question_leads_around_is_refused() -> None:
+    def program(x: Tensor) -> Tensor:
+        y = with_default_mask(x)
+        return y if y.sum() > 0 else x
+
+    with pytest.raises(DataDependent, match=r"__bool__"):
+        thunder.jit(program, data_dependent="error")(X)
+
+
+def test_a_refusal_that_the_program_swallows_is_gone_around_where_it_was() -> None:
+    def program(x: Tensor, mask: Tensor) -> Tensor:
+        try:
+            y = with_shortcut(x, mask)
+        except Exception:
+            y = x + 100
+        return with_default_mask(y)
+
+    compiled = thunder.jit(program, data_dependent="error")
+    mask = torch.tensor([1.0, 0.0, 1.0])
+    assert torch.equal(compiled(X, mask), program(X, mask))
+
+
+QUESTIONS: dict[str, Callable[[Tensor], Any]] = {
+    "its class": lambda y: type(y) is torch.Tensor,
+    "its class by its attribute": lambda y: y.__class__ is torch.Tensor,
+    "the name of its class": lambda y: type(y).__name__,
+    "whether it is a fake": lambda y: isinstance(y, FakeTensor),
+    "whether it is one of several": lambda y: (
+        isinstance(y, (int, (FakeTensor, str))),
+        isinstance(y, int | FakeTensor),
+    ),
+    "whether it is a tensor or a fake": lambda y: isinstance(y, (FakeTensor, Tensor)),
+    "whether it is a parameter": lambda y: isinstance(y, torch.nn.Parameter),
+    "a table of classes": lambda y: {torch.Tensor: "tensor"}.get(type(y), "else"),
+    "its value as a text": lambda y: f"{y.sum()}",
+    "its value in a format": lambda y: f"{y.sum():.2f}",
+    "its values": lambda y: (str(y), repr(y), f"{y}"),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_computed_tensor_tells_what_it_tells_in_eager(name: str) -> None:
+    ask = QUESTIONS[name]
+    compiled = thunder.jit(lambda x: (x, ask(x), ask(x + 1)))
+    for x in (X, X * 2, X):
+        assert compiled(x)[1:] == (ask(x), ask(x + 1))
+
+
+def test_a_text_of_values_is_refused_where_values_are() -> None:
+    with pytest.raises(DataDependent, match="asks for the value of a tensor"):
+        thunder.jit(lambda x: {f"{x.sum():.2f}": x}, data_dependent="error")(X)
+
+
+def test_what_a_legacy_constructor_makes_twice_is_recorded_twice() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(x[: torch.IntTensor([size])[0]] for size in (2, 1, 2))
+
+    compiled = thunder.jit(program)
+    assert all(map(torch.equal, compiled(X), program(X)))
