@@ -14,7 +14,7 @@ import pytest
 from tests.gpu import wheels
 from tests.gpu.__main__ import Limits, gpu_files, main, run_files, status_of, summary
 from tests.gpu.results import Result, write_junit
-from tests.gpu.wheels import ROOT, lacking, name_of
+from tests.gpu.wheels import ROOT, name_of, present
 
 BAD = """
 import os, pytest, signal, time, warnings
@@ -116,10 +116,19 @@ def test_junit_counts_by_file(tmp_path: Path) -> None:
     assert (suites["a.py"]["tests"], suites["a.py"]["failures"], suites["b.py"]["errors"]) == ("2", "1", "1")
 
 
-def test_only_what_is_lacking_is_installed(tmp_path: Path) -> None:
-    carried = [tmp_path / f"{name}-1.0-py3-none-any.whl" for name in ("pytest", "Of_Another.World", "carried_before")]
-    (tmp_path / "carried_before-1.0.dist-info").mkdir()
-    assert [name_of(one) for one in lacking(carried, tmp_path)] == ["of-another-world"]
+def test_what_is_here_is_known_in_one_spelling(tmp_path: Path) -> None:
+    (tmp_path / "Carried_Before.Now-1.0.dist-info").mkdir()
+    assert {"pytest", "typing-extensions", "carried-before-now"} <= present(tmp_path)
+    assert name_of(tmp_path / "Of_Another.World-1.0-py3-none-any.whl") not in present(tmp_path)
+
+
+def test_what_is_neither_here_nor_carried_is_said(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(wheels, "NAMES", ("pytest", "of-another-world"))
+    wheels.install(tmp_path, tmp_path)
+    assert "lacking here, and not in" in capsys.readouterr().out
+    monkeypatch.setattr(wheels, "NAMES", ("pytest",))
+    wheels.install(tmp_path, tmp_path)
+    assert capsys.readouterr().out == ""
 
 
 def test_installing_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import argparse
 import importlib.metadata
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,11 @@ def tracked() -> Iterator[Path]:
 
 def install(folder: Path = WHEELS, site: Path = SITE) -> None:
     """Install the carried wheels of what this Python lacks; without a network, and without touching the rest."""
-    wanted = lacking(sorted(folder.glob("*.whl")), site)
+    carried = sorted(folder.glob("*.whl"))
+    unmet = sorted({*NAMES} - present(site) - {*map(name_of, carried)})
+    if unmet:
+        print(f"lacking here, and not in {folder} (`make gpu-wheels` collects them): {', '.join(unmet)}", flush=True)
+    wanted = [wheel for wheel in carried if name_of(wheel) not in present(site)]
     if not wanted:
         return
     print(f"installing into {site}: {', '.join(map(name_of, wanted))}", flush=True)
@@ -62,11 +66,10 @@ def install(folder: Path = WHEELS, site: Path = SITE) -> None:
     subprocess.run([*command, *options, *map(str, wanted)], check=True)
 
 
-def lacking(wheels: Iterable[Path], site: Path) -> list[Path]:
-    """The wheels of distributions that are neither here nor in that folder."""
+def present(site: Path) -> set[str]:
+    """The names of the distributions that this Python has, or that folder."""
     here = {normal(one.metadata["Name"]) for one in importlib.metadata.distributions() if one.metadata["Name"]}
-    there = {normal(path.name.partition("-")[0]) for path in site.glob("*.dist-info")}
-    return [wheel for wheel in wheels if name_of(wheel) not in here | there]
+    return here | {normal(path.name.partition("-")[0]) for path in site.glob("*.dist-info")}
 
 
 def name_of(wheel: Path) -> str:
