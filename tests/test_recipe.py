@@ -271,6 +271,11 @@ def test_the_nearest_name_that_is_read_is_told() -> None:
     assert "did you mean executors" in caught.value.fix
 
 
+def test_options_are_of_their_class() -> None:
+    with pytest.raises(BadRecipe, match="Mine: Options is no RecipeOptions"):
+        type("Mine", (Recipe,), {"Options": type("Options", (), {"bits": 8})})
+
+
 def test_attributes_of_its_own_are_left_to_a_recipe() -> None:
     type("Mine", (Recipe,), {"_executers": (), "width": 3, "helper": lambda self: 3, "LAYERS": (1, 2)})
 

@@ -190,6 +190,8 @@ class Recipe:
         vet_class(cls, Recipe, READ, others=TAKEN_FOR)
         for name, kinds in DECLARED.items():
             require_row(cls.__name__, name, getattr(cls, name), kinds)
+        if not (isinstance(cls.Options, type) and issubclass(cls.Options, RecipeOptions)):
+            raise BadRecipe(f"{cls.__name__}: Options is no RecipeOptions", fix="write class Options(RecipeOptions)")
 
     def __init__(self, **options: object) -> None:
         """Raises `UnknownName` for an option that the recipe does not have, `BadOption` for a value it cannot take."""
