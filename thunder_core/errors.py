@@ -44,6 +44,10 @@ class RecompileWarning(UserWarning):
     """
 
 
+class DegradedWarning(UserWarning):
+    """A model was compiled by a recipe of which the machine, or the model's device, lacks a part: which, and why."""
+
+
 class ThunderError(Exception):
     """What is wrong, what to do about it and, where there is one, the user's line."""
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import thunder_core
-from thunder_core.errors import BadRecipe, RecipeMismatch, UnknownName, WrongInputs
+from thunder_core.errors import BadRecipe, DegradedWarning, RecipeMismatch, UnknownName, WrongInputs
 from thunder_core.lower.executor import OperatorExecutor
-from thunder_core.recipe import Plugin, Recipe
+from thunder_core.recipe import Package, Plugin, Recipe
 from thunder_core.transform import Transform
 from thunder_recipes.hf_llama import HFLlama
 
@@ -86,6 +86,21 @@ def test_what_is_no_executor_is_refused():
         thunder_core.jit(Net(), executors="torch")
     with pytest.raises(WrongInputs, match="is no executor"):
         thunder_core.jit(Net(), executors=[3])
+
+
+def test_a_recipe_that_lacks_a_part_says_so():
+    class Wanting(Recipe):
+        needs = (Package("nothing_of_the_kind"), Package("nor_of_that"))
+        parts = ("speed", "comfort")
+
+    with pytest.warns(DegradedWarning) as caught:
+        compiled = thunder_core.compile(Net(), Wanting)
+    assert [str(one.message).partition(" (")[0] for one in caught] == [
+        "the recipe wanting does without speed, comfort: nothing_of_the_kind is not installed",
+        "the recipe wanting does without speed, comfort: nor_of_that is not installed",
+    ]
+    assert caught[0].filename == __file__
+    assert compiled(torch.ones(1, 4)).shape == (1, 4)
 
 
 def test_a_transform_may_prepare_the_model():

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from tests.pipeline.conftest import quick
-from thunder_core.errors import DeviceNotAvailable, EnvironmentLacks, RecipeConflict, UnknownName
+from thunder_core.errors import DegradedWarning, DeviceNotAvailable, EnvironmentLacks, RecipeConflict, UnknownName
 from thunder_core.pipeline import Request, optimize, plan
+from thunder_core.pipeline import compile as compile_by
 from thunder_core.recipe import Cuda, Recipe
 from thunder_core.transform import Transform
 from thunder_recipes.hf_llama3_hopper import HFLlama3Hopper
@@ -111,6 +113,16 @@ def test_a_model_on_the_cpu_of_such_a_machine_degrades_it(monkeypatch, out):
     assert "degraded" in dict(planned.rows())
     with pytest.raises(EnvironmentLacks, match="the model is on the device cpu"):
         plan(replace(asked(out, device="cpu"), strict=True))
+
+
+@pytest.mark.parametrize("gpus", [(), ((9, 0),)])
+def test_a_model_that_is_compiled_in_memory_stays_where_it_is_and_that_is_said(monkeypatch, gpus):
+    with_gpu(monkeypatch, *gpus)
+    model = torch.nn.Linear(2, 2)
+    model.config = SimpleNamespace(model_type="llama")
+    with pytest.warns(DegradedWarning, match="the model is on the device cpu" if gpus else "no CUDA GPU"):
+        compiled = compile_by(model, HOPPER)
+    assert compiled.weight.device.type == "cpu"
 
 
 def test_the_gpu_that_counts_is_the_models(monkeypatch, out):

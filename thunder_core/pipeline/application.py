@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TypeVar, cast
 
@@ -9,8 +10,9 @@ import torch
 
 from thunder_core.compile_options import MAX_PROGRAMS
 from thunder_core.compiler import jit
+from thunder_core.errors import DegradedWarning
 from thunder_core.pipeline.executors import Candidate, candidates
-from thunder_core.pipeline.prepare import Prepared
+from thunder_core.pipeline.prepare import Prepared, told
 from thunder_core.pipeline.recipes import find_recipe, usable_transforms
 from thunder_core.recipe import Recipe, Transform
 
@@ -27,14 +29,18 @@ def compile(  # noqa: A001 - the word of the field
     """A module that does what the model does, compiled by a recipe when it is first called; it shares all its state.
 
     The recipe is named (`"hf-llama"`), a class, or an instance; `options` are the recipe's own. Executors that this
-    machine lacks are left out. `max_programs` bounds how many programs are kept, as in `jit`.
+    machine lacks are left out; of parts of the recipe whose needs are not met, for the model where it is, a
+    `DegradedWarning` tells. `max_programs` bounds how many programs are kept, as in `jit`.
 
     Raises UnknownName for a recipe that does not exist, BadOption or UnknownName for options that it does not take,
     and RecipeMismatch if it is for another family of models.
     """
     chosen = find_recipe(recipe, options)
     chosen.validate_all(model)
-    transforms = usable_transforms(chosen, device=device_of(model))
+    device = device_of(model)
+    for text, fix in told(chosen.degraded(device=device)):
+        warnings.warn(f"the recipe {chosen.name} does without {text} ({fix})", DegradedWarning, stacklevel=2)
+    transforms = usable_transforms(chosen, device=device)
     return _compiled(model, transforms, candidates(chosen.all_executors()), max_programs)
 
 

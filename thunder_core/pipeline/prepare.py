@@ -24,6 +24,7 @@ from thunder_core.pipeline.recipes import find_recipe, sample_of, usable_transfo
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Recipe, Transform
 from thunder_core.report import Degraded
+from thunder_core.requirement import Degradation
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class _Shell(torch.nn.Module):
         self.config: Any = config
 
 
-def told(degraded: Iterable[Degraded]) -> Iterator[tuple[str, str]]:
+def told(degraded: Iterable[Degraded | Degradation]) -> Iterator[tuple[str, str]]:
     """The parts that are lost, those with one reason together, and what would help."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for one in degraded:
