@@ -27,6 +27,7 @@ MODULES = (
     "thunder_core.lower.executor",
     "thunder_core.lower.pattern",
 )
+pytestmark = pytest.mark.filterwarnings("ignore:Warning only once")  # PyTorch overrides kernels of its own for vmap
 FLAGS = doctest.ELLIPSIS
 
 
