@@ -503,6 +503,17 @@ def test_a_region_says_what_its_results_are_the_gradients_of():
     assert re.search(r"\[inductor\]  gradients of [xy], [xy]$", str(thunder.last_backward_traces(compiled)[-1]), re.M)
 
 
+@pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")])
+def test_many_gradients_at_once_are_those_of_one_after_the_other(executors):
+    compiled = thunder.jit(lambda x: x.sin().mul(x).exp(), executors=executors)
+    x = leaf(4)
+    ones = torch.eye(4)
+    (found,) = torch.autograd.grad(compiled(x), x, ones, is_grads_batched=True)
+    wanted = [torch.autograd.grad(compiled(x), x, one)[0] for one in ones]
+    torch.testing.assert_close(found, torch.stack(wanted))
+    torch.testing.assert_close(torch.autograd.functional.jacobian(compiled, x, vectorize=True), found)
+
+
 def test_what_cannot_be_differentiated_says_why():
     compiled = thunder.jit(gated)
     compiled(leaf(2).detach(), leaf(2).detach())

@@ -55,6 +55,8 @@ TRACERS: dict[str, Callable[[Callable[..., Any]], Any]] = {
     "functionalize": lambda f: torch.func.functionalize(f)(X),
     "forward_ad": on_dual_numbers,
     "jit.trace": lambda f: torch.jit.trace(Held(f), (X,)),
+    "jit.script": lambda f: torch.jit.script(f),
+    "jit.script of a module": lambda f: torch.jit.script(thunder.jit(nn.ReLU())),
     "export": lambda f: torch.export.export(Held(f), (X,), strict=False),
     "make_fx": lambda f: make_fx(f)(X),
     "make_fx on fakes": lambda f: make_fx(f, tracing_mode="fake")(X),

@@ -18,8 +18,9 @@ from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.epilogue import Epilogue
 from thunder_core.acquire.gradients import log_gradients, spelled_out, without_autograd
 from thunder_core.acquire.guards import Guard
+from thunder_core.acquire.lookasides.compiled import Nested
 from thunder_core.acquire.numbers import NeedsValues
-from thunder_core.acquire.observer import Acquisition, Nested
+from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, Prologue, path_name
 from thunder_core.acquire.settings import with_chosen_attention

@@ -9,7 +9,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 from torch._ops import HigherOrderOperator
@@ -29,6 +29,7 @@ from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
 from thunder_core.acquire.lookasides.classes import shown_class
+from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.foreign import foreign, refuse_operator
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
@@ -61,16 +62,6 @@ CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "comp
 DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
 CONTEXTS = contextlib.__file__
 TORCH_FOLDER = torch.__path__[0]
-
-
-class Nested(Protocol):
-    """Which compiled functions a program runs through, and how it calls the others."""
-
-    def __call__(self, acquisition: Any, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the compiled function by one line of the trace."""
-
-    def stays(self, compiled: Any) -> bool:
-        """Whether a compiled function is called by one line."""
 
 
 class Acquisition(Observer):
@@ -254,7 +245,7 @@ class Acquisition(Observer):
     ) -> Callable[..., Any] | None:
         inner: Any = plain.__dict__.get("_thunder")
         if inner is not None:
-            return self._compiled_function(function, plain, inner)
+            return compiled_function(self, function, plain, inner)
         replacement = foreign(self, function, plain)
         if replacement is not None:
             return replacement
@@ -270,30 +261,6 @@ class Acquisition(Observer):
             return functools.partial(native) if runs_alone(plain.__module__, plain.__name__) else native
         self.outside.defaults(plain)
         return None
-
-    def _compiled_function(self, function: Any, plain: types.FunctionType, inner: Any) -> Callable[..., Any]:
-        """What was compiled is traced, or called by one line."""
-        compiled = inner.programs_of
-        if self.nested is None or not self.nested.stays(compiled):
-            if self.outside.surprises is None:
-                self.outside.attribute(plain, "_thunder", inner)
-                self.outside.attribute(inner, "subject", inner.subject)
-            else:  # it is code, and no data that a functional program reads
-                self.outside.root("compiled", "compiled", inner.subject)
-            return functools.partial(self.machine.call, inner.subject, *owner_of(function))
-        nested = self.nested
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            owner, given = (None, (*owner_of(function), *args)) if compiled is inner else owner_and_rest(function, args)
-            known = (plain if owner is None else owner, compiled.derives)
-            if all(self.outside.path_of(one) is None for one in known):
-                self.refuse(
-                    f"the compiled function `{plain.__name__}`, which the program makes, has settings of its own"
-                )
-            self.outside.root("compiled", "compiled", compiled.subject)
-            return nested(self, compiled, given, kwargs)
-
-        return call
 
     def _apply(self, function: Callable[..., Any], *args: Any) -> Any:
         """Apply a `torch.autograd.Function` to fakes: its node in autograd's graph then leads to where theirs do."""
@@ -437,17 +404,6 @@ def is_shallow(function: Any) -> bool:
         return function in SHALLOW or getattr(function, "__name__", "") in KEEPING
     except TypeError:  # an unhashable callable
         return False
-
-
-def owner_of(function: Any) -> tuple[Any, ...]:
-    """What a method is bound to; nothing for a function."""
-    return (function.__self__,) if type(function) is types.MethodType else ()
-
-
-def owner_and_rest(function: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """The object whose method is called, and the arguments behind it."""
-    owner = owner_of(function)
-    return (owner[0], args) if owner else (args[0], args[1:])
 
 
 def is_autograd_function(function: Any) -> bool:

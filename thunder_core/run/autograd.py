@@ -70,7 +70,12 @@ class Bridge:
         """The gradients as functions of the inputs: the program is run once more, and autograd records it."""
         again = torch.is_grad_enabled()
         if self.wiring.writes:
-            asked = "the derivative of a derivative" if again else "a derivative for some of the results alone"
+            some = (
+                "derivatives for many gradients at once"
+                if are_vectorized(incoming)
+                else "one for some of the results alone"
+            )
+            asked = "the derivative of a derivative" if again else some
             raise NotDifferentiable(
                 f"{asked} was asked for, of a program that writes to its inputs: it cannot be run once more",
                 fix="leave the part that writes out of the compiled program",
@@ -116,7 +121,8 @@ class Compiled(torch.autograd.Function):
         if all(one is None for one in incoming):
             return tuple(places)
         _require_seen(ctx.watched, incoming)
-        run = None if torch.is_grad_enabled() else bridge.backward(tuple(one is not None for one in incoming))
+        again = torch.is_grad_enabled() or are_vectorized(incoming)
+        run = None if again else bridge.backward(tuple(one is not None for one in incoming))
         if run is None:
             found = bridge.again(_unchanged(ctx.inputs), ctx.state, incoming)
             if not torch.is_grad_enabled():
@@ -180,6 +186,13 @@ def without_base(saved: torch.Tensor) -> torch.Tensor:
     C++ is never collected. Writes to the memory are noticed as before.
     """
     return saved if saved._base is None else saved.detach()
+
+
+def are_vectorized(gradients: Gradients) -> bool:
+    """Whether gradients stand for many each (`is_grads_batched`, `vectorize=True`), which no kernel can take."""
+    functorch = torch._C._functorch
+    given = [one for one in gradients if one is not None]
+    return any(functorch.is_legacy_batchedtensor(one) or functorch.is_functorch_wrapped_tensor(one) for one in given)
 
 
 def laid_out(gradient: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

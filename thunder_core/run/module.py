@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.run.compiled import Specializations
-from thunder_core.run.tracers import left_alone_by_dynamo
+from thunder_core.run.tracers import left_alone_by_dynamo, refuse_scripting
 
 Rejit = Callable[[torch.nn.Module], torch.nn.Module]
 
@@ -25,6 +25,7 @@ def compiled_function(specializations: Specializations) -> Callable[..., Any]:
         return specializations.call(args, kwargs)
 
     compiled._thunder = specializations  # type: ignore[attr-defined]
+    compiled.__prepare_scriptable__ = refuse_scripting  # type: ignore[attr-defined]
     return compiled
 
 
@@ -57,6 +58,7 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
+        "__prepare_scriptable__": refuse_scripting,
         "_thunder": call,
     }
     metaclass: Any = type(kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
@@ -43,6 +43,15 @@ def left_alone_by_dynamo(function: Function) -> Function:
     function._torchdynamo_disable_msg = REASON  # type: ignore[attr-defined]
     set_code_exec_strategy(function.__code__, LEFT_ALONE)
     return function
+
+
+def refuse_scripting(*_: object) -> NoReturn:
+    """Raise `NotTraceable`: what `torch.jit.script` asks for what it may compile, which this cannot be."""
+    raise NotTraceable(
+        "a compiled function was given to torch.jit.script",
+        fix="script the function as it was before it was compiled",
+        where=callers_line(),
+    )
 
 
 def require_no_tracer(arguments: Iterable[Any]) -> None:

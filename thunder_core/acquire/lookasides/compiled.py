@@ -1,0 +1,46 @@
+"""Compiled functions that a program calls: what stands in for them while the program is traced."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Nested(Protocol):
+    """Which compiled functions a program runs through, and how it calls the others."""
+
+    def __call__(self, acquisition: Any, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the compiled function by one line of the trace."""
+
+    def stays(self, compiled: Any) -> bool:
+        """Whether a compiled function is called by one line."""
+
+
+def compiled_function(acquisition: Any, function: Any, plain: types.FunctionType, inner: Any) -> Callable[..., Any]:
+    """What was compiled is traced, or called by one line."""
+    nested: Nested | None = acquisition.nested
+    if nested is not None and nested.stays(inner.programs_of):
+        return functools.partial(_call, acquisition, function, plain, inner)
+    if acquisition.outside.surprises is None:
+        acquisition.outside.attribute(plain, "_thunder", inner)
+        acquisition.outside.attribute(inner, "subject", inner.subject)
+    else:  # it is code, and no data that a functional program reads
+        acquisition.outside.root("compiled", "compiled", inner.subject)
+    return functools.partial(acquisition.machine.call, inner.subject, *owner_of(function))
+
+
+def _call(acquisition: Any, function: Any, plain: types.FunctionType, inner: Any, *args: Any, **kwargs: Any) -> Any:
+    compiled = inner.programs_of
+    given: tuple[Any, ...] = (*owner_of(function), *args)
+    owner, given = (plain, given) if compiled is inner else (given[0], given[1:])
+    if all(acquisition.outside.path_of(one) is None for one in (owner, compiled.derives)):
+        acquisition.refuse(f"the program makes the compiled function `{plain.__name__}`, which has settings of its own")
+    acquisition.outside.root("compiled", "compiled", compiled.subject)
+    return acquisition.nested(acquisition, compiled, given, kwargs)
+
+
+def owner_of(function: Any) -> tuple[Any, ...]:
+    """What a method is bound to; nothing for a function."""
+    return (function.__self__,) if type(function) is types.MethodType else ()
