@@ -20,6 +20,7 @@ from thunder_core.acquire.reductions import Frozen, Reduction, differing, is_bou
 from thunder_core.capture.fake import new_mode
 from thunder_core.capture.numbers import Unknown
 from thunder_core.capture.recorder import Recorder
+from thunder_core.capture.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.errors import CannotReplay
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
 from thunder_core.ir.objects import is_native
@@ -200,7 +201,22 @@ class Epilogue:
         if result is not None:
             return self._result(tensor, result)
         path = self._path_of(tensor)
-        return self.outside(path) if path is not None else self.scope.constant(tensor, "tensor")
+        if path is not None:
+            return self.outside(path)
+        return self._wrapper(tensor) if is_wrapper(tensor) else self.scope.constant(tensor, "tensor")
+
+    def _wrapper(self, tensor: Any) -> str:
+        """A tensor of a wrapper subclass that the program made, of what it holds."""
+        if id(tensor) in self._made:
+            return self._made[id(tensor)][1]
+        kind, name = type(tensor), self._name(snake_case(type(tensor).__name__))
+        self._made[id(tensor)] = (tensor, name)
+        inner = ", ".join(f"{key!r}: {self.value(held, name)}" for key, held in parts_of_wrapper(tensor))
+        context = literal(tensor.__tensor_flatten__()[1], self.scope)
+        shape, stride = (literal(tuple(found), self.scope) for found in (tensor.shape, tensor.stride()))
+        words = f"{{{inner}}}, {context}, {shape}, {stride}"
+        self.lines.append(line(f"{literal(kind, self.scope)}.__tensor_unflatten__({words})", Proxy(name)))
+        return name
 
     def _result(self, tensor: torch.Tensor, result: TensorProxy) -> str:
         """A tensor that the computation returns; one through which the program has run backward() says so."""

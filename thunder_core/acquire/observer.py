@@ -75,6 +75,7 @@ class Acquisition(Observer):
         self.recorder.gradients.outside = OutsideGradients(self)
         self.recorder.subclasses.ask = self._ask
         self.detours = Detours()
+        self.recorder.unwrap = self.outside.wrapper
         self.modules: list[str] = []
         self.module_names = module_names
         self.checkpointed: list[range] = []
@@ -270,7 +271,7 @@ class Acquisition(Observer):
 
     def _ask(self, method: Callable[..., Any], *args: Any) -> Any:
         """Interpret the `__torch_function__` of a subclass of Tensor."""
-        self.outside.class_method(method.__self__, method.__name__)  # type: ignore[attr-defined]
+        self.outside.class_method(method.__self__, "__torch_function__")  # type: ignore[attr-defined]
         return self.machine.call_back(method, args, {})
 
     def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:

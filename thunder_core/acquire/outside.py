@@ -10,6 +10,7 @@ from collections import deque
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.attributes import locate
 from thunder_core.acquire.containers import BLIND, container_base, index_of, is_known_key, level_of, mapping_base
@@ -18,7 +19,9 @@ from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_c
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import viewed
 from thunder_core.acquire.sharp import Surprises
+from thunder_core.capture.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.errors import CannotReplay, SourceLine
+from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.states import has_state, state_of
 
 # What calling an object of these classes calls, and with what.
@@ -315,6 +318,21 @@ class Outside:
             mapping = viewed(held)
             self.paths.setdefault(id(mapping), path.attribute("mapping", mapping))
             self.expand(mapping)
+
+    def wrapper(self, tensor: Any) -> None:
+        """A wrapper subclass of Tensor was met: guard what it is, and know the way to the tensors that it holds."""
+        path = self.paths.get(id(tensor))
+        if path is None or ("tensor", path) in self.guards:
+            return
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            self.guard("tensor", path, (type(tensor), tensor_proxy("", tensor), tensor.layout))
+            context = tensor.__tensor_flatten__()[1]
+        if context is not None:
+            self.guard("fact", path, ("__tensor_flatten__()[1]", context))
+        for name, held in parts_of_wrapper(tensor):
+            self.read(path.attribute(name, held), held)
+            if is_wrapper(held):
+                self.wrapper(held)
 
     def examine(self, value: Any) -> None:
         """C code is about to look into an object of C, or to change it: guard its state as a whole."""

@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.layouts import FaithfulMode
+from thunder_core.capture.wrappers import Wrapped, is_wrapper
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import TensorProxy
 
@@ -40,6 +41,8 @@ def handle_of(fake: torch.Tensor, kind: type) -> torch.Tensor:
 
 def require_traceable(tensor: torch.Tensor) -> None:
     """Raise `OperationFailed` where no fake can stand for the tensor, with the actual reason."""
+    if is_wrapper(tensor):
+        raise Wrapped("a tensor that wraps others cannot be traced", fix="leave the part that uses it uncompiled")
     for is_met, what, fix in OBSTACLES:
         if is_met(tensor):
             shown = type(tensor).__name__

@@ -49,6 +49,7 @@ from thunder_core.capture.symbols import (
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import eager_error
 from thunder_core.capture.values import NUMBERS, Evaluation
+from thunder_core.capture.wrappers import Wrapped, is_wrapper, run_through, wrappers_in
 from thunder_core.errors import OperationFailed, ThunderError
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -94,6 +95,7 @@ class Recorder:
         self._autocast = autocast_state()
         self._place_of_program = place
         self._forward = ForwardPlaces()
+        self.unwrap: Callable[[torch.Tensor], None] = lambda tensor: None
         self._call: Call | None = None
         self._nowhere = False
         self._view: torch.Tensor | None = None
@@ -187,6 +189,13 @@ class Recorder:
         """
         if (kinds := speaking(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
+        try:
+            return self._function(function, args, kwargs)
+        except Wrapped:
+            return self._through(function, args, kwargs)
+
+    def _function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run a function on tensors of which none is a wrapper; raises `Wrapped` where one is."""
         kwargs = placed(function, kwargs)
         if function in VALUE_READERS and not (self.measures.may and (function is LISTING or function in DATA)):
             raise self._fail(function)
@@ -230,6 +239,23 @@ class Recorder:
         elif bsym is not None:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
         return self.tensors.to_real(output)
+
+    def _through(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function on wrapper subclasses of Tensor: the lines are those of what they do with what they hold."""
+        if function in DATA or function in VALUE_READERS:
+            raise self._fail(function)
+        for tensor in wrappers_in((args, kwargs)):
+            self.unwrap(tensor)
+        args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._faked_unless_wrapped)
+        try:
+            return self.tensors.to_real(run_through(function, args, kwargs))
+        except OperationFailed as error:
+            error.where = error.where or self._place().source
+            self.failure = error
+            raise
+
+    def _faked_unless_wrapped(self, leaf: Any) -> Any:
+        return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
 
     def _item(self, tensor: torch.Tensor, kind: type) -> Unknown:
         """The value of a tensor, which is known when the trace runs."""
@@ -281,6 +307,8 @@ class Recorder:
         """The arguments with fakes for real tensors; a tensor that cannot have one fails at the program's line."""
         try:
             return self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
+        except Wrapped:
+            raise
         except OperationFailed as error:
             error.where = self._place().source
             self.failure = error
@@ -403,9 +431,15 @@ class Recorder:
             call.opaque = True
             return operator(*args, **kwargs)
         if call is None and operator not in QUERIES:
-            with torch._C.DisableTorchFunction():  # C++ that no torch function stands above got here
-                return self.function(operator, args, kwargs)
-        args, kwargs = self._faked(args, kwargs)
+            try:
+                with torch._C.DisableTorchFunction():  # C++ that no torch function stands above got here
+                    return self._function(operator, args, kwargs)
+            except Wrapped:
+                return NotImplemented
+        try:
+            args, kwargs = self._faked(args, kwargs)
+        except Wrapped:
+            return NotImplemented  # which leaves it to them
         if operator in QUERIES:
             return operator(*args, **kwargs)
         assert call is not None
