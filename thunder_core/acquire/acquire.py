@@ -19,6 +19,7 @@ from thunder_core.acquire.epilogue import Epilogue
 from thunder_core.acquire.gradients import log_gradients, spelled_out, without_autograd
 from thunder_core.acquire.guards import Guard
 from thunder_core.acquire.lookasides.compiled import Nested
+from thunder_core.acquire.lookasides.output import note_later_writes
 from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
@@ -118,7 +119,9 @@ class Run(Acquisition):
         for line in self.recorder.measures.asking:
             what = f"`{line.symbol.name}` asks for the value of a tensor; the program is for the one that it got"
             self.sharp_edges.setdefault(what, line.source)
-        return (*surprises, *(SharpEdge(what, where) for what, where in self.sharp_edges.items()))
+        note_later_writes(self)
+        met = self.sharp_edges.items()
+        return (*surprises, *(SharpEdge(what, where, what in self.loud_edges) for what, where in met))
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
         """The device that the program is for, where the tensor would be brought there and can be found there."""

@@ -151,6 +151,14 @@ class EffectLog:
         """The program printed something."""
         self.effects.append(Effect("print", None, "print", arguments, dict(keywords)))
 
+    def written(self, stream: Path, method: str, texts: tuple[str, ...]) -> None:
+        """The program wrote to a stream of the process."""
+        self.effects.append(Effect("call", stream, method, texts))
+
+    def calls(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        """The epilogue is to call a function of ours at this point."""
+        self.effects.append(Effect("function", None, function.__name__, arguments, function=function))
+
     def set_process(self, restore: Callable[[], object]) -> None:
         """A setting of the process is about to be changed; `restore` puts it back."""
         self._undo.append(restore)

@@ -40,7 +40,7 @@ class Handover:
             )
             if written or self._is_changed(owner) or self._is_changed(path.value):
                 self._refuse(f"reads or writes {path}, which the program that calls it has changed before")
-        printed = any(effect.kind == "print" for effect in effects.effects)
+        printed = any(effect.owner is None for effect in effects.effects)
         for effect in self.inner.effects.effects:
             if effect.owner is None and printed:
                 self._refuse("prints, after the program that calls it has")

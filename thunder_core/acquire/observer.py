@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -32,6 +33,7 @@ from thunder_core.acquire.lookasides.classes import shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.foreign import foreign, refuse_operator
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
+from thunder_core.acquire.lookasides.output import method_of_stream
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.numbers import OutsideNumbers, on_values
 from thunder_core.acquire.outside import TOGETHER, Outside, is_index_into
@@ -83,6 +85,9 @@ class Acquisition(Observer):
         self.coroutines = 0  # how many calls of asyncio.run the program is in
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
+        self.loud_edges: set[str] = set()
+        self.shown: list[tuple[int, Any, SourceLine | None]] = []  # what is printed as it is, and behind how many lines
+        self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
         self.nested: Nested | None = None
         self.settings = Settings()
@@ -231,7 +236,7 @@ class Acquisition(Observer):
         if is_method_of_generator(function):
             method = method_of_generator(self, function)
             return None if method is None else on_values(method)
-        maker = maker_of_tensors(self, function)
+        maker = maker_of_tensors(self, function) or method_of_stream(self, function)
         if maker is not None:
             return maker
         if kind is types.BuiltinMethodType and is_autograd_function(function):
@@ -310,9 +315,10 @@ class Acquisition(Observer):
         if is_users_code(code):
             self.note_edge(f"{code.co_qualname} ran natively, and what it reads is not guarded")
 
-    def note_edge(self, what: str) -> None:
-        """Note a sharp edge at the program's present line."""
+    def note_edge(self, what: str, *, loud: bool = False) -> None:
+        """Note a sharp edge at the program's present line; a `loud` one is told of wherever it is allowed."""
         self.sharp_edges.setdefault(what, self.place().source)
+        self.loud_edges |= {what} if loud else set()
 
     def _check_edge(self, function: Any) -> bool:
         edge = edge_of(function)

@@ -51,6 +51,8 @@ class Prologue:
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self._uses: dict[Path, int] = {}
         for query, value in state.items():
+            if query.startswith("logging."):
+                self.scope.imports.add("logging")
             same = "is" if isinstance(value, bool | torch.dtype) else "=="
             self._check(f"{query} {same} {literal(value, self.scope)}", f"{query}: was {value}", query)
 

@@ -35,10 +35,14 @@ class SharpEdgeWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SharpEdge:
-    """Something that cannot be guarded or replayed: what it is, and the user's line."""
+    """Something that cannot be guarded or replayed: what it is, and the user's line.
+
+    One that is `loud` is told of by a warning where sharp edges are allowed, too.
+    """
 
     what: str
     where: SourceLine | None
+    loud: bool = False
 
     def __str__(self) -> str:
         return self.what if self.where is None else f"{self.what} ({self.where})"
@@ -154,13 +158,13 @@ def users_line(error: BaseException) -> SourceLine | None:
 
 
 def settle(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
-    """Do as the policy says: nothing, a warning for each edge at the user's line, or one error that lists them all."""
+    """Do as the policy says: a warning for each edge, or for loud ones alone, or one error that lists them all."""
     found = list(edges)
-    if policy == "warn":
-        for edge in found:
+    if policy != "error":
+        for edge in found if policy == "warn" else [edge for edge in found if edge.loud]:
             file, lineno = (edge.where.filename, edge.where.lineno) if edge.where else ("<thunder>", 1)
             warnings.warn_explicit(f"sharp edge: {edge.what}", SharpEdgeWarning, file, lineno)
-    elif policy == "error" and found:
+    elif found:
         raise SharpEdgeError(
             "the program has sharp edges: " + "; ".join(map(str, found)),
             fix='pass these values in as arguments, or allow them with sharp_edges="allow"',

@@ -1,39 +1,200 @@
-"""`print`: done by the epilogue at each call, with the values of that call."""
+"""What the program prints and logs: done by the epilogue at each call, with the values of that call."""
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from types import BuiltinMethodType
 from typing import Any
 
 import torch
 
-from thunder_core.acquire.guards import is_constant
+from thunder_core.acquire.containers import container_base
+from thunder_core.acquire.epilogue import attributes_of, is_rebuildable
+from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.numbers import Unknown
+from thunder_core.ir.objects import fill, is_native, new
+from thunder_core.ir.output import log
+
+LEVELS = {
+    logging.Logger.debug: logging.DEBUG,
+    logging.Logger.info: logging.INFO,
+    logging.Logger.warning: logging.WARNING,
+    logging.Logger.error: logging.ERROR,
+    logging.Logger.critical: logging.CRITICAL,
+}
+OF_ROOT = {
+    logging.debug: logging.DEBUG,
+    logging.info: logging.INFO,
+    logging.warning: logging.WARNING,
+    logging.error: logging.ERROR,
+    logging.critical: logging.CRITICAL,
+}
+CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
+LATER_WRITES = "print of an object from outside whose tensors may be written to behind that line"
+UNKNOWN_STATE = "input and output: the text of a {}, which is not asked for again"
+
+
+class NotShownError(Exception):
+    """A value cannot be made anew when the epilogue runs, so that its text has to do."""
 
 
 @lookaside(print)
 def print_later(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Log the call as an effect, where its arguments are tensors and constants; otherwise it runs now and is sharp.
-
-    Tensors are copied at this point of the program, since it may write to them later.
-    """
-    simple = all(is_fixed(arg) or isinstance(arg, torch.Tensor) for arg in (*args, *kwargs.values()))
-    if not simple or "file" in kwargs:
-        acquisition.note_edge("input and output: print of a mutable object, or to a file")
+    """Log the call as an effect; into a file that the program has made it prints at once, into others that is sharp."""
+    stream = kwargs.get("file")
+    target = sys.stdout if stream is None else stream
+    if not is_stream(acquisition, target, named=stream is not None):
+        if acquisition.outside.path_of(target) is not None:
+            acquisition.note_edge("input and output: print to a file from outside", loud=True)
         return None
 
     def run(*args: Any, **kwargs: Any) -> None:
-        kept = tuple(arg.detach().clone() if isinstance(arg, torch.Tensor) else arg for arg in args)
+        kept = tuple(as_now(acquisition, arg) for arg in args)
         acquisition.outside.effects.printed(kept, kwargs)
 
     return run
 
 
-def is_fixed(value: Any) -> bool:
-    """Whether a value will be the same when the epilogue runs."""
-    if type(value) is tuple:
-        return all(map(is_fixed, value))
-    return is_constant(value) or isinstance(value, Unknown)
+def method_of_stream(acquisition: Any, method: Any) -> Callable[..., Any] | None:
+    """What stands for `write` and `flush` of the process's streams: they are called by the epilogue."""
+    if type(method) is not BuiltinMethodType or method.__name__ not in ("write", "flush"):
+        return None
+    stream, name = method.__self__, method.__name__
+    if not is_stream(acquisition, stream, named=True):
+        return None
+
+    def run(*texts: str) -> int | None:
+        path = acquisition.outside.path_of(stream)
+        acquisition.outside.effects.written(path, name, texts)
+        return len(texts[0]) if name == "write" else None
+
+    return run
+
+
+def is_stream(acquisition: Any, stream: Any, *, named: bool) -> bool:
+    """Whether this is a stream of the process that was there when the program began, to which a path leads if `named`.
+
+    What another one gets, such as a `StringIO`, the program may read.
+    """
+    began_with = any(stream is one for one in acquisition.streams)
+    return began_with and (not named or acquisition.outside.path_of(stream) is not None)
+
+
+@lookaside(*LEVELS, *OF_ROOT)
+def log_later(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """Log a message as an effect, where its logger takes that level; that it does not is guarded."""
+    level = OF_ROOT.get(function) or LEVELS[function]
+    logger, words = (logging.root, args) if function in OF_ROOT else (args[0], args[1:])
+    if kwargs or not words or type(logger) not in (logging.Logger, logging.RootLogger):
+        acquisition.note_edge(f"input and output: logging of {', '.join(kwargs) or 'a logger of its own'}", loud=True)
+        return None
+
+    def run(*_: Any) -> None:
+        name = logger.name
+        if not logger.isEnabledFor(level):
+            acquisition.settings.asked[f"logging.getLogger({name!r}).isEnabledFor({level})"] = False
+            return
+        place = acquisition.place().source
+        where = (
+            (place.filename, place.lineno, place.function.rpartition(".")[2])
+            if place is not None
+            else ("<thunder>", 0, "")
+        )
+        kept = tuple(as_now(acquisition, word) for word in words)
+        acquisition.outside.effects.calls(log, (name, level, where, *kept))
+
+    return run
+
+
+def as_now(acquisition: Any, value: Any) -> Any:
+    """What the epilogue shows of a value as it is now; its text where it cannot be made anew."""
+    try:
+        return shown(acquisition, value, {})
+    except NotShownError:
+        if is_native(type(value)):
+            acquisition.note_edge(UNKNOWN_STATE.format(type(value).__name__), loud=True)
+        return acquisition.machine.call(str, value)
+
+
+def shown(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
+    """A copy of a value: of its tensors, which the program may write to later, and of what it made itself.
+
+    Objects from outside without tensors are shown as they are when the epilogue has come to this point.
+    """
+    if id(value) in copies:
+        return copies[id(value)]
+    if isinstance(value, torch.Tensor):
+        return copies.setdefault(id(value), value.detach().clone())
+    if is_constant(value) or isinstance(value, (Unknown, *BY_IDENTITY)):
+        return value
+    if acquisition.outside.path_of(value) is not None:
+        if type(value) not in CONTAINERS:
+            acquisition.shown.append((len(acquisition.recorder.bound_symbols), value, acquisition.place().source))
+            return value
+        if not holds_tensors(value, set()):
+            return value
+        acquisition.outside.expand_whole(value)
+    return _copied(acquisition, value, copies)
+
+
+def _copied(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
+    kind: Any = type(value)
+
+    def part(item: Any) -> Any:
+        return shown(acquisition, item, copies)
+
+    if isinstance(value, tuple):
+        items = tuple.__new__(tuple, map(part, tuple.__iter__(value)))
+        return items if kind is tuple else _named_tuple(kind, items)
+    if kind is frozenset:
+        return frozenset(map(part, value))
+    if not is_rebuildable(kind) or getattr(value, "maxlen", None) is not None:
+        raise NotShownError
+    made = copies[id(value)] = new(kind)
+    state = {name: part(item) for name, item in attributes_of(value).items()}
+    if isinstance(value, dict):
+        fill(made, items={part(key): part(item) for key, item in dict.items(value)}, state=state)
+    else:
+        base = container_base(value)
+        fill(made, items=[part(item) for item in base.__iter__(value)] if base else (), state=state)
+    return made
+
+
+def _named_tuple(kind: Any, items: tuple[Any, ...]) -> Any:
+    if hasattr(kind, "n_sequence_fields"):
+        return kind(items)
+    return tuple.__new__(kind, items)
+
+
+def holds_tensors(value: Any, seen: set[int]) -> bool:
+    """Whether there are tensors in a container, however deep."""
+    if isinstance(value, torch.Tensor | Unknown):
+        return True
+    if type(value) not in CONTAINERS or id(value) in seen:
+        return False
+    seen.add(id(value))
+    return any(holds_tensors(item, seen) for item in (value.values() if isinstance(value, dict) else value))
+
+
+def note_later_writes(acquisition: Any) -> None:
+    """Note as sharp that the program may write to tensors of an object from outside that its epilogue is to show."""
+    lines = acquisition.recorder.bound_symbols
+    for place, value, where in acquisition.shown:
+        state = getattr(value, "__dict__", None)
+        has_tensors = isinstance(state, dict) and any(map(is_tensor, state.values()))
+        if has_tensors and not isinstance(value, torch.nn.Module) and any(line.mutates for line in lines[place:]):
+            acquisition.sharp_edges.setdefault(LATER_WRITES, where)
+            acquisition.loud_edges.add(LATER_WRITES)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a tensor."""
+    return isinstance(value, torch.Tensor)
