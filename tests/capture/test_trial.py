@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
+from thunder_core.acquire.acquire import acquire
 from thunder_core.capture import trial
+from thunder_core.ir.raised import ProgramRaised
 
 FAILING: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "a result that does not fit": (lambda x, y: x.clone().add_(y), (torch.ones(5, 1), torch.ones(5))),
@@ -52,8 +54,13 @@ def test_a_program_can_catch_it() -> None:
 
 
 def test_large_tensors_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "LARGEST", 8)
-    with pytest.raises(RuntimeError, match="doesn't match the broadcast shape"):
-        thunder.jit(lambda x, y: x.clone().add_(y))(torch.ones(5, 1), torch.ones(5))
-    with pytest.raises(AssertionError):
-        thunder.jit(functional.embedding)(torch.zeros(2, dtype=torch.int64), torch.ones(2, 2, 2))
+    program, inputs = FAILING["another class of exception"]
+    with pytest.raises(ProgramRaised) as tried:
+        acquire(program, inputs, {})
+    assert type(tried.value.error) is RuntimeError, "the class that eager raises"
+    monkeypatch.setattr(trial, "LARGEST", 1)
+    with pytest.raises(ProgramRaised) as untried:
+        acquire(program, inputs, {})
+    assert type(untried.value.error) is AssertionError, "the class that functions for metadata raise"
+    with pytest.raises(RuntimeError, match="must be 2-D"):  # the call is made in eager then
+        thunder.jit(program)(*inputs)
