@@ -1,0 +1,45 @@
+"""What a program makes anew at each call, a loaded artifact makes too."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+
+
+class Model(nn.Module):
+    """A layer, with results that keep their state in C beside what it computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> tuple[Any, ...]:
+        """The layer, an attribute on what it gives, and the rest."""
+        y: Any = self.layer(x)
+        y.label = ["label", 1]
+        made = nn.Parameter(x.detach() * 2)
+        constants = torch.finfo(x.dtype), int | str, np.float32(2), np.arange(3), re.compile("a"), ValueError("b")
+        return y, made, constants, zip([y], [1], strict=True)
+
+
+def test_a_loaded_artifact_makes_them_anew(tmp_path: Path) -> None:
+    model, x = Model().eval(), torch.ones(2, 3)
+    compiled: Any = thunder.jit(model, data_dependent="error")
+    with torch.no_grad():
+        compiled(x)
+        thunder.save(compiled, tmp_path / "artifact")
+        loaded: Any = thunder.load(tmp_path / "artifact", model)
+        for _ in range(2):
+            found, wanted = loaded(x), model(x)
+            assert torch.equal(found[0], wanted[0])
+            assert found[0].label == wanted[0].label
+            assert type(found[1]) is nn.Parameter
+            assert repr(found[2]) == repr(wanted[2])
+            assert next(found[3])[0] is found[0]
