@@ -29,12 +29,19 @@ from thunder_core.run.generate import executable_trace
 from thunder_core.run.program import Stage
 from thunder_core.run.wiring import Wiring
 from thunder_core.transform import Transform
-from thunder_core.transforms.grad import SET_GRAD, Differentiated, computed_from, differentiate, gradient_of
+from thunder_core.transforms.grad import (
+    REQUIRE_GRAD,
+    SET_GRAD,
+    Differentiated,
+    computed_from,
+    differentiate,
+    gradient_of,
+)
 from thunder_core.transforms.inplace import without_followed_writes
 from thunder_core.transforms.tail import split_views
 
 SAVED = "saved"
-UNSEEDED = (SET_GRAD, "torch.Tensor.requires_grad_")  # lines that keep their place, and draw no random numbers
+UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # lines that keep their place, and draw no random numbers
 
 
 @dataclass(eq=False)

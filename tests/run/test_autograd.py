@@ -67,6 +67,43 @@ def of_a_vector(program):
     return [out, x.grad, weight.grad]
 
 
+@case(lambda x: (x.tanh(), torch.tensor([x.detach().sum(), 2.0]), torch.tensor([x.sum().item(), 1.0])))
+def beside_new_tensors(program):
+    """What `torch.tensor` returns is no view of what it is given."""
+    x = leaf(3)
+    out, *others = program(x)
+    out.sum().backward()
+    return [out, *others, x.grad, [other._is_view() for other in others]]
+
+
+def beside_places(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    total = x.sum()
+    return (x.tanh() if total > -100 else x), x.nonzero()
+
+
+@case(beside_places)
+def beside_values(program):
+    """What a program asks a tensor for that needs a gradient needs none."""
+    x = leaf(3)
+    out, places = program(x)
+    out.sum().backward()
+    return [out, places, x.grad]
+
+
+def through_a_new_leaf(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    y = x.detach() * 2
+    y.requires_grad = True
+    return torch.tanh(y @ weight)
+
+
+@case(through_a_new_leaf)
+def new_leaf(program):
+    x, weight = leaf(3).detach(), leaf(3, 3, seed=1)
+    out = program(x, weight)
+    out.sum().backward()
+    return [out, weight.grad]
+
+
 @case(gated)
 def gradients_add_up(program):
     x, y = leaf(3, 4), leaf(3, 4, seed=1)
@@ -459,7 +496,10 @@ def test_it_is_what_eager_is_when_regions_are_fused(name):
     compare(name, ("inductor", "torch"))
 
 
-@pytest.mark.parametrize("name", ["gradients", "returned_views", "random_numbers", "running_statistics", "integers"])
+OWN = ("gradients", "returned_views", "random_numbers", "running_statistics", "integers")
+
+
+@pytest.mark.parametrize("name", [*OWN, "of_a_vector", "beside_new_tensors", "beside_values", "new_leaf"])
 def test_these_have_a_backward_of_their_own(name):
     compiled = thunder.jit(CASES[name].program)
     CASES[name].use(compiled)

@@ -121,6 +121,8 @@ def derive(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
     """
     if any(name in followed for name in line.mutates):
         raise Underivable("it writes to a tensor that needs a gradient")
+    if not line.mutates and not any(map(is_differentiable_proxy, line.outputs)):
+        return None  # numbers that a program asks a tensor for, places, comparisons
     found = _derived(line, followed)
     if found is not None and any(_lacks_formula(output) for output in found.outputs):
         target = line.symbol.target
@@ -131,6 +133,11 @@ def derive(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
         error.lacking = line
         raise error
     return found
+
+
+def is_differentiable_proxy(proxy: Proxy) -> bool:
+    """Whether autograd would follow such a result: a tensor of real or complex numbers."""
+    return isinstance(proxy, TensorProxy) and (proxy.dtype.is_floating_point or proxy.dtype.is_complex)
 
 
 def _lacks_formula(output: torch.Tensor) -> bool:

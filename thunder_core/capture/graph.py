@@ -18,6 +18,14 @@ def memory_of(fake: torch.Tensor) -> int:
     return int(fake.untyped_storage()._cdata)
 
 
+def has_own_memory(made: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> bool:
+    """Whether tensors that an operation made share memory neither with what it was given nor with each other."""
+    if any(tensor.layout is not torch.strided for tensor in (*made, *given)):
+        return False
+    memories = {memory_of(tensor) for tensor in made}
+    return len(memories) == len(made) and memories.isdisjoint(map(memory_of, given))
+
+
 def graph_of(roots: Sequence[torch.Tensor]) -> list[Node]:
     """Every node of autograd behind some tensors; those that accumulate for leaves are among them."""
     found: dict[int, Node] = {}

@@ -18,7 +18,7 @@ from thunder_core.capture.data import DATA, Data
 from thunder_core.capture.expectations import expected
 from thunder_core.capture.failures import hides, located, needs_data, needs_value, unrunnable
 from thunder_core.capture.gradients import AUTOGRAD, Gradients
-from thunder_core.capture.graph import memory_of
+from thunder_core.capture.graph import has_own_memory, memory_of
 from thunder_core.capture.measures import Measures
 from thunder_core.capture.memo import Memory
 from thunder_core.capture.memories import Memories
@@ -355,18 +355,19 @@ class Recorder:
         ordered = call.random or (is_ordered(symbol) and not call.idle)
         if not (fresh or mutates or ordered):
             return None
-        place = self._place()
+        place, opaque = self._place(), call.opaque or call.valued
         args, kwargs = named_before(self.tensors.to_proxies((args, kwargs)), before)
         return BoundSymbol(
             symbol=symbol,
             args=args,
             kwargs=kwargs,
             output=returned,
-            subsymbols=() if call.opaque or call.valued else tuple(call.subsymbols),
+            subsymbols=() if opaque else tuple(call.subsymbols),
             source=place.source,
             module=place.module,
             mutates=tuple(before[name].name if name in before else name for name in mutates),
             ordered=ordered,
+            fresh=opaque and has_own_memory(tensors_in(output), [tensor for tensor, _ in read]),
         )
 
     def _named_number(self, leaf: Any) -> Any:

@@ -44,6 +44,7 @@ class BoundSymbol:
     `subsymbols` say what the call means one level below, in the same names. `mutates` names the tensors that
     the call writes to; `ordered` calls change a state of the process (the grad mode, the random number
     generator) and must keep their place among the others. `derives` is the line whose derivative the call is part of.
+    The results of a `fresh` one have memory of their own each, where nothing below says so.
     """
 
     symbol: Symbol
@@ -57,6 +58,7 @@ class BoundSymbol:
     ordered: bool = False
     executor: str = ""
     derives: BoundSymbol | None = None
+    fresh: bool = False
 
     @cached_property
     def inputs(self) -> tuple[Proxy, ...]:
@@ -113,4 +115,5 @@ class BoundSymbol:
             ordered=self.ordered,
             executor=self.executor,
             derives=self.derives,
+            fresh=self.fresh,
         )

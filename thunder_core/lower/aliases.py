@@ -40,6 +40,8 @@ class Families:
 
 def shared_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
     """The inputs whose memory the results of an operation may share; all of them where nothing is known."""
+    if operation.fresh:
+        return
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload):
         yield from operation.inputs

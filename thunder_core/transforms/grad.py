@@ -25,6 +25,7 @@ from thunder_core.transforms.units import block_of
 
 MADE_BY = "differentiate"
 SET_GRAD = "torch._C._set_grad_enabled"
+REQUIRE_GRAD = ("torch.Tensor.requires_grad_", "torch.Tensor.requires_grad.__set__")
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +164,7 @@ class Sweep:
 
     def _follows(self, line: BoundSymbol) -> bool:
         """Take in a `requires_grad_()` that nobody sees from outside: of what is followed, or made and not returned."""
-        if line.symbol.short_name != "requires_grad_" or not all((*line.args[1:], *line.kwargs.values())):
+        if line.symbol.name not in REQUIRE_GRAD or not all((*line.args[1:], *line.kwargs.values())):
             return False
         outside = {proxy.name for proxy in (*self.trace.inputs, *self.trace.outputs)} | self.trace.constants.keys()
         names = {proxy.name for proxy in line.inputs}
