@@ -128,6 +128,19 @@ def test_a_program_that_differentiates_itself_is_refused() -> None:
     assert caught.value.where is not None
 
 
+def test_a_value_that_decides_is_checked_as_it_was() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x @ x
+        return y * 2 if (x > 0).all() else y
+
+    compiled = thunder.jit(program, transforms=[Autocast()])
+    for x in (torch.ones(2, 2), -torch.ones(2, 2), torch.ones(2, 2)):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            wanted = program(x)
+        torch.testing.assert_close(compiled(x), wanted, rtol=0, atol=0)
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
+
+
 def test_a_llama() -> None:
     config = LlamaConfig(
         vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,

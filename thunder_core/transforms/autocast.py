@@ -16,6 +16,7 @@ from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.symbols import as_line
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.errors import DataDependent, OperationFailed
+from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BACKWARD_OF, BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -96,11 +97,21 @@ class _Replay:
             self._context.follow(line)
         elif target is torch.manual_seed:
             self.lines.append(line)
+        elif asks_for_a_value(line):
+            self._keep(line)
         else:
             args, kwargs = self._valued((line.args, dict(line.kwargs)))
             output, found = self._recorded(target, args, kwargs)
             self._bind(line.output, output)
             self.lines += self._explicit(target, args, kwargs, found[0]) if is_computation(found) else found
+
+    def _keep(self, line: BoundSymbol) -> None:
+        """A line that takes a value out of a tensor, or checks one, on what its tensors are now."""
+        made = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in line.defines}
+        self._values |= made
+        read = {proxy.name: self._values[proxy.name] for proxy in line.inputs}
+        names = {name: one if isinstance(one, Proxy) else self._recorder.proxy_of(one) for name, one in read.items()}
+        self.lines.append(line.renamed(names | made))
 
     def _recorded(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
         """The result of a call, and the lines that it made."""
@@ -196,6 +207,13 @@ def restore(state: State) -> None:
     for kind, (enabled, dtype) in zip(DEVICES, state, strict=True):
         torch.set_autocast_enabled(kind, enabled)
         torch.set_autocast_dtype(kind, dtype)
+
+
+def asks_for_a_value(line: BoundSymbol) -> bool:
+    """Whether a line gives what decides the way of a program, or checks it; a number that `item` gives is none yet."""
+    gives = bool(line.outputs) and not line.tensors and not line.has_effect
+    takes = gives and any(isinstance(proxy, TensorProxy) for proxy in line.inputs)
+    return line.symbol.name in EXPECTATIONS or (takes and line.symbol.target is not torch.Tensor.item)
 
 
 def is_computation(lines: Sequence[BoundSymbol]) -> bool:
