@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder_core.acquire.guards import is_constant
 from thunder_core.acquire.paths import MODULE_TABLES, Path
 
 if TYPE_CHECKING:
     from thunder_core.acquire.outside import Outside
 
+MISSING = object()
 C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
 
 
@@ -32,11 +34,46 @@ def locate(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
             return path.entry(name, value)
         if isinstance(owner, torch.nn.Module):
             for table in MODULE_TABLES:
-                if name in namespace[table]:
+                if namespace[table].get(name, MISSING) is value:  # else the class has an attribute of that name
                     return path.entry(table, namespace[table]).item(name, value)
     if isinstance(owner, torch.Tensor) or (isinstance(value, C_METHODS) and value.__self__ is owner):
         return None
+    if isinstance(owner, type):
+        return _of_type(outside, path, name, value)
+    if isinstance(owner, types.ModuleType) and type(owner) is types.ModuleType:
+        return _of_module(outside, path, name, value)
     return _of_class(outside, path, name, value)
+
+
+def _of_type(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
+    """The path to an attribute of a class: its own or a base's, else its metaclass's."""
+    owner = path.value
+    base = _base_with(owner, name)
+    if base is None or isinstance(getattr(type(owner), name, None), property):
+        return path.attribute(name, value) if type(owner) is type else _of_class(outside, path, name, value)
+    raw = vars(base)[name]
+    if not isinstance(getattr(type(raw), "__get__", None), types.FunctionType):
+        return path.attribute(name, value)
+    for hiding in owner.__mro__[: owner.__mro__.index(base)]:
+        hidden = outside.root("class", hiding.__name__, hiding)
+        outside.absent(hidden.attribute("__dict__", vars(hiding)), name)
+    outside.read(outside.root("class", base.__name__, base).entry(name, raw), raw)
+    return None
+
+
+def _of_module(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
+    """The path to what a module gives; its `__getattr__` is interpreted, and may give a new object each time."""
+    fallback = vars(path.value).get("__getattr__")
+    if type(fallback) is not types.FunctionType or is_constant(value) or getattr(path.value, name) is value:
+        return path.attribute(name, value)
+    outside.absent(path.attribute("__dict__", vars(path.value)), name)
+    outside.read(path.entry("__getattr__", fallback), fallback)
+    return None
+
+
+def _base_with(kind: type, name: str) -> type | None:
+    """The class among a class and its bases that defines a name."""
+    return next((base for base in kind.__mro__ if name in vars(base)), None)
 
 
 def _of_class(outside: Outside, path: Path, name: str, value: Any) -> Path | None:

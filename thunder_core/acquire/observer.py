@@ -16,6 +16,7 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 
+from thunder_core.acquire.classes import Classes
 from thunder_core.acquire.containers import (
     MUTATORS,
     container_base,
@@ -61,6 +62,8 @@ LOOKUPS = ("get", "__getitem__", "__contains__")
 ADVANCED = frozenset({*ITERATORS, types.GeneratorType})
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
+# Objects whose attributes are not looked for in classes of the user's.
+QUIET_OWNERS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
 DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
 CONTEXTS = contextlib.__file__
 TORCH_FOLDER = torch.__path__[0]
@@ -73,6 +76,7 @@ class Acquisition(Observer):
 
     def __init__(self, module_names: Mapping[int, str], evaluates: bool = False) -> None:
         self.outside = Outside()
+        self.classes = Classes(self.outside)
         self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates)
         self.recorder.gradients.outside = OutsideGradients(self)
         self.recorder.subclasses.ask = self._ask
@@ -129,7 +133,15 @@ class Acquisition(Observer):
         changing = self.outside.changing(owner, name, value, is_item=False)
         if changing is not None:
             return self.numbers.at(changing)
+        if self.outside.path_of(owner) is None and not isinstance(owner, QUIET_OWNERS):
+            self.classes.attribute(owner, name)
         self.outside.attribute(owner, name, value)
+        return value
+
+    def on_call_result(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
+        """A class that the program makes is its own."""
+        if isinstance(value, type) and (function is __build_class__ or is_making_class(function, args)):
+            self.classes.made(value)
         return value
 
     def on_missing_attr(self, owner: Any, name: str) -> None:
@@ -265,6 +277,8 @@ class Acquisition(Observer):
             if plain not in self._operations:
                 native = self.numbers.before_native(function, args, kwargs) or function
             return functools.partial(native) if runs_alone(plain.__module__, plain.__name__) else native
+        owned = (function.__self__, *args) if plain is not function else args
+        self.classes.called(plain, owned)
         self.outside.defaults(plain)
         return None
 
@@ -403,6 +417,11 @@ def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> 
 def is_of_classes(function: Any) -> bool:
     """Whether the function looks at the class or the identity of what it is given, and at nothing in it."""
     return type(function) in (type, types.BuiltinFunctionType) and function in (isinstance, id, type, getattr, hasattr)
+
+
+def is_making_class(function: Any, args: tuple[Any, ...]) -> bool:
+    """Whether a class is called that makes classes: a metaclass; `type` does with more than one argument."""
+    return isinstance(function, type) and issubclass(function, type) and len(args) > 1
 
 
 def is_shallow(function: Any) -> bool:

@@ -136,11 +136,12 @@ GENERATED = ("<string>", "<frozen ", "<eval_with_key>", "<__array_function__")
 
 def is_users_code(code: types.CodeType | None) -> bool:
     """Whether Python code is the user's own, not of the standard library or an installed package."""
-    return code is not None and _is_users_file(code.co_filename)
+    return code is not None and is_users_file(code.co_filename)
 
 
 @cache
-def _is_users_file(name: str) -> bool:
+def is_users_file(name: str) -> bool:
+    """Whether a file of Python code is the user's own."""
     return (
         not name.startswith((*GENERATED, *FOREIGN)) and "site-packages" not in name and not name.startswith(OWN_FOLDER)
     )
