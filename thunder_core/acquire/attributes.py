@@ -28,7 +28,8 @@ def locate(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
     if isinstance(value, C_METHODS) and value.__self__ is owner:
         return None
     if isinstance(type(owner).__getattribute__, types.FunctionType):
-        return path.attribute(name, value)  # only Python's own lookup says what it answers
+        # Only Python's own lookup says what it answers; where that is new each time, what it read is guarded.
+        return path.attribute(name, value) if is_constant(value) or getattr(owner, name) is value else None
     if isinstance(namespace, dict):
         if name in namespace and namespace[name] is value:
             return path.entry(name, value)

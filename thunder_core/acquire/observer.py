@@ -9,6 +9,7 @@ import functools
 import operator
 import sys
 import types
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -138,8 +139,14 @@ class Acquisition(Observer):
         self.outside.attribute(owner, name, value)
         return value
 
+    def on_load_stored(self, owner: Any, name: str, value: Any) -> None:
+        """What lies in an object with a `__getattribute__` of its own is guarded."""
+        self.outside.stored(owner, name, value)
+
     def on_call_result(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
-        """A class that the program makes is its own."""
+        """A class that the program makes is its own; what a weak reference leads to is reached by it."""
+        if type(function) is weakref.ref:
+            self.outside.referent(function, value)
         if isinstance(value, type) and (function is __build_class__ or is_making_class(function, args)):
             self.classes.made(value)
         return value

@@ -150,6 +150,21 @@ class Outside:
         if found is not None:
             self.read(found, value)
 
+    def referent(self, reference: Any, value: Any) -> None:
+        """The program asked a weak reference for its object."""
+        path = self.paths.get(id(reference))
+        if path is not None:
+            self.read(path.child("referent", "", value), value)
+
+    def stored(self, owner: Any, name: str, value: Any) -> None:
+        """A `__getattribute__` of the program's read what an object holds under a name."""
+        path = self.paths.get(id(owner))
+        namespace = getattr(owner, "__dict__", None)
+        if path is None or self.effects.has_written(owner, name) or not isinstance(namespace, dict):
+            return
+        if name in namespace and namespace[name] is value:
+            self.read(path.entry(name, value), value)
+
     def class_method(self, kind: type, name: str) -> None:
         """The program called a class method that PyTorch found on the class."""
         self.root("class", kind.__name__, kind)

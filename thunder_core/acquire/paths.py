@@ -135,6 +135,7 @@ STEPS: dict[str, Callable[[Path], str]] = {
     "tensor": lambda path: f"torch.from_numpy({path.parent})",
     "attribute": lambda path: str(path.parent) if path.key == "cell_contents" else f"{path.parent}.{path.key}",
     "item": _item,
+    "referent": lambda path: f"{path.parent}()",
     "closure": lambda path: (
         f"closure {path.key[1]} of {path.parent and getattr(path.parent.value, '__name__', path.parent)}"
     ),

@@ -152,6 +152,8 @@ class Prologue:
             return f"torch.from_numpy({owner})"
         if path.step == "attribute":
             return f"{owner}.{path.key}"
+        if path.step == "referent":
+            return f"{owner}()"
         if path.step == "keyed item":
             return f"{owner}[{self._variable(path.key)}]"
         if path.step == "stored item":

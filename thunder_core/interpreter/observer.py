@@ -30,6 +30,9 @@ class Observer:
         """An attribute was read, whatever way it was found."""
         return value
 
+    def on_load_stored(self, owner: Any, name: str, value: Any) -> None:
+        """A `__getattribute__` of the program's has asked `object.__getattribute__` for an attribute."""
+
     def on_missing_attr(self, owner: Any, name: str) -> None:
         """An attribute that is not there was asked for."""
 

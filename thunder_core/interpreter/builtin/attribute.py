@@ -56,7 +56,11 @@ def generic_get(machine: "Machine", function: Any, arguments: Arguments, keyword
     """`object.__getattribute__(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
-    return attributes.load_generic(machine, function, *arguments)
+    owner, name = arguments
+    value = attributes.load_generic(machine, function, owner, name)
+    if machine.observer is not None:
+        machine.observer.on_load_stored(owner, name, value)
+    return value
 
 
 @replaces(object.__setattr__, type.__setattr__)

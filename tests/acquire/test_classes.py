@@ -1,0 +1,246 @@
+"""What the program comes to by the class of an object, and values that are new at each read: a change is noticed."""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+import thunder_core as thunder
+
+X = torch.ones(2)
+
+
+class Fresh:
+    """A descriptor without `__set__` that gives a new function at each read."""
+
+    factor = 2
+
+    def __get__(self, owner: Any, kind: Any = None) -> Callable[[Any], Any]:
+        factor, scale = self.factor, (kind if owner is None else owner).scale
+        return lambda x: x * factor * scale
+
+
+class Base:
+    scale = 3
+
+    def __add__(self, other: Any) -> Any:
+        return other * 2
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, key: Any) -> int:
+        if key > 1:
+            raise IndexError(key)
+        return 2
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return "two"
+
+    def __getattr__(self, name: str) -> int:
+        if name == "lacking":
+            return 2
+        raise AttributeError(name)
+
+    def __enter__(self) -> int:
+        return 2
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    @property
+    def doubled(self) -> int:
+        return 2 * self.scale
+
+    @classmethod
+    def of_class(cls, x: Any) -> Any:
+        return x * cls.scale
+
+    @staticmethod
+    def of_none(x: Any) -> Any:
+        return x * 2
+
+    def scaled(self, x: Any, factor: int = 1) -> Any:
+        return x * factor * self.scale
+
+    fresh = Fresh()
+    partial = functools.partialmethod(scaled, factor=4)
+
+
+class Derived(Base):
+    pass
+
+
+class Counted(type):
+    """A metaclass that gives attributes."""
+
+    def __getattr__(cls, name: str) -> Callable[[Any], Any]:
+        scale = cls.scale
+        return lambda x: x * scale
+
+    @property
+    def doubled(cls) -> int:
+        return 2 * cls.scale
+
+
+class OfCounted(metaclass=Counted):
+    scale = 3
+
+
+class Own:
+    """An object that finds its attributes itself."""
+
+    def __init__(self) -> None:
+        self.scale = 3
+
+    def __getattribute__(self, name: str) -> Any:
+        value = object.__getattribute__(self, name)
+        return (lambda x: x * value) if name == "scale" else value
+
+
+class Shadowing(torch.nn.Module):
+    """A module whose class has a method of the name of a submodule."""
+
+    scale = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._modules["linear"] = torch.nn.Linear(2, 2)
+
+    @classmethod
+    def linear(cls, x: Any) -> Any:
+        return x * cls.scale
+
+    def forward(self, x: Any) -> Any:
+        return self.linear(x)
+
+
+module = types.ModuleType("a_module")
+module.__dict__.update(scale=3, __getattr__=lambda name: functools.partial(torch.mul, module.scale))
+outside, own, shadowing = Derived(), Own(), Shadowing()
+reference = weakref.ref(own)
+
+
+def entered(x: Any, manager: Any) -> Any:
+    with manager as factor:
+        return x * factor
+
+
+# How a program uses an object, what is replaced in its class, and by what.
+USES: dict[str, tuple[Callable[[Any, Any], Any], str, Any]] = {
+    "class attribute": (lambda x, one: x * one.scale, "scale", 5),
+    "method": (lambda x, one: one.scaled(x), "scaled", lambda self, x: x * 9),
+    "operator": (lambda x, one: one + x, "__add__", lambda self, other: other * 9),
+    "length": (lambda x, one: x * len(one), "__len__", lambda self: 9),
+    "item": (lambda x, one: x * one[0], "__getitem__", lambda self, key: 9),
+    "items": (lambda x, one: x * [*one].pop(), "__getitem__", lambda self, key: {0: 9}[key] if not key else [][key]),
+    "truth": (lambda x, one: x if one else -x, "__bool__", lambda self: False),
+    "text": (lambda x, one: (x, f"{one}", "%s" % one), "__str__", lambda self: "nine"),  # noqa: UP031
+    "lacking attribute": (lambda x, one: x * one.lacking, "__getattr__", lambda self, name: 9),
+    "context": (entered, "__enter__", lambda self: 9),
+    "property": (lambda x, one: x * one.doubled, "doubled", property(lambda self: 9)),
+    "class method": (lambda x, one: one.of_class(x), "of_class", classmethod(lambda cls, x: x * 9)),
+    "static method": (lambda x, one: one.of_none(x), "of_none", staticmethod(lambda x: x * 9)),
+    "descriptor": (lambda x, one: one.fresh(x), "scale", 5),
+    "partial method": (lambda x, one: one.partial(x), "scale", 5),
+}
+# Programs whose values are new at each read, what they depend on, and another value of it.
+READS: dict[str, tuple[Callable[[Any], Any], tuple[Any, str, Any]]] = {
+    "descriptor": (lambda x: outside.fresh(x), (Fresh, "factor", 7)),
+    "descriptor replaced": (lambda x: outside.fresh(x), (Fresh, "__get__", lambda *_: lambda x: x * 9)),
+    "descriptor read from the class": (lambda x: Derived.fresh(x), (Base, "scale", 7)),
+    "partial method read from the class": (lambda x: Derived.partial(outside, x), (Base, "scale", 7)),
+    "partial method that is hidden": (lambda x: Derived.partial(outside, x), (Derived, "partial", lambda _, x: x)),
+    "attribute of a metaclass": (lambda x: OfCounted.anything(x), (OfCounted, "scale", 7)),
+    "property of a metaclass": (lambda x: x * OfCounted.doubled, (OfCounted, "scale", 7)),
+    "attribute of a module": (lambda x: module.anything(x), (module, "scale", 7)),
+    "own lookup": (lambda x: own.scale(x), (own, "scale", 7)),
+    "weak reference": (lambda x: reference().__dict__["scale"] * x, (own, "scale", 7)),
+    "method that shadows a submodule": (lambda x: shadowing(x), (Shadowing, "scale", 7)),
+}
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Another attribute while this lasts, put back as it was stored."""
+    had, before = name in vars(owner), vars(owner).get(name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if had:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
+
+
+def assert_noticed(program: Callable[[Any], Any], change: tuple[Any, str, Any]) -> None:
+    """The program gives what eager gives, by one trace, and what it gives after a change."""
+    compiled = thunder.jit(program)
+    before = repr(program(X))
+    assert [repr(compiled(X)) for _ in range(2)] == [before] * 2
+    assert thunder.cache_misses(compiled) == 1
+    with replaced(*change):
+        assert repr(program(X)) == repr(compiled(X)) != before
+    assert repr(compiled(X)) == before
+
+
+@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("holder", [Base, Derived])
+def test_what_a_class_has_is_guarded(name: str, holder: type) -> None:
+    """It is replaced or, in a class that derives it, hidden; the object comes from outside, or the program makes it."""
+    use, attribute, value = USES[name]
+    assert_noticed(lambda x: use(x, outside), (holder, attribute, value))
+    assert_noticed(lambda x: use(x, Derived()), (holder, attribute, value))
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_is_new_at_each_read_is_guarded_by_what_it_comes_from(name: str) -> None:
+    assert_noticed(*READS[name])
+
+
+def test_closures_of_special_methods_are_guarded() -> None:
+    factor = 2
+
+    class Closed:
+        held: ClassVar[list[int]] = [1]
+
+        def __add__(self, other: Any) -> Any:
+            return other * factor
+
+        @property
+        def factor(self) -> int:
+            return factor
+
+    one = Closed()
+    compiled = thunder.jit(lambda x: (one + x, x * one.factor))
+    for factor in (2, 2, 3, 2):
+        assert repr(compiled(X)) == repr((X * factor, X * factor))
+
+
+def test_classes_that_the_program_makes_are_its_own() -> None:
+    """They leave no guard, and no trace holds them."""
+
+    @thunder.jit
+    def compiled(x: Any) -> Any:
+        class Inner:
+            scale = 2
+
+            def __add__(self, other: Any) -> Any:
+                return other * self.scale
+
+        return Inner() + x
+
+    assert [compiled(X).tolist() for _ in range(2)] == [[2.0, 2.0]] * 2
+    assert thunder.cache_misses(compiled) == 1
+    assert "Inner" not in str(thunder.last_prologue_traces(compiled)[-1])
