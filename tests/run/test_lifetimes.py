@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from collections.abc import Callable, Iterator
@@ -67,3 +68,47 @@ def test_a_write_to_what_a_saved_view_looks_at_is_noticed() -> None:
         y.zero_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         total.backward()
+
+
+def branches(x: Tensor) -> Tensor:
+    return x * 2 if x.sum() > 0 else x
+
+
+def draws(x: Tensor) -> Tensor:
+    return functional.dropout(x).view(-1) * 2
+
+
+def returns_its_input(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x, x * 2
+
+
+def writes(x: Tensor) -> Tensor:
+    y = x * 2
+    y.mul_(x.view_as(y))
+    return y
+
+
+def differentiates(x: Tensor) -> Tensor:
+    y = (x.detach().requires_grad_() ** 2).sum()
+    y.backward()
+    return y
+
+
+def raises(x: Tensor) -> Tensor:
+    raise ValueError(f"{x.shape} is no good")
+
+
+CALLS = (branches, draws, returns_its_input, writes, differentiates, raises, lambda x: x.sin(), *PROGRAMS)
+
+
+@pytest.mark.parametrize("program", CALLS)
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_inputs_do_not_outlive_the_call(program: Callable[..., Any], requires_grad: bool) -> None:
+    compiled = thunder.jit(program)
+    for sign in (1.0, 1.0, -1.0, 1.0):  # traced, served, traced for another value, served again
+        x = torch.full((3, 3), sign, requires_grad=requires_grad)
+        known = weakref.ref(x)
+        with contextlib.suppress(ValueError):
+            compiled(x)
+        del x
+        assert known() is None

@@ -123,6 +123,16 @@ class Run(Acquisition):
         met = self.sharp_edges.items()
         return (*surprises, *(SharpEdge(what, where, what in self.loud_edges) for what, where in met))
 
+    def release(self) -> None:
+        """Let go of all that was met: the parts of a run hold each other, and with them the user's tensors.
+
+        Without this these would live until the garbage collector comes, which may be long after the call.
+        """
+        for path in (*self.roots, *self.outside.paths.values()):
+            path.forget_children()
+        for part in (self.recorder.tensors, self.recorder, self.outside, self):
+            vars(part).clear()
+
     def device_of(self, tensor: torch.Tensor) -> torch.device:
         """The device that the program is for, where the tensor would be brought there and can be found there."""
         moves = id(tensor) in self._moved and self.outside.path_of(tensor) is not None
@@ -250,6 +260,7 @@ def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
         raise
     finally:
         run.outside.effects.undo()
+        run.release()
 
 
 def require_recorded(run: Run) -> None:
@@ -277,7 +288,10 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
         edges = run.edges()
         settle(sharp_edges, edges)
         raised = _raised(run, state | run.settings.asked, error, sharp=bool(edges))
-    raise raised
+    try:
+        raise raised
+    finally:
+        del raised  # it has the program's error, whose traceback holds this frame
 
 
 def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, sharp: bool) -> ProgramRaised:

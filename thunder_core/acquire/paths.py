@@ -57,6 +57,14 @@ class Path:
         """The item whose key is an object that another path leads to, such as a tensor."""
         return self.child("keyed item", key, value)
 
+    def forget_children(self) -> None:
+        """Let go of the paths that lead on from here: each holds its parent, and the value that it leads to."""
+        waiting = [self]
+        while waiting:
+            path = waiting.pop()
+            waiting += path.children.values()
+            path.children.clear()
+
     def lineage(self) -> list[Path]:
         """From the root to this path."""
         steps, step = [self], self.parent

@@ -81,32 +81,35 @@ class Specializations:
         """Run a program that takes the arguments, the one that ran last if it does, or trace anew."""
         program = next(iter(self.programs), None)
         route: Route | None = None
-        while program is not None:
-            try:
-                inputs, outside = program.prepare(self.subject, args, kwargs)
-            except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
-                route = route or Route(self.programs, self.takers)
-                program = route.after(program, error)
-                continue
-            try:
-                result = program.run(inputs, outside)
-            except Unexpected as error:
-                route = route or Route(self.programs, self.takers)
-                program = route.after(program, error)
-                continue
-            except Exception as error:
-                failure = error
-            else:
-                if route is not None:
-                    self._prefer(program, route)
-                self.hits += 1
-                self.last = program
-                return result
-            try:
-                return self.raising.once_more(program, failure, args, kwargs)
-            finally:
-                del failure  # its traceback holds this frame
-        return self._compile(args, kwargs, route or Route(self.programs, self.takers))
+        try:
+            while program is not None:
+                try:
+                    inputs, outside = program.prepare(self.subject, args, kwargs)
+                except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
+                    route = route or Route(self.programs, self.takers)
+                    program = route.after(program, error)
+                    continue
+                try:
+                    result = program.run(inputs, outside)
+                except Unexpected as error:
+                    route = route or Route(self.programs, self.takers)
+                    program = route.after(program, error)
+                    continue
+                except Exception as error:
+                    failure = error
+                else:
+                    if route is not None:
+                        self._prefer(program, route)
+                    self.hits += 1
+                    self.last = program
+                    return result
+                try:
+                    return self.raising.once_more(program, failure, args, kwargs)
+                finally:
+                    del failure  # its traceback holds this frame
+            return self._compile(args, kwargs, route or Route(self.programs, self.takers))
+        finally:
+            del route  # what refused the call has tracebacks that hold this frame
 
     def _prefer(self, program: Program, route: Route) -> None:
         """Ask a program first from now on, and after those that refused what it took."""
@@ -149,7 +152,10 @@ class Specializations:
             raised = error.with_traceback(None)
         else:
             return self._run_first(program, args, kwargs, route)
-        return self.raising.first(raised, args, kwargs, keep=self.options.cache != "no caching")
+        try:
+            return self.raising.first(raised, args, kwargs, keep=self.options.cache != "no caching")
+        finally:
+            del raised  # what it was raised with has a traceback that holds this frame
 
     def _run_first(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
         """Run a new program on the inputs that it was traced for, and keep it."""
