@@ -215,26 +215,28 @@ def acquire(
     what the program does, and `SharpEdgeError` if it has sharp edges and they are errors.
     """
 
-    def on_fakes(changes: frozenset[str], detours: Detours, is_differentiating: bool) -> Acquired:
-        run = Run(subject, args, kwargs, device, evaluates and device is None)
-        run.recorder.is_differentiating = is_differentiating
-        run.outside.changes = changes
-        run.nested = nested
-        run.detours = detours
-        try:
-            return traced(run, sharp_edges, functional)
-        except HiddenNumbers:
-            return on_fakes(changes, detours, is_differentiating=True)
-        except DataDependent:
-            further = run.detours.further()
-            if further is None:
-                raise
-            return on_fakes(changes, further, is_differentiating)
+    def on_fakes(changes: frozenset[str]) -> Acquired:
+        detours, is_differentiating = Detours(), False
+        while True:
+            run = Run(subject, args, kwargs, device, evaluates and device is None)
+            run.recorder.is_differentiating = is_differentiating
+            run.outside.changes = changes
+            run.nested = nested
+            run.detours = detours
+            try:
+                return traced(run, sharp_edges, functional)
+            except HiddenNumbers:
+                is_differentiating = True
+            except DataDependent:
+                further = detours.further()
+                if further is None:
+                    raise
+                detours = further
 
     if changing:
         with suppress(NeedsValues, Exception):  # what raises without unknown numbers too is raised below
-            return on_fakes(changing, Detours(), is_differentiating=False)
-    return on_fakes(frozenset(), Detours(), is_differentiating=False)
+            return on_fakes(changing)
+    return on_fakes(frozenset())
 
 
 def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
