@@ -44,6 +44,10 @@ class RecompileWarning(UserWarning):
     """
 
 
+class SharpEdgeWarning(UserWarning):
+    """A program was traced that reads or does something which later calls will not do again."""
+
+
 class DegradedWarning(UserWarning):
     """A model was compiled by a recipe of which the machine, or the model's device, lacks a part: which, and why."""
 

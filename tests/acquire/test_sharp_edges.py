@@ -20,8 +20,7 @@ from torch import Tensor
 
 import thunder_core as thunder
 from thunder_core import functional
-from thunder_core.acquire.sharp import SharpEdgeWarning
-from thunder_core.errors import BadOption, SharpEdgeError, WrongInputs
+from thunder_core.errors import BadOption, SharpEdgeError, SharpEdgeWarning, WrongInputs
 
 X = torch.ones(2)
 SCALE = 3.0

@@ -6,6 +6,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.errors import OperationFailed, SharpEdgeError
+from thunder_core.errors import OperationFailed, SharpEdgeError, SharpEdgeWarning
 
 CALLS = 0
 INNER = thunder.jit(lambda x: x * 2)
@@ -222,6 +223,39 @@ def test_only_the_calls_that_raise_are_made_in_eager():
         assert seen == wanted
     assert len(thunder.compiler.specializations_of(compiled).programs) == 1
     assert thunder.cache_misses(compiled) == 3
+
+
+def test_calls_that_raise_and_calls_that_do_not_in_turn_come_to_be_compiled():
+    def positive(x: Tensor) -> Tensor:
+        if (x < 0).any():
+            raise ValueError("negative")
+        return x * 2
+
+    compiled = thunder.jit(positive)
+    for size in (2, 3):
+        for _ in range(4):
+            with pytest.raises(ValueError, match="negative"):
+                compiled(-torch.ones(size))
+            assert torch.equal(compiled(torch.ones(size)), torch.full((size,), 2.0))
+    assert len(thunder.compiler.specializations_of(compiled).programs) == 2
+    misses = thunder.cache_misses(compiled)
+    for value in (1.0, -1.0) * 3:
+        with pytest.raises(ValueError, match="negative") if value < 0 else nullcontext():
+            compiled(torch.full((3,), value))
+    assert thunder.cache_misses(compiled) == misses
+
+
+def test_a_call_that_a_sharp_edge_had_made_in_eager_is_told_of():
+    def program(x: Tensor, times: list[float]) -> Tensor:
+        times.append(time.perf_counter())
+        if len(times) == 1 and vars(x * 2):  # a tensor without data has attributes
+            raise ValueError(times)
+        return x * 2
+
+    times: list[float] = []
+    with pytest.warns(SharpEdgeWarning, match="nothing was compiled"):
+        assert thunder.jit(program)(torch.ones(1), times).tolist() == [2.0]
+    assert len(times) == 1
 
 
 def test_a_call_that_raises_is_traced_again_where_its_guards_fail():

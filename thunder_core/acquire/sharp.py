@@ -24,13 +24,9 @@ import torch
 import thunder_core
 from thunder_core.acquire.paths import Path
 from thunder_core.compile_options import SharpEdges
-from thunder_core.errors import SharpEdgeError, SourceLine
+from thunder_core.errors import SharpEdgeError, SharpEdgeWarning, SourceLine
 
 OWN_FOLDER = thunder_core.__path__[0]
-
-
-class SharpEdgeWarning(UserWarning):
-    """A program was traced that reads or does something which later calls will not do again."""
 
 
 @dataclass(frozen=True)

@@ -191,6 +191,7 @@ class Specializations:
         if self.options.cache == "no caching":
             return
         self.add(program)
+        self.raising.compiled()
         self.takers.note(program, route.features)
         if len(self.programs) > self.options.max_programs:
             self.retraces.note_dropped(self.options.max_programs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -9,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.capture.settings import settings_of
-from thunder_core.errors import OperationFailed, ThunderError
+from thunder_core.errors import OperationFailed, SharpEdgeWarning, ThunderError
 from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.raised import ProgramRaised
@@ -45,10 +46,16 @@ class Raising:
 
 @dataclass(eq=False)
 class RaisingCalls:
-    """The programs of one subject that raise, the latest first."""
+    """The programs of one subject that raise, the latest first.
+
+    The `undecided` are the texts of prologues under which the subject once raised and once did not, as where the value
+    of a tensor decides. Such a program is not kept again before another one is compiled: else calls that raise and
+    calls that do not, in turn, would all be made in eager.
+    """
 
     subject: Callable[..., Any]
     programs: list[Raising] = field(default_factory=list)
+    undecided: set[str] = field(default_factory=set)
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raising | None:
         """The program that takes the arguments, if there is one."""
@@ -62,22 +69,29 @@ class RaisingCalls:
         """
         result = self.subject(*args, **kwargs)
         self._drop(program)
+        self.undecided.add(str(program.prologue))
         return result
 
     def first(self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any], *, keep: bool) -> Any:
         """Make a call that raised when it was traced.
 
         Where it does not raise, tracing was at fault, and `OperationFailed` says so; unless the program met a sharp
-        edge, which may have given it another value this time.
+        edge, which may have given it another value this time: then a `SharpEdgeWarning` does.
         """
         program = Raising(raised.prologue)
-        if keep:
+        if keep and str(program.prologue) not in self.undecided:
             self.programs = [program, *self.programs[: KEPT - 1]]
+        self.undecided.discard(str(program.prologue))
         result = self.subject(*args, **kwargs)
         self._drop(program)
         if not raised.sharp:
             blame_tracing(raised)
+        tell_of_sharp_edges(raised)
         return result
+
+    def compiled(self) -> None:
+        """Another program has been compiled, which takes the calls that do not raise."""
+        self.undecided.clear()
 
     def once_more(self, program: Program, failure: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call in which a compiled program has failed once more, where it may be, for all that happens before.
@@ -129,3 +143,15 @@ def blame_tracing(raised: ProgramRaised) -> NoReturn:
         fix="keep the line out of what is compiled, and report this",
         where=raised.where,
     ) from raised.error
+
+
+def tell_of_sharp_edges(raised: ProgramRaised) -> None:
+    """Warn of a call that was made in eager PyTorch because the program raised while it was traced, and only then."""
+    place = ("<compiled>", 0) if raised.where is None else (raised.where.filename, raised.where.lineno)
+    warnings.warn_explicit(
+        f"sharp edge: `{type(raised.error).__name__}: {raised.error}` was raised while the program was traced, and not "
+        "by the same call in eager PyTorch, whose result this is; nothing was compiled. The program reads what no "
+        'guard can hold: sharp_edges="error" lists it',
+        SharpEdgeWarning,
+        *place,
+    )
