@@ -46,6 +46,7 @@ from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.capture.numbers import Unknown
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
+from thunder_core.capture.storages import shown_device
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import CannotReplay, SourceLine
 from thunder_core.interpreter import Observer
@@ -131,6 +132,8 @@ class Acquisition(Observer):
         """An attribute read of an outside object is guarded; a stand-in shows the class of what it stands for."""
         if name == "__class__" and (shown := shown_class(owner)) is not None:
             return shown
+        if (device := shown_device(owner, name)) is not None:
+            return device
         changing = self.outside.changing(owner, name, value, is_item=False)
         if changing is not None:
             return self.numbers.at(changing)

@@ -27,6 +27,7 @@ from thunder_core.capture.numbers import Numbers, Unknown, numbers_in, settled, 
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.settings import placed
 from thunder_core.capture.standing import HiddenNumbers, Standing, run_on_numbers, shows_numbers
+from thunder_core.capture.storages import mark_device, storage_class, with_named_size
 from thunder_core.capture.subclasses import Subclasses, speaking
 from thunder_core.capture.symbols import (
     FACTS,
@@ -57,6 +58,7 @@ from thunder_core.ir.tree import leaves, replace_leaves
 
 QUERIES = frozenset({torch.ops.prim.device.default})
 ALIAS = torch.ops.aten.alias.default
+STORAGES = frozenset({torch.Tensor.storage, torch.Tensor.untyped_storage, torch.Tensor._typed_storage})
 LISTING = torch.Tensor.tolist  # gives values, and refuses fakes by itself
 
 
@@ -196,7 +198,7 @@ class Recorder:
 
     def _function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function on tensors of which none is a wrapper; raises `Wrapped` where one is."""
-        kwargs = placed(function, kwargs)
+        args, kwargs = with_named_size(function, args, placed(function, kwargs))
         if function in VALUE_READERS and not (self.measures.may and (function is LISTING or function in DATA)):
             raise self._fail(function)
         if function in DATA:
@@ -218,12 +220,16 @@ class Recorder:
         if function is torch.Tensor.item and (kind := unknown_kind(self.tensors.fake(args[0]))):
             return self._item(args[0], kind)
         args, kwargs = self._faked(args, kwargs)
+        if function is torch.Tensor.storage_type:
+            return storage_class(args[0])
         key = self._memories.key(function, args, kwargs)
         memory = self._memories.find(key)
         if memory is not None:
             return self._recall(memory, args, kwargs)
         call = Call(idle=is_idle(function, args, kwargs))
         output = self._run(function, args, kwargs, call)
+        if function in STORAGES:
+            mark_device(output, args[0].device)
         if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
             self._note_effects(call, function, args, kwargs)
             self._note_reshaped(call, function, args, kwargs)
