@@ -69,29 +69,36 @@ class CallsByLine:
     settings: Settings
 
     def stays(self, compiled: Specializations) -> bool:
-        """Whether a compiled function is called by one line; one that has bound constants always is."""
+        """Whether a compiled function is called by one line: its settings differ, or it may have bound constants.
+
+        One that was compiled without settings of its own never is.
+        """
         if compiled.inherits:
             return False
         options = compiled.options
         if options.functional and options.sharp_edges != "error":
             return True
-        return bool(replace_device(compiled.compiler) != replace_device(self.settings))
+        return bool(without_device(compiled.compiler) != without_device(self.settings))
 
     def __call__(
         self, acquisition: Run, compiled: Specializations, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Write the line down, and return what it returns."""
+        """Record the call of a compiled function as one line, and return its result."""
         try:
             with without_our_functions():
-                return Call(acquisition, self.settings, compiled, *settled((args, kwargs))).recorded()
+                call = Call(acquisition, self.settings, compiled, *settled((args, kwargs)))
+                try:
+                    return call.recorded()
+                finally:
+                    call.release()
         except ThunderError as error:
             error.where = error.where or acquisition.place().source
             acquisition.recorder.failure = error
             raise
 
 
-def replace_device(settings: Any) -> Any:
-    """Settings without the device, which is the same for all that one program calls."""
+def without_device(settings: Any) -> Any:
+    """Settings without their device, which does not decide whether two are alike."""
     return replace(settings, device=None) if getattr(settings, "device", None) is not None else settings
 
 
@@ -109,27 +116,35 @@ class Call:
         self.name = valid_name(getattr(compiled.subject, "__name__", type(compiled.subject).__name__))
         self.args, self.kwargs = args, kwargs
         self.stand_ins = StandIns(self.recorder.tensors, self.device)
-        self.valued = False
+        self.depends_on_values = False
         self.line = acquisition.place().source
+        self._probes: list[Run] = []
 
     def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
         """Raise the error for what cannot be kept as a call."""
         raise CannotReplay(
-            f"the compiled function `{self.name}`, which has settings of its own, {what}", fix=fix, where=self.line
+            f"the compiled function `{self.name}`, which is called by a line of its own, {what}",
+            fix=fix,
+            where=self.line,
         )
 
+    def release(self) -> None:
+        """Let go of what was met while the function was traced."""
+        for probe in self._probes:
+            probe.release()
+
     def recorded(self) -> Any:
-        """Write the line down, and return what it returns."""
+        """Trace the function, check what it reads and writes, write its line down, and return its result."""
         if BESIDE in self.kwargs:
             self.refuse(f"takes a keyword `{BESIDE}`, which is that of the line")
-        words = self._words((self.args, self.kwargs))
+        arguments = self._line_arguments((self.args, self.kwargs))
         probe, acquired = self._probed()
         handover = Handover(self.acquisition, probe, self.refuse)
         handover.check()
         if not self.own.options.functional:
             handover.guard()
         trace = self._transformed(acquired)
-        beside, mutates = self._beside(probe, acquired.computation)
+        beside, mutates = self._captured_and_mutated(probe, acquired.computation)
         leaves, spec = tree_flatten(probe.output)
         proxies = dict(zip((proxy.name for proxy in acquired.computation.output), trace.output, strict=True))
         parts = [self._part(leaf, probe, proxies) for leaf in leaves]
@@ -139,20 +154,22 @@ class Call:
             spec=spec,
             parts=tuple(part for part, _ in parts),
             where=self.line,
-            valued=self.valued,
+            valued=self.depends_on_values,
             acts=bool(probe.outside.effects.effects),
         )
         self._require_repeatable(call)
-        kwargs = {**words[1], BESIDE: beside} if beside else words[1]
+        kwargs = {**arguments[1], BESIDE: beside} if beside else arguments[1]
         self.recorder.emit(
-            BoundSymbol(Symbol("compiled.call", call), words[0], kwargs, call.output, (), mutates=mutates, ordered=True)
+            BoundSymbol(
+                Symbol("compiled.call", call), arguments[0], kwargs, call.output, (), mutates=mutates, ordered=True
+            )
         )
         return tree_unflatten([value for _, value in parts], spec)
 
     # ---- what it is given -----------------------------------------------------------------------------------
 
-    def _words(self, tree: Any) -> Any:
-        """The arguments as the line has them: names, constants, and containers of the program."""
+    def _line_arguments(self, tree: Any) -> Any:
+        """The arguments as the line holds them: proxies, constants, and containers of these."""
         kind = type(tree)
         if isinstance(tree, torch.Tensor):
             return self.recorder.proxy_of(tree)
@@ -161,33 +178,33 @@ class Call:
         if self.acquisition.outside.path_of(tree) is not None or isinstance(tree, torch.Generator):
             return self.recorder.tensors.object(tree)
         if kind in (tuple, list):
-            return kind(self._words(item) for item in tree)
+            return kind(self._line_arguments(item) for item in tree)
         if kind is dict and all(map(is_constant, tree)):
-            return {key: self._words(item) for key, item in tree.items()}
+            return {key: self._line_arguments(item) for key, item in tree.items()}
         return self.refuse(f"is given a {kind.__name__} that the program makes")
 
-    def _given(self, tree: Any) -> Any:
-        """The arguments with stand-ins for tensors."""
+    def _with_stand_ins(self, tree: Any) -> Any:
+        """The arguments with a stand-in for each tensor."""
         kind = type(tree)
         if isinstance(tree, torch.Tensor):
             return self.stand_ins.of(tree)
         if self.acquisition.outside.path_of(tree) is not None:
             return tree
         if kind in (tuple, list):
-            return kind(self._given(item) for item in tree)
-        return {key: self._given(item) for key, item in tree.items()} if kind is dict else tree
+            return kind(self._with_stand_ins(item) for item in tree)
+        return {key: self._with_stand_ins(item) for key, item in tree.items()} if kind is dict else tree
 
     # ---- what it does ---------------------------------------------------------------------------------------
 
     def _probed(self) -> tuple[Run, Acquired]:
-        """What comes of tracing it on tensors without data, or on those of this call where it asks for values."""
+        """Trace the function without data, and once more on the tensors of this call where it asks for their values."""
         try:
             return self._traced(evaluates=False)
         except DataDependent:
             if self.own.options.data_dependent == "error" or not self.recorder.measures.may:
                 raise
             self._give_values()
-            self.valued = True
+            self.depends_on_values = True
             return self._traced(evaluates=True)
 
     def _give_values(self) -> None:
@@ -201,11 +218,12 @@ class Call:
                 self.stand_ins.give(tensor, value)
 
     def _traced(self, *, evaluates: bool) -> tuple[Run, Acquired]:
-        args, kwargs = self._given((self.args, self.kwargs))
+        args, kwargs = self._with_stand_ins((self.args, self.kwargs))
         options = self.own.options
         with without_recording():
             probe = Run(self.compiled.subject, args, kwargs, self.device, evaluates)
             probe.nested = CallsByLine(self.own)
+            self._probes.append(probe)
             try:
                 acquired = traced(probe, "error" if options.sharp_edges == "error" else "allow", options.functional)
             except ProgramRaised as raised:
@@ -218,7 +236,7 @@ class Call:
         raise error
 
     def _transformed(self, acquired: Acquired) -> Trace:
-        """Its computation as its transforms leave it."""
+        """Apply the function's own transforms to its computation."""
         trace = acquired.computation
         with without_recording():
             for transform in self.own.transforms:
@@ -232,8 +250,8 @@ class Call:
         if switched and switched[-1] is not enabled:
             self.refuse("leaves autograd switched to another mode")
 
-    def _beside(self, probe: Run, computation: Trace) -> tuple[tuple[Proxy, ...], tuple[str, ...]]:
-        """The names of tensors that it reads by itself, and of all that it writes to."""
+    def _captured_and_mutated(self, probe: Run, computation: Trace) -> tuple[tuple[Proxy, ...], tuple[str, ...]]:
+        """The tensors that the function reads past its arguments, and the names of all that it writes to."""
         written = written_families(computation)
         beside: list[Proxy] = []
         mutates: list[str] = []
@@ -253,7 +271,7 @@ class Call:
         return tuple(beside), tuple(mutates)
 
     def _require_unseen(self, tensor: torch.Tensor, proxy: TensorProxy, written: frozenset[str]) -> None:
-        """A tensor that nothing else leads to must not be followed by autograd, which would not be seen."""
+        """Refuse a tensor without a path that requires a gradient or is written to, which the caller would not see."""
         if tensor.requires_grad and torch.is_grad_enabled():
             self.refuse("has bound a tensor that requires a gradient")
         if proxy.name in written:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 import weakref
@@ -244,3 +245,37 @@ def test_classes_that_the_program_makes_are_its_own() -> None:
     assert [compiled(X).tolist() for _ in range(2)] == [[2.0, 2.0]] * 2
     assert thunder.cache_misses(compiled) == 1
     assert "Inner" not in str(thunder.last_prologue_traces(compiled)[-1])
+
+
+class Ancestor:
+    """A class of the user's that others are made from."""
+
+    level = 2.0
+
+    def scale(self) -> float:
+        return self.level
+
+
+class Listed(collections.UserList, Ancestor):
+    """One whose first base is not the user's."""
+
+
+def of_a_class_made_inside(x: torch.Tensor) -> torch.Tensor:
+    class Local(Ancestor):
+        pass
+
+    made = Local()
+    return x * made.level + made.scale()
+
+
+def of_a_class_behind_a_librarys(x: torch.Tensor) -> torch.Tensor:
+    return x * Listed().level
+
+
+@pytest.mark.parametrize("program", [of_a_class_made_inside, of_a_class_behind_a_librarys])
+@pytest.mark.parametrize(("name", "value"), [("level", 5.0), ("scale", lambda self: 7.0)])
+def test_bases_behind_classes_of_others_are_guarded(program, name, value, monkeypatch):
+    compiled, x = thunder.jit(program), torch.ones(1)
+    assert torch.equal(compiled(x), program(x))
+    monkeypatch.setattr(Ancestor, name, value)
+    assert torch.equal(compiled(x), program(x))

@@ -175,12 +175,23 @@ CASES: dict[str, Case] = {
     "membership": Case(
         lambda x, items: x if 3 in items else -x, lambda: (X, [2]), lambda x, items: items.append(3), "had 1 items"
     ),
-    "set": Case(lambda x, items: x if 3 in items else -x, lambda: (X, {2}), lambda x, items: items.add(3), "was {2}"),
+    "set": Case(
+        lambda x, items: x if 3 in items else -x, lambda: (X, {2}), lambda x, items: items.add(3), "did not hold 3"
+    ),
+    "member": Case(
+        lambda x, items: x if 3 in items else -x, lambda: (X, {3}), lambda x, items: items.remove(3), "held 3"
+    ),
+    "set of others": Case(
+        lambda x, items: x if (3, "a") in items else -x,
+        lambda: (X, {(3, "a")}),
+        lambda x, items: items.add(4),
+        "was {",
+    ),
     "set of objects": Case(
         lambda x, items: x if Config in items else -x,
         lambda: (X, {Slotted}),
         lambda x, items: items.add(Config),
-        "was {",
+        "did not hold <class",
     ),
     "dict value": Case(
         lambda x, d: x * d["a"], lambda: (X, {"a": 2}), lambda x, d: d.update(a=3), "['a']: was 2, is 3"
@@ -534,3 +545,26 @@ SCENES = {
     "truth": global_hook_added,
     "values": default_changed,
 }
+
+
+def test_of_a_set_only_the_member_matters_that_the_program_asks_for():
+    items = {1, Slotted}
+    compiled = thunder.jit(lambda x: x * 2 if 1 in items and Slotted in items and Config not in items else x)
+    assert torch.equal(compiled(X), X * 2)
+    items.add(5)
+    items.add(int)
+    assert torch.equal(compiled(X), X * 2)
+    assert thunder.cache_misses(compiled) == 1
+    items.remove(Slotted)
+    assert torch.equal(compiled(X), X)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_set_that_the_program_itself_changes_is_what_it_has_become():
+    def program(x, items):
+        items.add(3)
+        return x if 3 in items and 4 not in items else -x
+
+    compiled = thunder.jit(program)
+    for items in ({1}, {3}, {4}, {1}):
+        assert torch.equal(compiled(X, set(items)), program(X, set(items)))

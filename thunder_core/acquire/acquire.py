@@ -232,6 +232,8 @@ def acquire(
                 if further is None:
                     raise
                 detours = further
+            finally:
+                run.release()
 
     if changing:
         with suppress(NeedsValues, Exception):  # what raises without unknown numbers too is raised below
@@ -240,7 +242,10 @@ def acquire(
 
 
 def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
-    """The traces of a run, whose result is its `output` then; no object of the user's is changed."""
+    """The traces of a run, whose result is its `output` then; no object of the user's is changed.
+
+    Who made the run releases it when nothing of it is needed any more.
+    """
     run.watches = sharp_edges != "allow"
     if functional:
         run.outside.surprises = Surprises(lambda: run.place().source)
@@ -262,7 +267,6 @@ def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
         raise
     finally:
         run.outside.effects.undo()
-        run.release()
 
 
 def require_recorded(run: Run) -> None:

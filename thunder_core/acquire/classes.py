@@ -1,4 +1,4 @@
-"""What the program comes to by the class of an object: special methods, getters and attributes that the class has."""
+"""Guards on the user's classes: what a program reaches through the class of an object."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from thunder_core.acquire.sharp import is_users_code, is_users_file
 if TYPE_CHECKING:
     from thunder_core.acquire.outside import Outside
 
-# The attributes of what stands in a class in a function's place that lead to the function.
+# For each wrapper of a function in the body of a class, the attributes that hold the function.
 PARTS: dict[type, tuple[str, ...]] = {
     property: ("fget", "fset", "fdel"),
     classmethod: ("__func__",),
     staticmethod: ("__func__",),
     functools.partialmethod: ("func",),
+    functools.singledispatchmethod: ("func",),
+    functools.cached_property: ("func",),
 }
-# Which argument of these methods of a descriptor is, or tells, the class that holds the descriptor.
-DESCRIBING = {"__get__": 2, "__set__": 1, "__delete__": 1}
+# For each method of a descriptor, the position of the argument that is the class which holds it, or an instance of it.
+HOLDER_POSITION = {"__get__": 2, "__set__": 1, "__delete__": 1}
+
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 class Classes:
-    """The user's classes as the program meets them: what it found in one is guarded, bases that hide it included.
+    """The user's classes that a program uses: a name found in one is guarded, and its absence from the bases before it.
 
     Only the user's own are looked into: those of the standard library and of installed packages stay as they are. A
     class that the program makes is another one at each call, and has no path.
@@ -42,7 +46,7 @@ class Classes:
         self._made[id(kind)] = kind
 
     def called(self, function: types.FunctionType, arguments: tuple[Any, ...]) -> None:
-        """The program calls a function, or C code does: it may lie in the class of its first argument."""
+        """Guard the entry by which a function was reached, where the class of its first argument holds it."""
         if not arguments or self._outside.path_of(function) is not None or not is_users_code(function.__code__):
             return
         first = arguments[0]
@@ -51,13 +55,13 @@ class Classes:
             if name is not None:
                 self.found(kind, name)
                 break
-        place = DESCRIBING.get(function.__name__)
+        place = HOLDER_POSITION.get(function.__name__)
         if place is not None and len(arguments) > place:
             holder = arguments[place] if isinstance(arguments[place], type) else type(arguments[place])
             self.described(holder, first)
 
     def described(self, holder: type, descriptor: Any) -> None:
-        """The program uses a descriptor that a class holds."""
+        """Guard the entry of a class that holds a descriptor which the program uses."""
         for base in self._bases(holder):
             for name, raw in vars(base).items():
                 if raw is descriptor:
@@ -65,24 +69,26 @@ class Classes:
                     return
 
     def attribute(self, owner: Any, name: str) -> None:
-        """The program read an attribute of an object that it made: what its class has under that name is guarded."""
+        """Guard what the class of an object without a path holds under a name, unless the object itself has it."""
         namespace = getattr(owner, "__dict__", None)
         if not isinstance(namespace, dict) or name not in namespace:
             self.found(type(owner), name)
 
     def found(self, kind: type, name: str) -> None:
-        """The program found a name in a class: guard where it lies, and that no base before has it."""
+        """Guard in which base of a class a name lies, and that no base before has it."""
         if (id(kind), name) in self._seen:
             return
         self._seen.add((id(kind), name))
         for base in kind.__mro__:
-            if not self._is_users(base):
+            is_held = name in vars(base)
+            if self._is_users(base):
+                root = self._outside.root("class", base.__name__, base)
+                if is_held:
+                    self._read(root.entry(name, vars(base)[name]), vars(base)[name])
+                else:
+                    self._outside.absent(root.attribute("__dict__", vars(base)), name)
+            if is_held:
                 return
-            root = self._outside.root("class", base.__name__, base)
-            if name in vars(base):
-                self._read(root.entry(name, vars(base)[name]), vars(base)[name])
-                return
-            self._outside.absent(root.attribute("__dict__", vars(base)), name)
 
     def _read(self, path: Any, raw: Any) -> None:
         """Guard what a class holds; the functions that it consists of are known from then on."""
@@ -117,8 +123,8 @@ class Classes:
 
 
 def _is_users_module(kind: type, module: Any) -> bool:
-    """Whether a class was made by a Python class statement in a module of the user's."""
-    if not kind.__flags__ & 1 << 9:  # a class of C
+    """Whether a class that is no static type of C belongs to a module of the user's."""
+    if not kind.__flags__ & HEAP_TYPE:
         return False
     file = getattr(module, "__file__", None)
     return is_users_file(file) if isinstance(file, str) else module is None or kind.__module__ == "__main__"

@@ -85,6 +85,11 @@ def _members(subject: str, expected: frozenset[Any], scope: Scope) -> str:
     return f"{subject} == {literal(set(expected), scope)}"
 
 
+def _member(subject: str, expected: tuple[Any, bool], scope: Scope) -> str:
+    key, held = expected
+    return f"{bound(key, scope)} {'in' if held else 'not in'} {subject}"
+
+
 def _lacks(subject: str, expected: str, scope: Scope) -> str:
     return f"not hasattr({subject}, {expected!r})"
 
@@ -146,6 +151,7 @@ CONDITIONS: dict[str, Condition] = {
     "keys": _keys,
     "absent": _absent,
     "members": _members,
+    "member": _member,
     "lacks": _lacks,
     "truth": _truth,
     "no hooks": _without_hooks,
@@ -169,6 +175,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "keys": lambda expected: f"had the keys {list(expected[1])!r}",
     "absent": lambda expected: f"had none of the keys {', '.join(map(repr, expected))}",
     "members": lambda expected: f"was {set(expected)!r}",
+    "member": lambda expected: f"{'held' if expected[1] else 'did not hold'} {expected[0]!r:.60}",
     "lacks": lambda expected: f"had no attribute {expected!r}",
     "truth": lambda expected: f"was {'true' if expected else 'false'}",
     "no hooks": lambda expected: "had no hooks",

@@ -88,7 +88,7 @@ class OutsideNumbers:
         return self._numbers[path]
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
-        """What the prologue computes of what lies at paths."""
+        """The path of a number that the prologue computes from numbers at other paths."""
         path = computed_path(function, operands, value)
         path.alias = path_name(path.lineage()[-2])
         if function is operator.pow:  # which may give another kind of number for others
@@ -144,7 +144,11 @@ def takes_numbers(function: Any) -> bool:
     if isinstance(owner, types.ModuleType):
         return owner is OPERATORS or owner.__name__.startswith("torch.")
     home = (owner if isinstance(owner, type) else type(owner)).__module__
-    return home.startswith("torch") or isinstance(owner, torch.Tensor | Unknown) or container_base(owner) is not None
+    return (
+        home.partition(".")[0] == "torch"
+        or isinstance(owner, torch.Tensor | Unknown)
+        or container_base(owner) is not None
+    )
 
 
 OPERATORS = operator.add.__self__  # type: ignore[attr-defined]  # the module of C

@@ -38,7 +38,7 @@ from thunder_core.acquire.lookasides.generators import is_method_of_generator, m
 from thunder_core.acquire.lookasides.output import method_of_stream
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.numbers import OutsideNumbers, on_values
-from thunder_core.acquire.outside import TOGETHER, Outside, is_index_into
+from thunder_core.acquire.outside import TOGETHER, Outside, is_index_into, is_question_for_member
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import ITERATORS
 from thunder_core.acquire.settings import Settings
@@ -175,6 +175,9 @@ class Acquisition(Observer):
             return  # `on_subscript` will tell
         if function in KEYED and is_plain_mapping(operands[0]):
             self.outside.lookup(operands[0], operands[1])
+            return
+        if function is operator.contains and is_question_for_member(*operands):
+            self.outside.member(*operands)
             return
         if function is operator.getitem and is_index_into(*operands):
             return  # `on_subscript` will tell

@@ -290,6 +290,17 @@ class Outside:
         else:
             self.absent(path, key)
 
+    def member(self, container: Any, key: Any) -> None:
+        """The program asked whether a set holds a constant or a class: only that key matters."""
+        self.require_open(container)
+        path = self.paths.get(id(container))
+        if path is None or id(container) in self._expanded:
+            return
+        if id(container) in self.effects.originals:
+            self.expand(container)
+        else:
+            self.guards.setdefault(("member", path, key), Guard("member", path, (key, key in container)))
+
     def expand_whole(self, value: Any) -> None:
         """C code is about to see a value and all that is in it, however deep: expand each outside container."""
         pending, seen = [value], set[int]()
@@ -453,6 +464,15 @@ def item_path(path: Path, key: Any, value: Any) -> Path:
             plain = type(path.value).__getitem__ is base.__getitem__
             return path.item(key, value) if plain else path.child("stored item", key, value)
     return path.item(key, value)
+
+
+def is_question_for_member(container: Any, key: Any) -> bool:
+    """Whether to ask the set for the key runs no code of the user's: both hash and compare as Python's own do."""
+    if type(container) not in (set, frozenset):
+        return False
+    kind = type(key)
+    own = issubclass(kind, type) and kind.__hash__ is type.__hash__ and kind.__eq__ is type.__eq__
+    return own or is_constant(key)
 
 
 def is_index_into(container: Any, key: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The strides that PyTorch's kernels give to their results, where its functions for metadata say others.
+"""The strides of kernels' results, where PyTorch's functions for metadata give other ones.
 
 A derivative is chosen by the strides of what it reads, kernels take their ways by them, and a program may ask for them.
 So tensors without data are laid out as the real ones will be, in dimensions of size one too: `suggest_memory_format`
@@ -109,7 +109,7 @@ CHANNELS_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 
 
 def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether the order of strides is that of channels_last (`is_channels_last_strides`); sizes of one count."""
+    """Whether strides are in the order of channels_last (`is_channels_last_strides`), in dimensions of size one too."""
     order = CHANNELS_LAST.get(len(shape))
     if order is None or not strides[1]:
         return False
@@ -179,19 +179,19 @@ def with_number(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 @rule(aten.threshold_backward.default, aten.leaky_relu_backward.default)
 def input_first(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """These kernels take the input before the gradient."""
+    """The strides of the gradient of kernels that take the input before the gradient."""
     return iterated([args[1], args[0]], result.shape)
 
 
 @rule(aten._prelu_kernel_backward.default)
 def prelu_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The kernel takes the gradient last."""
+    """The strides of the gradient of a kernel that takes the gradient last."""
     return iterated([args[1], args[2], args[0]], result.shape)
 
 
 @rule(aten.glu.default)
 def glu(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """Its operands are the halves of its input."""
+    """The strides of `glu`, whose operands are the halves of its input."""
     tensor = args[0]
     return iterated([tensor.as_strided(result.shape, tensor.stride())] * 2, result.shape)
 
@@ -300,7 +300,7 @@ def suggested_by_input(args: Any, kwargs: Any, result: torch.Tensor) -> Strides 
     aten._native_batch_norm_legit_no_training.default,
 )
 def batch_norm(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """Where everything is contiguous, the input's format goes by that, and not by what its strides suggest."""
+    """The strides in the input's memory format: by what is contiguous if all operands are, else by what it suggests."""
     tensor, *others = tensors_of(args, kwargs)
     plain = contiguous_format(tensor) is not None and all(other.is_contiguous() for other in others)
     return _formatted(tensor, contiguous_format(tensor) if plain else suggests_channels_last(tensor), result)
@@ -308,7 +308,7 @@ def batch_norm(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 @rule(aten.native_batch_norm_backward.default)
 def batch_norm_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The same of the gradient and the input, where both suggest one format."""
+    """The strides of a norm's input gradient in the format that gradient and input agree on, else the input's."""
     gradient, tensor = args[0], args[1]
     plain = None not in (contiguous_format(gradient), contiguous_format(tensor))
     same = suggests_channels_last(gradient) == suggests_channels_last(tensor)
@@ -353,7 +353,7 @@ def _formatted(tensor: torch.Tensor, last: bool | None, result: torch.Tensor) ->
     aten.huber_loss_backward.default,
 )
 def contiguous(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The strides of a contiguous tensor."""
+    """The strides of a contiguous tensor on the CPU; None elsewhere, where PyTorch's own metadata is right."""
     on_cpu = all(tensor.device.type == "cpu" for tensor in tensors_of(args, kwargs))
     return dense_strides(result.shape) if on_cpu else None
 
@@ -396,7 +396,7 @@ def convolution(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
 
 @rule(aten.convolution_backward.default)
 def convolution_backward(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """The same of an input's gradient; that of the weight is like the weight, which may be in two formats at once."""
+    """The strides of a convolution's gradients: the input's joined from its groups, the weight's like the weight."""
     memory_format = format_of_groups(args[1], args[2], args[4:10]) if len(args) == 11 else None
     if memory_format is None or result.dim() != args[1].dim():
         return None

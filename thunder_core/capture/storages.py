@@ -36,5 +36,5 @@ def shown_device(owner: Any, name: str) -> torch.device | None:
 def storage_class(tensor: torch.Tensor) -> type | None:
     """The class that `Tensor.storage_type` gives: that of PyTorch's older storages for a dtype on a device, if any."""
     module = torch if tensor.device.type == "cpu" else getattr(torch, tensor.device.type, None)
-    name = _dtype_to_storage_type_map().get(tensor.dtype, "")  # type: ignore[no-untyped-call]
+    name = _dtype_to_storage_type_map().get(tensor.dtype, "")
     return getattr(module, name, None)

@@ -15,29 +15,29 @@ from thunder_core.run.program import Program
 
 Refusal = tuple[Program, Exception]
 Feature = tuple[str, Hashable]  # the place where a program refused a call, and what it met there
-MOST_FEATURES = 4096
+MOST_FEATURES = 4096  # with more the whole index is dropped: all that is in it are hints
 MOST_KEYS = 16  # of a mapping that is told from others by its keys
-NONE: dict[Program, None] = {}
+NO_PROGRAMS: dict[Program, None] = {}  # read only
 SIZED: tuple[object, ...] = (list, tuple, dict, set)
 VALUES = (type(None), bool, int, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size)
 BY_IDENTITY = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
 
 
 class Takers:
-    """For what programs met where they refused calls, the programs that took such calls.
+    """An index from what programs met where they refused calls to the programs that took such calls.
 
-    It is an index of guesses: whatever it leads to is asked by all of its own guards.
+    It only holds hints: each program that it leads to still checks all of its guards.
     """
 
     def __init__(self) -> None:
         self._takers: dict[Feature, dict[Program, None]] = {}
 
     def of(self, feature: Feature) -> dict[Program, None]:
-        """The programs that took a call with such a feature, the latest last."""
-        return self._takers.get(feature, NONE)
+        """The programs that took a call with such a feature, in the order in which they first did."""
+        return self._takers.get(feature, NO_PROGRAMS)
 
     def note(self, program: Program, features: Sequence[Feature]) -> None:
-        """A program took a call with these features."""
+        """Record that a program took a call with these features."""
         for feature in features:
             takers = self._takers.get(feature)
             if takers is None:
@@ -48,7 +48,7 @@ class Takers:
                 takers[program] = None
 
     def forget(self, program: Program) -> None:
-        """A program is not kept any more."""
+        """Remove a program that is not kept any more."""
         for programs in self._takers.values():
             programs.pop(program, None)
 
@@ -63,11 +63,11 @@ class Route:
         self.features: list[Feature] = []
         self._programs = programs
         self._takers = takers
-        self._likely: dict[Program, None] = NONE
+        self._likely: dict[Program, None] = NO_PROGRAMS
         self._asked: set[Program] = set()
 
     def after(self, program: Program, error: Exception) -> Program | None:
-        """The program to ask after one that has refused: one that took calls with all that was met, else any other."""
+        """The program to ask next: one that took calls with all that was met, or the last of it, else any other."""
         asked = self._asked
         asked.add(program)
         self.refusals.append((program, error))
@@ -89,7 +89,7 @@ class Route:
 
 
 def place_of(program: Program, error: Refused) -> str:
-    """What a program did not take an input for, without the values: a path, a question or a line."""
+    """The guard, or the line of the trace, at which a program refused a call, without its values."""
     if isinstance(error, Unexpected):
         return f"line {program.line_of(error)}"
     places = program.guarded
@@ -97,16 +97,21 @@ def place_of(program: Program, error: Refused) -> str:
 
 
 def key_of(value: Any) -> Hashable:
-    """What a value is told from others by, without running code of the user's."""
+    """A key that tells a value from most others (value, metadata or length), made without code of the user's."""
     kind = type(value)
-    if kind in VALUES:
+    if is_one_of(kind, VALUES):
         return kind, value
     if kind is float or kind is complex:
         return kind, repr(value)
-    if kind in PLAIN and value.layout is torch.strided and not value.is_nested:
+    if is_one_of(kind, PLAIN) and value.layout is torch.strided and not value.is_nested:
         return kind, value.dtype, value.shape, value.stride(), value.device, value.requires_grad
     if issubclass(kind, BY_IDENTITY):
-        return kind, id(value)
+        return id(kind), id(value)
     if kind is dict and len(value) <= MOST_KEYS and all(type(key) is str for key in value):
         return kind, tuple(value)
-    return (kind, len(value) if kind in SIZED else 0)
+    return id(kind), len(value) if is_one_of(kind, SIZED) else 0
+
+
+def is_one_of(kind: type, kinds: Iterable[object]) -> bool:
+    """Whether a class is among others; `in` would ask its metaclass, which may be the user's."""
+    return any(kind is other for other in kinds)
