@@ -52,7 +52,8 @@ from thunder_core.capture.trial import eager_error
 from thunder_core.capture.values import NUMBERS, Evaluation
 from thunder_core.capture.wrappers import Wrapped, is_wrapper, run_through, wrappers_in
 from thunder_core.errors import OperationFailed, ThunderError
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.objects import with_data
+from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -230,6 +231,8 @@ class Recorder:
         output = self._run(function, args, kwargs, call)
         if function in STORAGES:
             mark_device(output, args[0].device)
+        if function == SET_DATA and self._has_other_metadata(call, args[0]):
+            function, output = with_data, args[0]
         if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
             self._note_effects(call, function, args, kwargs)
             self._note_reshaped(call, function, args, kwargs)
@@ -466,6 +469,17 @@ class Recorder:
         symbol, results = symbol_of(plain or operator), self.tensors.to_proxies(output)
         call.subsymbols.append(BoundSymbol(symbol, tuple(args), kwargs, results))
         return output
+
+    def _has_other_metadata(self, call: Call, tensor: torch.Tensor) -> bool:
+        """Whether a tensor that was given other data has other metadata now; then it has another name as well."""
+        before = self.tensors.proxy(tensor)
+        with torch._C.DisableTorchFunction():
+            now = replace(tensor_proxy(before.name, tensor), requires_grad=before.requires_grad)
+        if now == before:
+            return False
+        call.before[id(tensor)] = before
+        self.tensors.renew(tensor)
+        return True
 
     def _note_reshaped(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
         """Give tensors another name that have other metadata now: a name stands for one of either."""

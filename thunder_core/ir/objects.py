@@ -46,6 +46,12 @@ def expect_layout(found: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -
         raise Unexpected(f"of shape {shape} and strides {stride}", f"of shape {tuple(found.shape)}")
 
 
+def with_data(tensor: Any, data: Any) -> Any:
+    """The tensor itself, which has the memory and the metadata of other data from now on."""
+    tensor.data = data
+    return tensor
+
+
 def digest_of(tensor: Any) -> str:
     """A digest of a tensor's values, wherever it is and however it is laid out."""
     data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)

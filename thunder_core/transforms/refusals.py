@@ -19,6 +19,7 @@ AUTOGRAD = frozenset(
         "requires_grad_",
         "detach_",
         "__set__",
+        "with_data",
         "__delete__",
         "__enter__",
         "register_hook",

@@ -1,0 +1,57 @@
+"""Tensors that are given other data: what comes after has the new shape, layout and dtype, in fused regions too."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thunder_core as thunder
+
+
+def turned(x: Tensor, layer: nn.Linear) -> Any:
+    y = x * 1
+    y.data = x.t() * 2
+    return y + 1, y.sum(0), y.shape, y.stride()
+
+
+def of_another_dtype(x: Tensor, layer: nn.Linear) -> Any:
+    layer.double()
+    return layer(x.double()) * 2, torch.zeros_like(layer.weight)
+
+
+def of_an_argument(x: Tensor, layer: nn.Linear) -> Any:
+    x.data = torch.cat([x, x * 3])
+    return x.relu() + 1
+
+
+def twice(x: Tensor, layer: nn.Linear) -> Any:
+    before = layer.weight * 1
+    layer.weight.data = layer.weight.data.t().contiguous() + 1
+    layer.weight.data = layer.weight.data.t()
+    return before, layer.weight * 2, layer(x)
+
+
+@pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")], ids="+".join)
+@pytest.mark.parametrize("with_gradients", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("program", [turned, of_another_dtype, of_an_argument, twice])
+def test_what_comes_after_new_data(program: Callable[..., Any], with_gradients: bool, executors: tuple[str, ...]):
+    torch.manual_seed(0)
+    eager = nn.Linear(3, 3)
+    ours, compiled = copy.deepcopy(eager), thunder.jit(program, executors=executors)
+    with torch.set_grad_enabled(with_gradients):
+        for seed in (1, 2):
+            x = torch.randn(3, 3, generator=torch.Generator().manual_seed(seed))
+            mine = x.clone()
+            wanted, found = program(x, eager), compiled(mine, ours)
+            torch.testing.assert_close(found, wanted)
+            torch.testing.assert_close((mine, ours.state_dict()), (x, eager.state_dict()))
+            if with_gradients and program is twice:
+                for results in (wanted, found):
+                    results[2].sum().backward()
+                for parameter, other in zip(ours.parameters(), eager.parameters(), strict=True):
+                    torch.testing.assert_close(parameter.grad, other.grad)
