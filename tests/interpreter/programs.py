@@ -1268,3 +1268,325 @@ def program_what_is_unpacked_is_asked_for_its_keys_and_its_length():
                 value = repr(error), repr(error.__context__)
             found.append((value, tuple(asked)))
     return found
+
+
+class Letters:
+    """A mapping of three names that keeps what is written elsewhere."""
+
+    def __init__(self):
+        self.written = {}
+
+    def __getitem__(self, name):
+        if name in "abc":
+            return name * 2
+        raise KeyError(name)
+
+    def __setitem__(self, name, value):
+        self.written[name] = value
+
+    def __delitem__(self, name):
+        raise ValueError(name)
+
+    def keys(self):
+        return ["c", "b", "a"]
+
+
+class Raising(dict):
+    """A dictionary whose items and methods are not those that it holds."""
+
+    def __getitem__(self, name):
+        if name == "broken":
+            raise ValueError(name)
+        if name == "computed":
+            return 42
+        return dict.__getitem__(self, name)
+
+    def __setitem__(self, name, value):
+        raise OSError(name)
+
+    def __delitem__(self, name):
+        raise OSError(name)
+
+    def get(self, name, default=None):
+        raise LookupError(name)
+
+    def setdefault(self, name, default=None):
+        raise LookupError(name)
+
+    def __contains__(self, name):
+        raise LookupError(name)
+
+
+def outcomes(calls):
+    """The values of calls, or their errors."""
+    found = []
+    for function, *arguments in calls:
+        try:
+            found.append(function(*arguments))
+        except Exception as error:
+            found.append((type(error).__name__, error.args, getattr(error, "name", None), error.__context__))
+    return found
+
+
+def program_namespace_is_a_mapping():
+    letters = Letters()
+    found = outcomes(
+        [
+            (eval, "a + b", {}, letters),
+            (eval, "dir()", {}, letters),
+            (eval, "locals() is l", {"l": letters}, letters),
+            (eval, "[len(d) for d in ['', c]]", {}, collections.ChainMap({"c": "x"})),
+            (eval, "z", {}, letters),
+            (exec, "x = a; y = dir()", {}, letters),
+            (exec, "del a", {}, letters),
+            (exec, "class A: z = a", {}, letters),
+            (eval, "1", {}, 5),
+            (eval, "1", letters),
+            (eval, "1", {}, letters, {}),
+            (eval, "dir()", {}, types.MappingProxyType({"u": 1, "t": 2})),
+        ]
+    )
+    return found, letters.written
+
+
+def program_keys_of_a_namespace():
+    class Odd(Letters):
+        def __init__(self, listed):
+            self.listed = listed
+
+        def keys(self):
+            return self.listed
+
+    return outcomes(
+        [(eval, "dir()", {}, Odd(listed)) for listed in (5, (2, 1), iter("ba"), ["a", 1], {"y": 1, "x": 2})]
+        + [(eval, "dir()", {}, types.SimpleNamespace()), (eval, "dir()", {}, [])]
+    )
+
+
+def program_globals_that_raise():
+    loads = "def f(): return {}\nfound = f()"
+    names = {}
+    local = {}
+
+    def ran(source):
+        local.clear()
+        exec(source, Raising(names, n=1), local)
+        return local
+
+    return outcomes(
+        [
+            (ran, "found = n"),
+            (ran, "found = computed"),
+            (ran, "found = broken"),
+            (ran, loads.format("n")),
+            (ran, loads.format("computed")),
+            (ran, loads.format("broken")),
+            (ran, loads.format("missing")),
+            (ran, loads.format("len('abc')")),
+            (ran, "global n\nn = 2\nfound = n"),
+            (ran, "global n\ndel n\nfound = n"),
+            (ran, "global o\ndel o"),
+            (exec, "n = 2", Raising()),
+            (exec, "del n", Raising(n=1)),
+            (eval, "n", Raising(n=1)),
+            (eval, "'__builtins__' in list(globals())", Raising()),
+        ]
+    )
+
+
+def program_builtins_of_globals():
+    class Built(dict):
+        def __getitem__(self, name):
+            if name == "broken":
+                raise ValueError(name)
+            return dict.__getitem__(self, name)
+
+        def __missing__(self, name):
+            return name
+
+        def get(self, name, default=None):
+            return "got"
+
+    class Names(dict):
+        def __missing__(self, name):
+            return "missing"
+
+    return outcomes(
+        [
+            (exec, "print('here')", {"__builtins__": {}}),
+            (exec, "print('here')", {"__builtins__": 123}),
+            (exec, "def f(): return print\nf()", {"__builtins__": 123}),
+            (exec, "class A: pass", {"__builtins__": {}}),
+            (exec, "import sys", {"__builtins__": {}}),
+            (eval, "(lambda: print)()", {"__builtins__": {"print": 3}}),
+            (eval, "print", {"__builtins__": Built(print=3)}),
+            (eval, "(lambda: print)()", {"__builtins__": Built(print=3)}),
+            (eval, "other", {"__builtins__": Names()}),
+            (eval, "(lambda: other)()", {"__builtins__": Names()}),
+            (eval, "broken", {"__builtins__": Built()}),
+            (eval, "(lambda: broken)()", {"__builtins__": Built()}),
+            (eval, "print", {"__builtins__": types.MappingProxyType({"print": 4})}),
+            (eval, "(lambda: print)()", {"__builtins__": types.MappingProxyType({"print": 4})}),
+            (eval, "(lambda: none)()", {"__builtins__": types.MappingProxyType({"print": 4})}),
+            (eval, "type(__builtins__)", {}),
+            (exec, "def f(): return print\nf()", Names(__builtins__={})),
+        ]
+    )
+
+
+def program_namespaces_by_name():
+    return outcomes(
+        [
+            (lambda: eval("a", globals={"a": 1}),),
+            (lambda: eval("a + COUNT", locals={"a": 1}),),
+            (lambda: eval("a", {"a": 1}, globals={"a": 2}),),
+            (lambda: eval("a", {"a": 1}, locals={"a": 2}),),
+            (lambda: exec("a", {"a": 1}, locals={"b": 2}, closure=None),),
+            (lambda: eval("a", closure=None),),
+            (lambda: exec("print(a)", globals={"a": 1}),),
+        ]
+    )
+
+
+def program_function_of_module_code():
+    names = {"a": 1}
+    function = types.FunctionType(compile("a = a + 1\nb = dir()", "f", "exec"), names)
+    function()
+    function()
+    return names["a"], names["b"]
+
+
+def program_top_level_await():
+    import ast
+
+    async def numbers():
+        yield 1
+        yield 2
+
+    async def value():
+        return 7
+
+    found = []
+    for source, mode in [
+        ("a = await value()", "exec"),
+        ("await value()", "eval"),
+        ("a = [n async for n in numbers()]", "exec"),
+        ("async for n in numbers(): a = n", "exec"),
+        ("a = 5", "exec"),
+        ("def f(): await value()", "exec"),
+    ]:
+        for flags in (0, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+            try:
+                code = compile(source, "await", mode, flags)
+            except SyntaxError as error:
+                found.append(error.msg)
+                continue
+            names = {"value": value, "numbers": numbers, "a": 0}
+            made = eval(code, names)
+            found.append((type(made).__name__, made and asyncio.run(made), names["a"]))
+            called = types.FunctionType(code, {**names, "a": 0})
+            made = called()
+            found.append((made and asyncio.run(made), called.__globals__["a"]))
+    return found
+
+
+def hinted(call):
+    """The error of a call as the traceback module shows it, and what it knows for hints."""
+    try:
+        return call()
+    except Exception as error:
+        about = type(getattr(error, "obj", None)).__name__
+        names = (getattr(error, "name", None), getattr(error, "name_from", None), getattr(error, "path", None))
+        return about, names, traceback.format_exception_only(error)
+
+
+def program_hints_for_attributes():
+    import math
+
+    def refuse(name):
+        raise AttributeError(name)
+
+    class Derived(types.ModuleType):
+        blech = 1
+
+    class Meta(type):
+        blech = 1
+
+    class Owner(metaclass=Meta):
+        nothing = property()
+
+        @property
+        def failing(self):
+            raise AttributeError("own")
+
+    module, lazy, nameless = types.ModuleType("module"), types.ModuleType("lazy"), types.ModuleType("nameless")
+    module.blech = lazy.blech = 1
+    lazy.__getattr__ = refuse
+    del nameless.__name__
+    calls = [
+        lambda: module.bluch,
+        lambda: getattr(module, "blu" + "ch"),
+        lambda: Derived("derived").bluch,
+        lambda: lazy.bluch,
+        lambda: nameless.bluch,
+        lambda: math.coss,
+        lambda: sys.pth,
+        lambda: types.ModuleType.__getattribute__(module, "bluch"),
+        lambda: delattr(module, "bluch"),
+        lambda: Owner.bluch,
+        lambda: Owner().bluch,
+        lambda: Owner().nothing,
+        lambda: Owner().failing,
+        lambda: object.__getattribute__(Owner(), "failing"),
+        lambda: object.__getattribute__(Owner(), "bluch"),
+    ]
+    return [hinted(call) for call in calls]
+
+
+def program_hints_for_imports():
+    def of_math():
+        from math import coss
+
+    def of_package():
+        from collections.abc import Iterabl
+
+    def of_other():
+        from odd import bluch
+
+    def of_name():
+        return eval("maths")
+
+    class Odd:
+        __file__ = "odd.py"
+        blech = 1
+
+    shadow = types.ModuleType("shadow")
+    shadow.blech = 1
+    shadow.__spec__ = types.SimpleNamespace(_initializing=True, has_location=True, origin="shadow.py")
+    found = [hinted(call) for call in (of_math, of_package, of_name)]
+    for module in (Odd(), shadow, types.ModuleType("plain"), 5):
+        sys.modules["odd"] = module
+        try:
+            found.append(hinted(of_other))
+        finally:
+            del sys.modules["odd"]
+    return found
+
+
+def program_iterators_made_again():
+    import builtins
+
+    class Never:
+        def __getitem__(self, index):
+            raise IndexError
+
+    found = []
+    for iterator in (iter([1, 2]), iter((1,)), iter(Never()), reversed([1, 2]), iter("ab"), iter(int, 1)):
+        original = builtins.iter, builtins.reversed
+        try:
+            builtins.iter, builtins.reversed = "iter", "reversed"
+            reduced = [iterator.__reduce__(), type(iterator).__reduce__(iterator), iterator.__reduce_ex__(2)]
+        finally:
+            builtins.iter, builtins.reversed = original
+        found.append([[one for one in each if one == "iter" or one == "reversed"] for each in reduced])
+    return found

@@ -61,25 +61,27 @@ def _load(machine: "Machine", kind: type, owner: Any, name: str) -> Any:
     """`owner.name` of which nothing is remembered."""
     hook = type_lookup(kind, "__getattribute__")
     fallback = type_lookup(kind, "__getattr__")
-    if type(hook) is _SLOT and fallback is ABSENT:
-        _learn(kind, hook, fallback, name)
-        return load_generic(machine, hook, owner, name)
     if type(hook) not in _HOOKS or (fallback is not ABSENT and type(fallback) is not FunctionType):
         return machine.natively(getattr, (owner, name), {})
     _learn(kind, hook, fallback, name)
     try:
         if fallback is ABSENT:
-            return machine.invoke(hook, (owner, name), {})
+            return _by_hook(machine, hook, owner, name)
         try:
-            if type(hook) is FunctionType:
-                return machine.invoke(hook, (owner, name), {})
-            return load_generic(machine, hook, owner, name)
+            return _by_hook(machine, hook, owner, name)
         except AttributeError:
             pass
         return machine.invoke(fallback, (owner, name), {})
     except AttributeError as error:
         _tell(error, owner, name)
         raise
+
+
+def _by_hook(machine: "Machine", hook: Any, owner: Any, name: str) -> Any:
+    """Read an attribute by the type's `__getattribute__`, a Python function or C's slot."""
+    if type(hook) is FunctionType:
+        return machine.invoke(hook, (owner, name), {})
+    return load_generic(machine, hook, owner, name)
 
 
 def _tell(error: AttributeError, owner: Any, name: str) -> None:
@@ -99,11 +101,7 @@ def load_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> Any:
         getter = _of_module(owner, name)
     if getter is None:
         return machine.natively(hook, (owner, name), {}) if _leads_on(kind, owner, name) else hook(owner, name)
-    try:
-        return machine.invoke(getter[0], getter[1], {})
-    except AttributeError as error:
-        _tell(error, owner, name)
-        raise
+    return machine.invoke(getter[0], getter[1], {})
 
 
 def _leads_on(kind: type, owner: Any, name: str) -> bool:

@@ -63,9 +63,23 @@ def call_method(machine: "Machine", method: MethodType, arguments: Arguments, ke
 def call_builtin(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """A C function: its replacement if it has one, else natively."""
     replaced = REPLACED.get(function)
+    if replaced is None and function.__name__ in _READING_BUILTINS:
+        replaced = call_with_builtins
     if replaced is None:
         return machine.call_native(function, arguments, keywords)
     return machine.report_result(function, arguments, keywords, replaced(machine, function, arguments, keywords))
+
+
+# Methods of C that look for a builtin in their caller: the way to make an iterator again is its `iter` or `reversed`.
+_READING_BUILTINS = frozenset({"__reduce__", "__reduce_ex__"})
+
+
+def call_with_builtins(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    """Call natively, from a native frame whose builtins are those of the interpreted caller."""
+    if machine.frame is None:
+        return machine.natively(function, arguments, keywords)
+    caller = FunctionType(_call.__code__, {"__builtins__": machine.frame.builtins})
+    return machine.natively(caller, (function, arguments, keywords), {})
 
 
 @route_of(type("".__len__))

@@ -1,6 +1,8 @@
 """The import statement."""
 
+import contextlib
 import sys
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.interpreter import operators
@@ -12,7 +14,10 @@ if TYPE_CHECKING:
 
 def import_name(frame: Frame, name: str, wanted: Any, level: int) -> Any:
     """Call `__import__` as the import statement does."""
-    importer = frame.builtins.get("__import__", frame)
+    try:
+        importer = frame.builtins["__import__"]
+    except KeyError:
+        importer = frame
     if importer is frame:
         raise ImportError("__import__ not found")
     return frame.machine.invoke(importer, (name, frame.globals, frame.names, wanted, level), {})
@@ -29,21 +34,27 @@ def import_from(machine: "Machine", module: Any, name: str) -> Any:
         found = sys.modules.get(f"{package}.{name}", machine)
         if found is not machine:
             return found
-    shown = package if isinstance(package, str) else "<unknown module name>"
-    path = getattr(module, "__file__", None)
-    raise ImportError(_refusal(module, name, shown, path), name=shown, path=path if isinstance(path, str) else None)
+    raise _import_error(module, name)
 
 
-def _refusal(module: Any, name: str, shown: str, path: Any) -> str:
-    """Why a name cannot be imported."""
-    if not isinstance(path, str):
-        return f"cannot import name {name!r} from {shown!r} (unknown location)"
-    if getattr(getattr(module, "__spec__", None), "_initializing", False):
-        return (
-            f"cannot import name {name!r} from partially initialized module {shown!r} "
-            f"(most likely due to a circular import) ({path})"
-        )
-    return f"cannot import name {name!r} from {shown!r} ({path})"
+# What C reads of a module, beside the name that it lacks, for the error.
+_READ_FOR_ERRORS = ("__name__", "__spec__", "__file__")
+_IMPORT = compile("from module import attribute", __file__, "exec")
+
+
+def _import_error(module: Any, name: str) -> BaseException:
+    """The error of an import from a module that lacks a name: CPython's own, for a stand-in that lacks it as well."""
+    stand_in = ModuleType("") if isinstance(module, ModuleType) else SimpleNamespace()
+    vars(stand_in).clear()
+    for read in _READ_FOR_ERRORS:
+        with contextlib.suppress(AttributeError):
+            vars(stand_in)[read] = getattr(module, read)
+    importer = {"__import__": lambda *_: stand_in}
+    try:
+        FunctionType(_IMPORT.replace(co_names=("module", name)), {"__builtins__": importer})()
+    except Exception as error:
+        return error.with_traceback(None)
+    raise AssertionError(name)
 
 
 def import_star(frame: Frame, module: Any) -> None:

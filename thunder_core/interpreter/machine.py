@@ -3,6 +3,7 @@
 import operator
 import sys
 from collections.abc import Callable, Sequence
+from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Arguments = Sequence[Any]
 Keywords = dict[str, Any]
+Find = Callable[[Frame, str], Any]
 
 
 builtins_of = operator.attrgetter("__builtins__")  # typeshed has it for some versions only
@@ -101,7 +103,7 @@ class Machine:
         closure = function.__closure__
         if closure:
             fast[program.first_free :] = closure
-        names: dict[str, Any] | None = None if program.flags & 1 else {}
+        names = None if program.flags & CO_OPTIMIZED else function.__globals__
         frame = Frame(self, program, code, function, function.__globals__, builtins_of(function), fast, names)
         if program.resumable:
             return resumable(frame, function)
@@ -144,24 +146,19 @@ class Machine:
         """`del owner.name`, its Python-level deleters interpreted."""
         attributes.delete(self, owner, name)
 
-    def load_global(self, frame: Frame, name: str) -> Any:
-        """A global or builtin name."""
-        value = frame.globals.get(name, frame)
-        if value is frame:
-            value = frame.builtins.get(name, frame)
-            if value is frame:
-                return names_of.missing_global(frame, name)
-        return value
+    def load_global(self, frame: Frame, name: str, find: Find = names_of.find_global) -> Any:
+        """Read a global or builtin, found as the instruction that asks for it does."""
+        return find(frame, name)
 
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
         """`global name; name = value`."""
-        frame.globals[name] = value
+        dict.__setitem__(frame.globals, name, value)
 
     def delete_global(self, frame: Frame, name: str) -> None:
         """`global name; del name`."""
-        if name not in frame.globals:
+        if not dict.__contains__(frame.globals, name):
             names_of.undefined(name)
-        del frame.globals[name]
+        dict.__delitem__(frame.globals, name)
 
     def load_deref(self, frame: Frame, slot: int) -> Any:
         """The value of a cell or free variable."""

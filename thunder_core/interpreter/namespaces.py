@@ -4,24 +4,45 @@ import builtins
 from types import CellType, ModuleType
 from typing import Any, NoReturn
 
-from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.frame import NULL, Frame
+from thunder_core.interpreter.operators import get_item
 
 
-def builtins_of(global_names: dict[str, Any]) -> dict[str, Any]:
-    """The builtins that code with these globals sees."""
-    found = global_names.get("__builtins__", builtins)
-    names: dict[str, Any] = found.__dict__ if isinstance(found, ModuleType) else found
-    return names
+def builtins_of(global_names: dict[str, Any]) -> Any:
+    """The builtins that code with these globals sees: a dictionary, or whatever the globals name instead."""
+    found = dict.get(global_names, "__builtins__", builtins)
+    return found.__dict__ if isinstance(found, ModuleType) else found
 
 
-def missing_global(frame: Frame, name: str) -> Any:
-    """A name that neither dictionary holds: a subclass of dict may know it yet."""
-    for names in (frame.globals, frame.builtins):
-        if type(names) is not dict:
-            try:
-                return names[name]
-            except KeyError:
-                pass
+def find_global(frame: Frame, name: str) -> Any:
+    """The value that LOAD_GLOBAL finds: by item, unless globals and builtins are both plain dictionaries."""
+    if type(frame.globals) is not dict or type(frame.builtins) is not dict:
+        return _first_item(frame, (frame.globals, frame.builtins), name)
+    value = frame.globals.get(name, NULL)
+    return find_builtin(frame, name) if value is NULL else value
+
+
+def find_beyond_locals(frame: Frame, name: str) -> Any:
+    """The value that LOAD_NAME finds behind the namespace: globals of any class are read as a dictionary."""
+    value = dict.get(frame.globals, name, NULL)
+    return find_builtin(frame, name) if value is NULL else value
+
+
+def find_builtin(frame: Frame, name: str) -> Any:
+    """The builtin of a name; NameError if there is none."""
+    if type(frame.builtins) is not dict:
+        return _first_item(frame, (frame.builtins,), name)
+    value = frame.builtins.get(name, NULL)
+    return undefined(name) if value is NULL else value
+
+
+def _first_item(frame: Frame, mappings: tuple[Any, ...], name: str) -> Any:
+    """The item of a name in the first mapping that has it; only a KeyError says that one lacks it."""
+    for names in mappings:
+        try:
+            return get_item(frame.machine, names, name)
+        except KeyError:
+            pass
     return undefined(name)
 
 

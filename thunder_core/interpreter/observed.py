@@ -10,7 +10,8 @@ from thunder_core.interpreter import attributes, operators
 from thunder_core.interpreter.decode import is_opaque, observed_programs
 from thunder_core.interpreter.frame import Frame
 from thunder_core.interpreter.lookup import type_lookup
-from thunder_core.interpreter.machine import Arguments, Keywords, Machine
+from thunder_core.interpreter.machine import Arguments, Find, Keywords, Machine
+from thunder_core.interpreter.namespaces import find_global
 from thunder_core.interpreter.observer import Observer
 from thunder_core.interpreter.operators import PLAIN
 from thunder_core.interpreter.reach import Functions, Reach
@@ -147,9 +148,9 @@ class ObservedMachine(Machine):
             raise
         return self.observer.on_load_attr(owner, name, value)
 
-    def load_global(self, frame: Frame, name: str) -> Any:
+    def load_global(self, frame: Frame, name: str, find: Find = find_global) -> Any:
         """Read a global or builtin and report it."""
-        return self.observer.on_load_global(frame, name, super().load_global(frame, name))
+        return self.observer.on_load_global(frame, name, super().load_global(frame, name, find))
 
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
         """Write a global after reporting it."""

@@ -3,13 +3,12 @@
 import __future__
 
 import _typing  # type: ignore[import-not-found]
-import builtins
 import contextlib
 import sys
 from types import CellType, CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-from thunder_core.interpreter import recursion
+from thunder_core.interpreter import bridges, operators, recursion
 from thunder_core.interpreter.calls import Arguments, Keywords, call_class, call_in_globals, replaces
 from thunder_core.interpreter.frame import Frame
 from thunder_core.interpreter.introspection import local_names
@@ -58,11 +57,26 @@ def variables(machine: "Machine", function: Any, arguments: Arguments, keywords:
 @replaces(dir)
 def names_in(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`dir([owner])`."""
-    return (
-        machine.natively(function, arguments, keywords)
-        if arguments or keywords
-        else sorted(local_names(caller(machine)))
-    )
+    if arguments or keywords:
+        return machine.natively(function, arguments, keywords)
+    names = keys_of(machine, local_names(caller(machine)))
+    return machine.natively(sorted, (names,), {})
+
+
+def keys_of(machine: "Machine", mapping: Any) -> list[Any]:
+    """The keys of a mapping as C lists them: those of a class that is no dict by its `keys`."""
+    if type(mapping) is dict:
+        return list(mapping)
+    keys = machine.invoke(machine.load_attr(mapping, "keys"), (), {})
+    try:
+        iterator = operators.iterate(machine, keys)
+    except TypeError:
+        iterator = None
+    if iterator is None:
+        owner, kind = type(mapping).__name__, type(keys).__name__
+        raise TypeError(f"{owner}.keys() returned a non-iterable (type {kind})")
+    names: list[Any] = bridges.gather(machine, list, iterator)
+    return names
 
 
 @replaces(sys._getframe)
@@ -114,9 +128,15 @@ def compile_source(machine: "Machine", function: Any, arguments: Arguments, keyw
     return function(**given)
 
 
-def _namespaces(frame: Frame, arguments: Arguments) -> tuple[Any, Any]:
+# `exec` and `eval` take their namespaces by name since 3.13.
+_NAMESPACES = ("globals", "locals") if sys.version_info >= (3, 13) else ()
+_KEYWORDS = {exec: {*_NAMESPACES, "closure"}, eval: {*_NAMESPACES}}
+
+
+def _namespaces(frame: Frame, arguments: Arguments, keywords: Keywords) -> tuple[Any, Any]:
     """The globals and locals that `exec` and `eval` run in."""
-    global_names, names = (*arguments[1:], None, None)[:2]
+    named = dict(zip(("globals", "locals"), arguments[1:], strict=False)) | keywords
+    global_names, names = named.get("globals"), named.get("locals")
     if global_names is None:
         return frame.globals, local_names(frame) if names is None else names
     return global_names, global_names if names is None else names
@@ -126,15 +146,15 @@ def _namespaces(frame: Frame, arguments: Arguments) -> tuple[Any, Any]:
 def run_source(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`exec(source, globals, locals)` and `eval(...)`: what they run is interpreted."""
     frame = caller(machine)
-    closure = keywords.get("closure") if function is exec else None
-    known = {"closure"} if function is exec else set()
-    if not 1 <= len(arguments) <= 3 or keywords.keys() - known:
+    closure = keywords.get("closure")
+    given = {"source", *("globals", "locals")[: len(arguments) - 1]}
+    if not 1 <= len(arguments) <= 3 or keywords.keys() - _KEYWORDS[function] or keywords.keys() & given:
         return machine.natively(function, arguments, keywords)
-    names, local = _namespaces(frame, arguments)
+    names, local = _namespaces(frame, arguments, keywords)
     source = arguments[0]
     if not isinstance(names, dict) or not hasattr(type(local), "__getitem__"):
         return machine.natively(function, arguments, keywords)
-    names.setdefault("__builtins__", frame.builtins if frame.builtins is not vars(builtins) else builtins)
+    dict.setdefault(names, "__builtins__", frame.builtins)
     if not isinstance(source, CodeType):
         if closure is not None or not isinstance(source, str | bytes | bytearray | memoryview):
             return machine.natively(function, arguments, keywords)

@@ -43,11 +43,7 @@ def _global(context: Context, argument: int) -> tuple[str, bool]:
 def load_global(frame: Frame, argument: tuple[str, bool]) -> None:
     """[] -> [(NULL), global or builtin]."""
     name, null = argument
-    value = frame.globals.get(name, NULL)
-    if value is NULL:
-        value = frame.builtins.get(name, NULL)
-        if value is NULL:
-            value = namespaces.missing_global(frame, name)
+    value = namespaces.find_global(frame, name)
     if null:
         frame.stack.append(NULL)
     frame.stack.append(value)
@@ -69,7 +65,12 @@ def delete_global(frame: Frame, name: str) -> None:
 def load_name(frame: Frame, name: str) -> None:
     """[] -> [value of the name in the namespace, the globals or the builtins]."""
     value = from_namespace(frame, frame.names, name)
-    frame.stack.append(frame.machine.load_global(frame, name) if value is NULL else value)
+    frame.stack.append(beyond_locals(frame, name) if value is NULL else value)
+
+
+def beyond_locals(frame: Frame, name: str) -> Any:
+    """The global or builtin of a name that a namespace lacks."""
+    return frame.machine.load_global(frame, name, namespaces.find_beyond_locals)
 
 
 def from_namespace(frame: Frame, names: Any, name: str) -> Any:
@@ -88,29 +89,31 @@ def from_namespace(frame: Frame, names: Any, name: str) -> Any:
 def store_name(frame: Frame, name: str) -> None:
     """[value] -> []; the namespace's name = value."""
     names, value = frame.names, frame.stack.pop()
-    if names is frame.globals:
-        frame.machine.store_global(frame, name, value)
-    elif type(names) is dict:
-        names[name] = value
-    else:
+    if type(names) is not dict:
         set_item(frame.machine, names, name, value)
+    elif names is frame.globals:
+        frame.machine.store_global(frame, name, value)
+    else:
+        names[name] = value
 
 
 @opcode("DELETE_NAME")
 def delete_name(frame: Frame, name: str) -> None:
     """[] -> []; del the namespace's name."""
     names = frame.names
-    if names is frame.globals:
+    if type(names) is dict and names is frame.globals:
         frame.machine.delete_global(frame, name)
-        return
+    elif not _is_deleted(frame, names, name):
+        namespaces.undefined(name)
+
+
+def _is_deleted(frame: Frame, names: Any, name: str) -> bool:
+    """Delete a name from a namespace; CPython takes every error of the mapping for a name that is not there."""
     try:
         delete_item(frame.machine, names, name)
-    except KeyError:
-        found = False
-    else:
-        found = True
-    if not found:
-        namespaces.undefined(name)
+    except BaseException:
+        return False
+    return True
 
 
 @opcode("MAKE_CELL")

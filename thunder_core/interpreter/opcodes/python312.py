@@ -10,7 +10,7 @@ from thunder_core.interpreter.generators import delegate
 from thunder_core.interpreter.native import UNBOUND
 from thunder_core.interpreter.opcodes.exceptions import prep_reraise_star
 from thunder_core.interpreter.opcodes.iteration import for_iter
-from thunder_core.interpreter.opcodes.names import from_namespace, load_fast
+from thunder_core.interpreter.opcodes.names import beyond_locals, from_namespace, load_fast
 from thunder_core.interpreter.opcodes.operate import compare_op
 from thunder_core.interpreter.opcodes.stack import print_expr
 from thunder_core.interpreter.operators import COMPARISONS
@@ -67,7 +67,7 @@ def load_locals(frame: Frame, _argument: Any) -> None:
 def load_from_dict_or_globals(frame: Frame, name: str) -> None:
     """[namespace] -> [the name in it, else the global or builtin]."""
     value = from_namespace(frame, frame.stack.pop(), name)
-    frame.stack.append(frame.machine.load_global(frame, name) if value is NULL else value)
+    frame.stack.append(beyond_locals(frame, name) if value is NULL else value)
 
 
 @opcode("LOAD_FROM_DICT_OR_DEREF", since=_3_12)

@@ -8,7 +8,7 @@ from thunder_core.interpreter import operators, texts
 from thunder_core.interpreter.decode import Context
 from thunder_core.interpreter.frame import NULL, Frame
 from thunder_core.interpreter.keywords import as_arguments, merge_keywords
-from thunder_core.interpreter.namespaces import unbound_slot
+from thunder_core.interpreter.namespaces import find_global, unbound_slot
 from thunder_core.interpreter.native import UNBOUND
 from thunder_core.interpreter.opcodes.build import CONVERSIONS
 from thunder_core.interpreter.opcodes.calls import call_with, given
@@ -57,8 +57,7 @@ def to_bool(frame: Frame, _argument: Any) -> None:
 def load_global(frame: Frame, argument: tuple[str, bool]) -> None:
     """[] -> [global or builtin, (NULL)]."""
     name, null = argument
-    value = frame.globals.get(name, NULL)
-    frame.stack.append(frame.machine.load_global(frame, name) if value is NULL else value)
+    frame.stack.append(find_global(frame, name))
     if null:
         frame.stack.append(NULL)
 
