@@ -1543,6 +1543,17 @@ def program_hints_for_attributes():
     return [hinted(call) for call in calls]
 
 
+def program_hints_for_what_is_not_callable():
+    import pprint
+
+    nameless, other = types.ModuleType("nameless"), types.ModuleType("other")
+    del nameless.__name__
+    other.other = 5
+    return [
+        hinted(lambda: thing(*arguments)) for thing in (pprint, nameless, other, 5, None) for arguments in ((), (1,))
+    ]
+
+
 def program_hints_for_imports():
     def of_math():
         from math import coss

@@ -181,7 +181,7 @@ def call_object(machine: "Machine", function: Any, arguments: Arguments, keyword
     """An instance of a class that may have a Python-level `__call__`."""
     caller = type_lookup(type(function), "__call__")
     if caller is ABSENT:
-        raise TypeError(f"'{type(function).__name__}' object is not callable")
+        return function()  # CPython's own error: for a module, it may name what was meant
     if type(caller) is FunctionType:
         return machine.invoke(caller, (function, *arguments), keywords)
     if type(caller) in (staticmethod, classmethod, functools.partial, MethodType):
