@@ -4,10 +4,10 @@ MODULES = (
     "test_asyncgen", "test_augassign", "test_builtin", "test_class", "test_collections", "test_compare",
     "test_contextlib", "test_coroutines", "test_dataclasses", "test_decorators", "test_descr", "test_dictcomps",
     "test_enum", "test_except_star", "test_exceptions", "test_extcall", "test_fstring", "test_funcattrs",
-    "test_functools", "test_generators", "test_genexps", "test_grammar", "test_iter", "test_itertools", "test_keywordonlyarg",
-    "test_listcomps", "test_metaclass", "test_named_expressions", "test_opcodes", "test_operator", "test_patma",
-    "test_positional_only_arg", "test_property", "test_raise", "test_scope", "test_setcomps", "test_super",
-    "test_unpack_ex", "test_with",
+    "test_functools", "test_generators", "test_genexps", "test_grammar", "test_iter", "test_itertools",
+    "test_keywordonlyarg", "test_listcomps", "test_metaclass", "test_named_expressions", "test_opcodes",
+    "test_operator", "test_patma", "test_positional_only_arg", "test_property", "test_raise", "test_scope",
+    "test_setcomps", "test_super", "test_unpack_ex", "test_with",
 )  # fmt: skip
 
 # The ones that a pytest run tries: together under ten seconds.
