@@ -79,7 +79,7 @@ def require_kinds(owner: str, name: str, row: Iterable[object], kinds: tuple[typ
 
 
 def returned(part: object, name: str, kinds: tuple[type, ...]) -> tuple[Any, ...]:
-    """What a method `setup_...` of a recipe or a plug-in gives; raises `BadRecipe` where it is not what is wanted."""
+    """The result of a method `setup_...` of a recipe or a plug-in; raises `BadRecipe` for one of another kind."""
     owner, given = type(part).__name__, getattr(part, name)()
     if isinstance(given, str | type) or not isinstance(given, Iterable):
         raise BadRecipe(f"{owner}: {name} returns {given!r:.80}", fix="return a tuple, which may be empty")

@@ -60,7 +60,7 @@ class Settings(Protocol):
 
 @dataclass(frozen=True)
 class CallsByLine:
-    """What a program does about compiled functions that it calls; `settings` are those of the program.
+    """The way in which a program with these `settings` calls compiled functions.
 
     One that was compiled alike is a part of the program. Another one is called by one line, with its own guards, its
     own cache and its own backward; what it returns is learned by tracing it on tensors without data.

@@ -97,7 +97,7 @@ def level_of(kind: type, name: str) -> type | None:
 
 
 def kept_arguments(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a method of a container is given, as it is now, where it takes over the items of something mutable."""
+    """The arguments of a container's method, copied where it takes over the items of something mutable."""
     if name == "__setitem__" and isinstance(arguments[0], slice):
         return arguments[0], _as_now(arguments[1])
     return tuple(map(_as_now, arguments)) if name in TAKING else arguments

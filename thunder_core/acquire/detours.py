@@ -9,7 +9,7 @@ Site = tuple[tuple[CodeType, int], ...]  # the functions that were running, the 
 
 
 class Detours:
-    """What a program asks about being compiled, and where the answer is yes.
+    """The questions of a program whether it is being compiled, and those that are answered with yes.
 
     `taken` are the sites of an answer yes. `last` is the site that asked last, before anything failed: the one that
     may lead around a value which cannot be had, since libraries ask just before they ask for the value.

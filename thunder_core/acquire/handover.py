@@ -85,7 +85,7 @@ class Handover:
             self._add(guard.kind, found, expected)
 
     def _tell(self, path: Path) -> None:
-        """What is read by a path is a surprise to a functional program, unless it is code."""
+        """Note what is read by a path as a surprise to a functional program, unless it is code."""
         if self.outer.surprises is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
             self.outer.surprises.note(path)
 

@@ -104,7 +104,7 @@ class OutsideNumbers:
         return self.acquisition.name_number(source)
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
-        """What to call in place of a function that takes Python's own numbers alone: it, with their values."""
+        """The function to call in place of one that takes Python's own numbers alone, which gives it their values."""
         if not self._numbers or takes_numbers(function):
             return None
         given = [leaf for leaf in leaves((args, kwargs)) if is_outside(leaf)]

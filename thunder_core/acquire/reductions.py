@@ -50,7 +50,7 @@ class Reduction:
 
     @property
     def parts(self) -> list[Any]:
-        """What has to be there for the call."""
+        """The values that have to be there for the call."""
         called = [] if isinstance(self.call, str) else [self.call]
         return [*called, *self.args, *self.keywords.values(), self.state]
 
@@ -87,7 +87,7 @@ def reduced(value: Any, where: str) -> Reduction:
 
 
 def unbridged(value: Any) -> Any:
-    """What the interpreter's bridge to C stands for; any other value is itself."""
+    """The object that the interpreter's bridge to C stands for; any other value is itself."""
     if isinstance(value, Callback | BridgedIterator):
         return unbridged(value.__reduce__()[1][0])
     return tuple(map(unbridged, value)) if type(value) is tuple else value

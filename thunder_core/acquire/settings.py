@@ -31,7 +31,7 @@ class Settings:
             self._answers |= zip(setting.getters, setting.answers(*args, **kwargs), strict=True)
 
     def ask(self, getter: Callable[..., Any], *args: Any) -> Any:
-        """What a setting is for the program."""
+        """The value that a setting has for the program."""
         if getter in self._answers:
             return self._answers[getter]
         value = getter(*args)

@@ -54,7 +54,7 @@ Part = TensorProxy | Same | Constant | NumberOf
 
 @dataclass(eq=False)
 class CompiledCall:
-    """What a line calls: a compiled function, whose result has a structure (`spec`) and these `parts`.
+    """A compiled function as a line calls it: its result has a structure (`spec`) and these `parts`.
 
     One that is `valued` decides by values of tensors, so that another call may give something else; one that `acts`
     has effects that cannot be taken back.
@@ -141,7 +141,7 @@ def told(part: Part) -> str:
 
 
 def call_of(line: BoundSymbol) -> CompiledCall | None:
-    """What a line calls, if that is a compiled function."""
+    """The compiled function that a line calls, if it calls one."""
     return line.symbol.target if isinstance(line.symbol.target, CompiledCall) else None
 
 
@@ -172,7 +172,7 @@ def acts_before(lines: Iterable[BoundSymbol]) -> str | None:
 
 
 class _FromCall(torch.autograd.Function):
-    """What made a tensor in a compiled function that the program calls by a line of its own."""
+    """The node of autograd's graph behind a tensor that a compiled function made, called by a line of its own."""
 
     @staticmethod
     def forward(ctx: Any, source: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:  # noqa: ARG004

@@ -31,7 +31,7 @@ class Array:
 
 
 class Data:
-    """What a program takes out of tensors; `record(function, args, kwargs)` runs a function on tensors.
+    """The data that a program takes out of tensors; `record(function, args, kwargs)` runs a function on tensors.
 
     The values are those of the call that is recorded, and a line checks at each call that they are the same.
     """

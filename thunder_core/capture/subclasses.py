@@ -68,7 +68,7 @@ class Subclasses:
         return output
 
     def cast(self, tensor: torch.Tensor, kind: type) -> torch.Tensor:
-        """The same values in the same memory as a tensor of another class; one that the program has stays as it is."""
+        """Give values and memory of a tensor another class; a tensor that the program has already stays as it is."""
         fake = self._tensors.fake(tensor)
         if self._tensors.is_shown(fake):
             fake = self._tensors.fake(self._record(ALIAS, (tensor,), {}))

@@ -20,7 +20,7 @@ class _Sequence:
 
 
 def _behind(iterator: Any) -> Iterable[Any]:
-    """What an iterator of C goes through."""
+    """The object that an iterator of C goes through."""
     reduced = iterator.__reduce__()
     return reduced[1] if isinstance(reduced, tuple) else ()
 
@@ -33,12 +33,12 @@ nothing: FunctionType = _nothing  # type: ignore[assignment]
 
 
 def later(_: Any) -> Iterable[Any]:
-    """What a generator or a bridge leads to is known when it gives something."""
+    """Wait until a generator or a bridge gives something: what it leads to is known only then."""
     return (nothing,)
 
 
 def _held(iterator: Any) -> Iterable[Any]:
-    """What an iterator of C compares with what it will be given."""
+    """The value that an iterator of C compares with what it will be given."""
     return (nothing, *gc.get_referents(iterator))
 
 

@@ -38,7 +38,7 @@ _known: dict[type, State | None] = {}
 
 
 def state_function(kind: type) -> State | None:
-    """What tells the state of instances of a class; None where their attributes and items do, or nothing does."""
+    """The function that tells the state of a class's instances; None where attributes and items do, or nothing does."""
     if kind not in _known:
         _known[kind] = _found(kind)
     return _known[kind]

@@ -56,7 +56,7 @@ class Retraces:
 
 
 def fix_for(error: Exception) -> str:
-    """What can be done against tracing again for this."""
+    """The advice on what can be done against tracing again for this."""
     if isinstance(error, Unexpected):
         return VALUE_FIX
     found = error.found if isinstance(error, Refused) else error

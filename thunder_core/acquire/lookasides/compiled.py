@@ -19,7 +19,7 @@ class Nested(Protocol):
 
 
 def compiled_function(acquisition: Any, function: Any, plain: types.FunctionType, inner: Any) -> Callable[..., Any]:
-    """What was compiled is traced, or called by one line."""
+    """Trace through a compiled function, or call it by one line."""
     nested: Nested | None = acquisition.nested
     if nested is not None and nested.stays(inner.programs_of):
         return functools.partial(_call, acquisition, function, plain, inner)
@@ -42,5 +42,5 @@ def _call(acquisition: Any, function: Any, plain: types.FunctionType, inner: Any
 
 
 def owner_of(function: Any) -> tuple[Any, ...]:
-    """What a method is bound to; nothing for a function."""
+    """The object that a method is bound to; nothing for a function."""
     return (function.__self__,) if type(function) is types.MethodType else ()

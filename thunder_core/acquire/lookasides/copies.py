@@ -73,7 +73,7 @@ def dressed(acquisition: Any, made: torch.Tensor, tensor: torch.Tensor) -> torch
 def copy_shallowly(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """What `copy.copy` asks for: a leaf on the same memory, with the same attributes."""
+    """Make the leaf on the same memory, with the same attributes, that `copy.copy` asks for."""
 
     def rebuild(tensor: torch.Tensor) -> torch.Tensor:
         made = dressed(acquisition, tensor.detach(), tensor)

@@ -58,7 +58,7 @@ def enter_transform(
 
 
 def foreign(acquisition: Any, function: Any, plain: Any) -> Callable[..., Any] | None:
-    """What stands in for a Python function of PyTorch's compilers and tracers; None for all others."""
+    """The stand-in for a Python function of PyTorch's compilers and tracers; None for all others."""
     original = plain.__dict__.get(ORIGINAL)
     if original is not None:
         acquisition.outside.attribute(plain, ORIGINAL, original)

@@ -89,7 +89,7 @@ def from_numpy(
 def as_tensor(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """So is that of `torch.as_tensor`, which then has the dtype and the device that are asked for."""
+    """A tensor that `torch.as_tensor` makes of an array is an input, in the dtype and on the device asked for."""
     if not args or acquisition.outside.path_of(args[0]) is None or not is_numeric_array(args[0]):
         return None
     return lambda array, *rest, **kwargs: function(tensor_of_array(acquisition, array), *rest, **kwargs)
@@ -112,7 +112,7 @@ def tensor_of_array(acquisition: Any, array: Any) -> torch.Tensor:
 
 
 def maker_of_tensors(acquisition: Any, function: Any) -> Callable[..., Any] | None:
-    """What makes a tensor in place of a subclass with torch.Tensor's own `__new__`, or of a tensor's `as_subclass`."""
+    """The function that makes a tensor in place of a subclass with torch.Tensor's `__new__`, or of `as_subclass`."""
     if is_constructed_natively(function):
         return partial(construct, acquisition, function)
     if type(function) is BuiltinMethodType and function.__name__ == AS_SUBCLASS.__name__:
