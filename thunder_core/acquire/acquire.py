@@ -151,7 +151,7 @@ class Run(Acquisition):
         return self._name("constant" if path is None else path_name(path))
 
     def name_number(self, path: Path) -> str:
-        """So is that of a number."""
+        """The name of a number from outside is made from its path."""
         return self._name(path_name(path))
 
     def _name(self, text: str) -> str:
@@ -161,7 +161,7 @@ class Run(Acquisition):
 
 
 def moving(subject: Callable[..., Any], arguments: Any) -> Iterator[torch.Tensor]:
-    """What would be brought to the device that a program runs on: the model, and its inputs."""
+    """The tensors that would be brought to the device of a program: those of the model and of its inputs."""
     if isinstance(subject, torch.nn.Module):
         yield from torch.nn.Module.parameters(subject)
         yield from torch.nn.Module.buffers(subject)
@@ -278,7 +278,7 @@ def require_recorded(run: Run) -> None:
 
 
 def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) -> Any:
-    """What the program returns; `ProgramRaised` for what it raises itself, after its sharp edges have been told."""
+    """Interpret the program and return its result; `ProgramRaised` where it raises, after its sharp edges are told."""
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             return interpret(run.subject, observer=run)(*run.args, **run.kwargs)

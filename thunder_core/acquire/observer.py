@@ -143,7 +143,7 @@ class Acquisition(Observer):
         return value
 
     def on_load_stored(self, owner: Any, name: str, value: Any) -> None:
-        """What lies in an object with a `__getattribute__` of its own is guarded."""
+        """A value that lies in an object with a `__getattribute__` of its own is guarded."""
         self.outside.stored(owner, name, value)
 
     def on_call_result(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
