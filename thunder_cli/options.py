@@ -122,6 +122,14 @@ TrustRemoteCode = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
+AllowNonFinite = Annotated[
+    bool,
+    typer.Option(
+        "--allow-non-finite",
+        metavar=FLAG,
+        help="Accept NaN, infinities and nothing but zeros in what eager PyTorch gives; the report says so.",
+    ),
+]
 Strict = Annotated[
     bool, typer.Option("--strict", metavar=FLAG, help="Fail where this machine lacks a part of the recipe.")
 ]

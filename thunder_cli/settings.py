@@ -50,6 +50,7 @@ class Settings(BaseModel):
     warmup: int | None = Field(default=None, ge=0)
     include_weights: bool | None = None
     no_validate: bool | None = None
+    allow_non_finite: bool | None = None
     no_benchmark: bool | None = None
     set: dict[str, Value] | None = None
 
@@ -75,7 +76,19 @@ class Settings(BaseModel):
 
 
 MODEL_FIELDS = ("model", "dtype", "device", "task", "revision", "random_weights", "trust_remote_code", "seed")
-REQUEST_FIELDS = ("recipe", "force", "strict", "batch", "seq", "runs", "warmup", "include_weights", "target", "train")
+REQUEST_FIELDS = (
+    "recipe",
+    "force",
+    "strict",
+    "batch",
+    "seq",
+    "runs",
+    "warmup",
+    "include_weights",
+    "target",
+    "train",
+    "allow_non_finite",
+)
 
 
 def _given(settings: Settings) -> dict[str, Any]:

@@ -356,13 +356,19 @@ class NotComparable(ValidationError):
 
 
 class NotFinite(ValidationError):
-    """The loss, or a gradient, is infinite or not a number in eager PyTorch itself, so nothing can be compared with it.
+    """An output, the loss or a gradient is infinite or not a number in eager PyTorch itself, or in the reference.
 
-    Nothing was written. A narrow range is the most frequent cause: float16 ends at 65,504, and bfloat16 has the range
-    of float32. Weights that have diverged are another.
+    A NaN beside a NaN says nothing of the numbers that should stand there, so nothing was written. A narrow range is
+    the most frequent cause: float16 ends at 65,504, and bfloat16 has the range of float32. Weights that have diverged,
+    or inputs that are not finite, are others.
+
+    Some models mean it: a mask of minus infinities among the outputs. `--allow-non-finite` accepts it: what is not
+    finite has to be so at the same places then, with the same sign, all else is compared as ever, and the report and
+    the table name the outputs and how much of them is not finite.
     """
 
     code = "TH0403"
+    report: object = None  # the ValidationReport, for whoever catches the error
 
 
 class OtherRandomNumbers(ValidationError):
@@ -372,6 +378,18 @@ class OtherRandomNumbers(ValidationError):
     """
 
     code = "TH0404"
+
+
+class AllZero(ValidationError):
+    """Every output of eager PyTorch is zero on every input or, of a step of training, every gradient.
+
+    Agreement with that says nothing: a program that computes nothing would pass, so nothing was written. Weights that
+    were never loaded are a cause, and initializations that put zeros at the end of each block. `--allow-non-finite`
+    accepts it, and the report says so. Where only some outputs are zero they are named, and that is no error.
+    """
+
+    code = "TH0405"
+    report: object = None  # the ValidationReport, for whoever catches the error
 
 
 # ---- 05: baselines --------------------------------------------------------------------------------------------

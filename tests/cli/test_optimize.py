@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from tests.cli.small import QUICK, assert_refused, own_model, saved
 from thunder_core.models import samples
@@ -271,6 +273,33 @@ def test_a_failed_validation_publishes_nothing_and_tells_what_it_measured(thunde
     assert data["error"]["code"] == "TH0401"
     assert data["error"]["report"]["passed"] is False
     assert list(here.iterdir()) == []
+
+
+def spoil(folder, value):
+    """Put a value into all of a layer's weights."""
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.1.mlp.down_proj.weight"].fill_(value)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("train", [(), ("--train",)], ids=["inference", "training"])
+def test_a_model_that_gives_nan_is_not_perfect(thunder, here, damaged, train):
+    spoil(damaged, math.nan)
+    run = ("optimize", damaged, "-r", "hf-llama", "--out", "result", *QUICK, "--no-benchmark", *train)
+    done = thunder(*run, "--quiet")
+    assert_refused(done, here, 4, "TH0403", "`loss`, and" if train else "`logits`")
+    assert "--allow-non-finite" in done.err
+    told = thunder(*run, "--quiet", "--json").json["error"]
+    assert told["report"]["outputs"][-1 if train else 0]["nan"] > 0
+    if not train:
+        accepted = thunder(*run, "--allow-non-finite")
+        assert accepted.status == 0, accepted.err
+        assert "NaN: all 12,288" in accepted.out
+        assert "100%" not in accepted.out.partition("Operations")[0]
+        assert "Validated, not finite" in (here / "result" / "report.html").read_text()
+        again = thunder("validate", "result", "--quiet")
+        assert (again.status, "TH0403" in again.err) == (4, True)
+        assert thunder("validate", "result", "--quiet", "--allow-non-finite").status == 0
 
 
 BRANCHING = """

@@ -119,8 +119,19 @@ def test_impossible_tokens_and_missing_positions_add_nothing() -> None:
     reference = torch.tensor([[0.0, 1.0, -math.inf], [math.nan, 0.0, 0.0]], dtype=torch.float64)
     found = measure_language(reference.float(), reference.float(), reference)
     assert (found.kl, found.top1) == (0.0, 1.0)
-    nothing = measure_language(*[torch.zeros(0, 3)] * 3)
-    assert nothing.top1 == 1.0
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_where_no_position_has_a_distribution_nothing_was_measured(value: float) -> None:
+    logits = torch.full((2, 3), value)
+    assert measure_language(logits, logits, logits.double()) is None
+    logits[1] = torch.tensor([0.0, 1.0, 2.0])
+    other = logits.clone()
+    other[1] = torch.tensor([2.0, 1.0, 0.0])
+    found = measure_language(other, logits, logits.double())
+    assert (found.top1, found.eager_kl) == (0.0, 0.0)
+    assert found.kl > 1.0
+    assert measure_language(*[torch.zeros(0, 3)] * 3) is None
 
 
 def test_logits_are_known_by_name_and_shape() -> None:

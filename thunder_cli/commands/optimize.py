@@ -49,6 +49,7 @@ def optimize(
             "--no-validate", metavar=options.FLAG, help="Publish without comparing with eager; the report says so."
         ),
     ] = False,
+    allow_non_finite: options.AllowNonFinite = False,
     no_benchmark: Annotated[bool, typer.Option("--no-benchmark", metavar=options.FLAG, help="Do not measure.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", metavar=options.FLAG, help="Print the plan and stop.")] = False,
     strict: options.Strict = False,
@@ -79,6 +80,7 @@ def optimize(
             runs=runs,
             warmup=warmup,
             no_validate=no_validate,
+            allow_non_finite=allow_non_finite,
             no_benchmark=no_benchmark,
             strict=strict,
         )

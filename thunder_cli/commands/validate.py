@@ -31,6 +31,7 @@ def validate(
         bool,
         typer.Option("--no-write", metavar=options.FLAG, help="Leave an artifact as it is that was not validated yet."),
     ] = False,
+    allow_non_finite: options.AllowNonFinite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -38,14 +39,21 @@ def validate(
     """Compare ARTIFACT with eager PyTorch on fresh inputs; one that was not validated yet then says that it is.
 
     Nothing is traced: what is compared are the programs that the artifact holds. Exits with 4 if an output is out of
-    tolerance, and changes nothing then; an artifact that was validated before is never changed.
+    tolerance or not finite, and changes nothing then; an artifact that was validated before is never changed.
     """
     with hushed(debug=debug):
         from thunder_cli.progress import watching
         from thunder_core.pipeline.revalidate import validate_artifact
 
         with watching(stderr(quiet=quiet)) as progress:
-            done = validate_artifact(artifact, inputs=inputs, seed=seed, write=not no_write, progress=progress)
+            done = validate_artifact(
+                artifact,
+                inputs=inputs,
+                seed=seed,
+                write=not no_write,
+                allow_non_finite=allow_non_finite,
+                progress=progress,
+            )
         show(done, json=json, quiet=quiet)
 
 

@@ -82,7 +82,14 @@ def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iter
     if language:
         yield magnitude(output.language.kl) if output.language else ""
         yield percent(output.language.top1) if output.language else ""
-    yield Text("ok", GOOD) if output.passed else Text("out of tolerance", BAD)
+    yield _judged(output)
+
+
+def _judged(output: OutputReport) -> Text:
+    """Whether an output passed, and what else has to be said of it."""
+    if not output.passed:
+        return Text("out of tolerance", BAD)
+    return Text(output.remark, "bold yellow") if output.remark else Text("ok", GOOD)
 
 
 def _benchmark(report: Report) -> Iterator[RenderableType]:

@@ -20,6 +20,7 @@ class Request:
     `include_weights` copies the model's weights into the artifact, which then needs no checkpoint.
     `target` makes the program for a GPU of that architecture (`sm_90`), which need not be here: then nothing runs, and
     validation is left to `thunder validate` on the GPU.
+    `allow_non_finite` accepts NaN, infinities and nothing but zeros in what eager PyTorch gives.
     `train` makes it of a step of training: the model in train mode, with labels, forward, loss and backward.
     """
 
@@ -39,3 +40,4 @@ class Request:
     benchmark: bool = True
     target: str = ""
     train: bool = False
+    allow_non_finite: bool = False

@@ -37,15 +37,22 @@ class Revalidation:
 
 
 def validate_artifact(
-    folder: Path, *, inputs: int = 3, seed: int | None = None, write: bool = True, progress: Progress | None = None
+    folder: Path,
+    *,
+    inputs: int = 3,
+    seed: int | None = None,
+    write: bool = True,
+    allow_non_finite: bool = False,
+    progress: Progress | None = None,
 ) -> Revalidation:
     """Compare an artifact with the eager model that it was made from, as `optimize` does before it writes one.
 
     `seed` is that of the inputs (default: the one that it was made with; the traced input itself is left out). One that
-    was not validated yet becomes so, if `write`; one that was stays as it is, byte for byte.
+    was not validated yet becomes so, if `write`; one that was stays as it is, byte for byte. `allow_non_finite` accepts
+    NaN, infinities and nothing but zeros in what eager PyTorch gives.
 
-    Raises what `load` raises, `OutOfTolerance` with the report, and `WrongInputs` where the artifact does not say which
-    inputs it takes; nothing is changed then.
+    Raises what `load` raises, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` where the
+    artifact does not say which inputs it takes; nothing is changed then.
     """
     if inputs < 1:
         raise BadOption(f"--inputs is {inputs}", fix="give --inputs a number of 1 or more")
@@ -61,7 +68,7 @@ def validate_artifact(
         loaded = loaded_from(artifact)
         compiled = load(artifact.folder, loaded.model, strict=True)
         clock.begin("validate")
-        validation = compared(artifact, loaded, compiled, inputs, seed, clock)
+        validation = compared(artifact, loaded, compiled, inputs, seed, clock, allow_non_finite=allow_non_finite)
         if write:
             clock.begin("write")
             keep(artifact, validation, machine_name(loaded.model.device))
@@ -89,7 +96,14 @@ def require_writable(folder: Path) -> None:
 
 
 def compared(
-    artifact: Artifact, loaded: LoadedModel, compiled: torch.nn.Module, inputs: int, seed: int | None, clock: Clock
+    artifact: Artifact,
+    loaded: LoadedModel,
+    compiled: torch.nn.Module,
+    inputs: int,
+    seed: int | None,
+    clock: Clock,
+    *,
+    allow_non_finite: bool,
 ) -> ValidationReport:
     """The comparison on inputs that were not traced."""
     manifest = artifact.manifest
@@ -103,6 +117,7 @@ def compared(
         tolerance_of(artifact, loaded.model.dtype),
         language_model=loaded.task in LANGUAGE_TASKS,
         train=manifest.train,
+        allow_non_finite=allow_non_finite,
         progress=clock.advance,
         seed=first,
     )

@@ -118,6 +118,7 @@ def _validated(plan: Plan, loaded: LoadedModel, compiled: Any, clock: Clock) -> 
         plan.prepared.recipe.loosest_tolerance(loaded.model.dtype),
         language_model=loaded.task in LANGUAGE_TASKS,
         train=plan.request.train,
+        allow_non_finite=plan.request.allow_non_finite,
         progress=clock.advance,
         seed=plan.prepared.model.seed,
     )

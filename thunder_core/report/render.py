@@ -101,6 +101,12 @@ def _verdict(report: Report) -> Headline:
     against = f"{_compared(report.validation)} on {inputs}, against {report.validation.reference_dtype}"
     if not report.validation.passed:
         return Headline("Verdict", "Out of tolerance", against, "bad")
+    broken = [output.name for output in report.validation.outputs if not output.finite]
+    if broken:
+        told = f"{_plural(len(broken), 'output')} with NaN or infinities, {broken[0]} among them; {against}"
+        return Headline("Verdict", "Validated, not finite", told, "warning")
+    if report.validation.vacuous:
+        return Headline("Verdict", "Validated, all zeros", f"every output is zero in eager; {against}", "warning")
     if report.degraded:
         lacking = f"{_plural(len(report.degraded), 'part')} of the recipe missing here"
         return Headline("Verdict", "Validated, degraded", f"{lacking}; {against}", "warning")

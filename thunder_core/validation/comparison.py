@@ -14,9 +14,10 @@ import torch
 from thunder_core.errors import Bug, NotComparable, OtherRandomNumbers
 from thunder_core.recipe import Tolerance
 from thunder_core.run.layouts import layouts_watched
+from thunder_core.validation.condition import condition_notes, condition_of, require_conclusive
 from thunder_core.validation.distance import measure_distance
 from thunder_core.validation.draws import Draws, random_state, same_state
-from thunder_core.validation.gradients import Observe, among_all, output, require_finite, training_step
+from thunder_core.validation.gradients import Observe, among_all, output, training_step
 from thunder_core.validation.language import LOGITS, has_logits, measure_language
 from thunder_core.validation.leaves import Leaves, dtype_name, require_same_structure
 from thunder_core.validation.precision import Reference, twin, widest_affordable
@@ -39,6 +40,7 @@ def validate(
     *,
     language_model: bool,
     train: bool = False,
+    allow_non_finite: bool = False,
     progress: Callable[[int, int], None] = say_nothing,
     reference_dtype: torch.dtype | None = None,
     seed: int = 0,
@@ -52,9 +54,11 @@ def validate(
     the model's buffers. `progress(done, total)` is called after each run. Where tensors of the optimized one are not
     laid out as their lines were derived, the report's notes name the lines.
 
-    Raises OutOfTolerance (with the report as its `report`) if an output is out of tolerance, NotComparable if the
-    outputs differ in structure, shape or dtype, or the model cannot be copied, OtherRandomNumbers if the optimized one
-    draws others than eager, and NotFinite and NoLoss for a model that cannot be trained.
+    Raises NotFinite where eager or the reference holds NaN or infinities, and AllZero where eager holds nothing but
+    zeros (unless `allow_non_finite`, when the notes say so), OutOfTolerance if an output is out of tolerance; all three
+    hold the report as their `report`. Raises NotComparable if the outputs differ in structure, shape or dtype, or the
+    model cannot be copied, OtherRandomNumbers if the optimized one draws others than eager, and NoLoss for a model that
+    cannot be trained.
     """
     if not inputs:
         raise Bug("validation was asked for without inputs", fix="give at least one input")
@@ -76,8 +80,15 @@ def validate(
         reference_dtype=reference.name,
         tolerance=tolerance,
         outputs=outputs,
-        notes=(*reference.notes, *_notes(outputs, language_model), *map(MISMATCH.format, mismatches)),
+        notes=(
+            *condition_notes(outputs),
+            *reference.notes,
+            *_notes(outputs, language_model),
+            *map(MISMATCH.format, mismatches),
+        ),
     )
+    if not allow_non_finite:
+        require_conclusive(report, train=train)
     require_passed(report)
     return report
 
@@ -134,8 +145,6 @@ def _side_by_side(
     """The optimized one, eager and the reference. Eager runs first, on a twin: in the state that the other meets."""
     copied = twin(model)
     eager, draws = run.noting(copied, copied)
-    if train:
-        require_finite(eager)
     state = random_state(run.devices)
     with buffers_kept(model), layouts_watched() as watch:
         mine = run(optimized, model)
@@ -164,7 +173,8 @@ def _measure(
         theirs = eager.tensors[name]
         spoken = language_model and has_logits(name, theirs)
         language = measure_language(*triples[name]) if spoken else None
-        yield name, Measurement(dtype_name(theirs.dtype), tuple(theirs.shape), distance, language)
+        condition = condition_of(theirs, triples[name][2])
+        yield name, Measurement(dtype_name(theirs.dtype), tuple(theirs.shape), distance, language, condition)
 
 
 def _counterpart(name: str, eager: torch.Tensor, precise: Leaves) -> torch.Tensor:
@@ -179,8 +189,11 @@ def _counterpart(name: str, eager: torch.Tensor, precise: Leaves) -> torch.Tenso
 
 
 def _notes(outputs: Sequence[OutputReport], language_model: bool) -> Iterator[str]:
-    if language_model and all(output.language is None for output in outputs):
-        yield f"no output is called `{LOGITS}`, so KL divergence and top-1 agreement were not measured"
+    if not language_model or any(output.language for output in outputs):
+        return
+    has_some = any(output.name == LOGITS for output in outputs)
+    reason = f"no position of `{LOGITS}` has a distribution" if has_some else f"no output is called `{LOGITS}`"
+    yield f"{reason}, so KL divergence and top-1 agreement were not measured"
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from thunder_core.errors import NoLoss, NotFinite
+from thunder_core.errors import NoLoss
 from thunder_core.validation.distance import Distance
 from thunder_core.validation.leaves import Leaves, leaves_of
 
@@ -75,18 +75,6 @@ def among_all(measured: Mapping[str, Distance]) -> dict[str, Distance]:
         name: replace(one, scale=largest) if name.endswith(GRADIENT) and one.scale <= one.eager.maximum else one
         for name, one in measured.items()
     }
-
-
-def require_finite(eager: Leaves) -> None:
-    """Raise `NotFinite` for a loss or a gradient of eager's with which nothing can be compared."""
-    judged = (name for name in eager.tensors if name == LOSS or name.endswith(GRADIENT))
-    broken = [name for name in judged if not bool(eager.tensors[name].isfinite().all())]
-    if broken:
-        others = f", and {len(broken) - 1} more" if len(broken) > 1 else ""
-        raise NotFinite(
-            f"`{broken[0]}`{others} is infinite or not a number in eager PyTorch itself, so nothing can be compared",
-            fix="use a --dtype of a wider range (bfloat16, float32), or look for what makes the model diverge",
-        )
 
 
 @contextmanager

@@ -15,11 +15,13 @@ def has_logits(name: str, tensor: torch.Tensor) -> bool:
     return name == LOGITS and tensor.is_floating_point() and tensor.ndim >= 2 and tensor.shape[-1] >= 2
 
 
-def measure_language(optimized: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> LanguageReport:
-    """KL divergence from the reference and agreement on the most probable token, over all positions without NaN."""
+def measure_language(optimized: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> LanguageReport | None:
+    """KL divergence from the reference and agreement on the most probable token, over all positions that have a
+    distribution; None where none has one, for then nothing was measured.
+    """
     positions, kl, eager_kl, lost, undecided = 0, 0.0, 0.0, 0, 0
     for block in blocks(optimized, eager, reference):
-        whole = ~torch.stack([part.isnan().any(-1) for part in block]).any(0)
+        whole = _distributions(*block)
         o, e, r = (part[whole] for part in block)
         positions += len(r)
         kl += _divergences(o, r).sum().item()
@@ -28,13 +30,21 @@ def measure_language(optimized: torch.Tensor, eager: torch.Tensor, reference: to
         undecided += int(open_choice.sum())
         lost += int(((o.argmax(-1) != r.argmax(-1)) & ~open_choice).sum())
     if not positions:
-        return LanguageReport(kl=0.0, eager_kl=0.0, top1=1.0, undecided=0.0)
+        return None
     return LanguageReport(
         kl=kl / positions,
         eager_kl=eager_kl / positions,
         top1=1.0 - lost / positions,
         undecided=undecided / positions,
     )
+
+
+def _distributions(*logits: torch.Tensor) -> torch.Tensor:
+    """The positions at which all of them have a distribution: no NaN, no +inf, and -inf for the same tokens."""
+    excluded = [part.isneginf() for part in logits]
+    broken = torch.stack([(part.isnan() | part.isposinf()).any(-1) | part.isneginf().all(-1) for part in logits])
+    differing = torch.stack([(one != excluded[-1]).any(-1) for one in excluded])
+    return ~(broken.any(0) | differing.any(0))
 
 
 def _divergences(logits: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:

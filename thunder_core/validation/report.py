@@ -51,6 +51,36 @@ class OutputReport(Facts):
     """The smallest `times_eager` that would have passed; infinite where none would."""
     passed: bool
     failures: tuple[str, ...]
+    elements: int = 0
+    """How many numbers were looked at, over all inputs; 0 in reports of versions that did not count."""
+    nan: int = 0
+    """How many of them are NaN in eager's result or in the reference."""
+    infinite: int = 0
+    """How many are infinite in one of the two, and NaN in neither."""
+    finite_in_eager: bool = True
+    all_zero: bool = False
+    """Whether eager's result is zero throughout, on every input."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether eager's result and the reference hold numbers alone."""
+        return not (self.nan or self.infinite)
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether it holds floating or complex numbers, which alone can fail to be numbers."""
+        return self.dtype.startswith(("float", "bfloat", "complex"))
+
+    @property
+    def remark(self) -> str:
+        """What must be said of it beside whether it passed: `NaN: 3 of 128`, `all zeros`; empty for most."""
+        counts = (("NaN", self.nan), ("infinite", self.infinite))
+        told = [f"{kind}: {_share(number, self.elements)}" for kind, number in counts if number]
+        return ", ".join([*told, *(["all zeros"] if self.all_zero else [])])
+
+
+def _share(number: int, elements: int) -> str:
+    return f"all {elements:,}" if number == elements else f"{number:,} of {elements:,}"
 
 
 class ValidationReport(Facts):
@@ -69,8 +99,14 @@ class ValidationReport(Facts):
 
     @property
     def ranked(self) -> list[OutputReport]:
-        """The outputs, those that failed first, and then by how much they use of what is allowed."""
-        return sorted(self.outputs, key=lambda output: (output.passed, -self._used(output)))
+        """The outputs: those that failed, those with a remark, then by how much they use of what is allowed."""
+        return sorted(self.outputs, key=lambda output: (output.passed, not output.remark, -self._used(output)))
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether every floating output is zero in eager, so that a program that computes nothing would pass."""
+        floating = [output for output in self.outputs if output.is_floating and output.elements]
+        return bool(floating) and all(output.all_zero for output in floating)
 
     def _used(self, output: OutputReport) -> float:
         return output.optimized.maximum / (self.allowed(output) or 1.0)

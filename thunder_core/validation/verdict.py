@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from thunder_core.errors import OutOfTolerance
 from thunder_core.recipe import Tolerance
+from thunder_core.validation.condition import Condition, joined
 from thunder_core.validation.distance import Distance
 from thunder_core.validation.report import Errors, LanguageReport, OutputReport, ValidationReport
 
@@ -22,6 +23,7 @@ class Measurement:
     shape: tuple[int, ...]
     distance: Distance
     language: LanguageReport | None
+    condition: Condition
 
 
 def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) -> OutputReport:
@@ -43,6 +45,7 @@ def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) 
         smallest_tolerance=max(smallest_times_eager(d, tolerance.floor) for d in distances),
         passed=not failures,
         failures=tuple(failures.values()),
+        **asdict(joined([m.condition for m in measurements])),
     )
 
 

@@ -1,0 +1,114 @@
+"""A model whose own results are not finite, or all zeros, is never validated as perfect."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from thunder_core.errors import AllZero, NotFinite, OutOfTolerance
+from thunder_core.recipe import Tolerance
+from thunder_core.validation import ValidationReport, validate
+
+
+class Masked(torch.nn.Module):
+    """A weighted input, a mask that may hold anything, and a loss."""
+
+    def __init__(self, weight: float, mask: float = 0.0) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((3,), weight))
+        self.mask = mask
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Values, a mask of floats and one of booleans, and the loss."""
+        y = self.weight * x
+        mask = torch.zeros_like(y).masked_fill(x > 1.5, self.mask)
+        return {"loss": y.square().sum(), "y": y, "mask": mask, "nothing": y < -1e9}
+
+
+def check(model: torch.nn.Module, optimized: object = None, **options: object) -> ValidationReport:
+    """The model, or something else in its place, beside itself on two inputs."""
+    inputs = [{"x": torch.tensor([1.0, 2.0, 3.0])}, {"x": torch.tensor([1.0, 1.0, 3.0])}]
+    return validate(optimized or model, model, inputs, Tolerance(floor=4e-6), language_model=False, **options)
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize(
+    ("weight", "told"), [(math.nan, "NaN: all 2"), (math.inf, "infinite: all 2"), (-math.inf, "infinite: all 2")]
+)
+def test_what_is_not_finite_in_eager_is_a_finding(train: bool, weight: float, told: str) -> None:
+    with pytest.raises(
+        NotFinite, match=rf"`loss`, and \d more is infinite .* in eager PyTorch itself \({told}"
+    ) as caught:
+        check(Masked(weight), train=train)
+    assert (caught.value.code, caught.value.status) == ("TH0403", 4)
+    assert "--allow-non-finite" in caught.value.fix
+    assert isinstance(caught.value.report, ValidationReport)
+    assert caught.value.report.outputs[0].remark == told
+
+
+def test_it_may_be_accepted_and_is_said() -> None:
+    report = check(Masked(2.0, mask=-math.inf), allow_non_finite=True)
+    assert report.passed
+    assert {output.name: output.remark for output in report.outputs if output.remark} == {"mask": "infinite: 3 of 6"}
+    assert report.ranked[0].name == "mask"
+    (note,) = report.notes
+    assert note.startswith("not finite in eager PyTorch or the reference: `mask` (infinite: 3 of 6); only the other")
+    with pytest.raises(NotFinite, match="`mask` is infinite"):
+        check(Masked(2.0, mask=-math.inf))
+
+
+def test_where_it_is_accepted_it_must_be_at_the_same_places_and_all_else_near() -> None:
+    model = Masked(2.0, mask=math.nan)
+    for change in (lambda out: out | {"mask": torch.zeros(3)}, lambda out: out | {"y": out["y"] * 1.01}):
+        with pytest.raises(OutOfTolerance):
+            check(model, lambda change=change, **inputs: change(model(**inputs)), allow_non_finite=True)
+
+
+class Narrow(torch.nn.Module):
+    """Overflows in the dtype of its weights, and not in a wider one; or the other way round."""
+
+    def __init__(self, *, wide_is_broken: bool) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((3,), 1e30))
+        self.wide_is_broken = wide_is_broken
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The square, which float32 has no number for; or NaN in float64 alone."""
+        if self.wide_is_broken:
+            return self.weight * x * (math.nan if self.weight.dtype == torch.float64 else 1.0)
+        return (self.weight * x).square()
+
+
+def test_eager_and_the_reference_are_both_looked_at() -> None:
+    with pytest.raises(NotFinite, match="in eager PyTorch itself"):
+        check(Narrow(wide_is_broken=False))
+    with pytest.raises(NotFinite, match="in the float64 reference"):
+        check(Narrow(wide_is_broken=True))
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])
+def test_agreement_on_nothing_but_zeros_is_a_finding(train: bool) -> None:
+    with pytest.raises(AllZero, match="gradient" if train else "output") as caught:
+        check(Masked(0.0), train=train)
+    assert (caught.value.code, caught.value.status) == ("TH0405", 4)
+    report = check(Masked(0.0), train=train, allow_non_finite=True)
+    assert report.vacuous
+    assert any("all zeros in eager PyTorch on every input: `loss` (all zeros), `y`" in note for note in report.notes)
+
+
+def test_some_outputs_of_zeros_are_said_and_pass() -> None:
+    report = check(Masked(2.0))
+    assert (report.passed, report.vacuous) == (True, False)
+    assert report.notes == ("all zeros in eager PyTorch on every input: `mask` (all zeros)",)
+    assert [output.remark for output in report.outputs] == ["", "", "all zeros", ""]
+
+
+def test_integers_may_all_be_zero_and_complex_numbers_be_none() -> None:
+    class Both(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.long() * 0, torch.complex(x, x * math.nan)
+
+    with pytest.raises(NotFinite, match="`1` is infinite or not a number"):
+        check(Both())

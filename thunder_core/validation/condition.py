@@ -1,0 +1,105 @@
+"""Whether agreement on an output says anything: how much of it is NaN or infinite, and whether it is all zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core.errors import AllZero, NotFinite, ValidationError
+from thunder_core.validation.gradients import GRADIENT
+from thunder_core.validation.report import OutputReport, ValidationReport
+
+MOST_NAMES = 4  # that a note lists
+
+ACCEPT = "give --allow-non-finite (in Python: allow_non_finite=True) if it is meant: the report says so then"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Of one output of eager's, the elements that are NaN or infinite in it or in the reference; see `OutputReport`."""
+
+    elements: int
+    nan: int
+    infinite: int
+    finite_in_eager: bool
+    all_zero: bool
+
+
+def condition_of(eager: torch.Tensor, reference: torch.Tensor) -> Condition:
+    """The condition of an output; integers and booleans are always numbers, and may all be zero."""
+    if not (eager.is_floating_point() or eager.is_complex()):
+        return Condition(eager.numel(), 0, 0, finite_in_eager=True, all_zero=False)
+    nan = eager.isnan() | reference.isnan()
+    infinite = (eager.isinf() | reference.isinf()) & ~nan
+    return Condition(
+        elements=eager.numel(),
+        nan=int(nan.sum()),
+        infinite=int(infinite.sum()),
+        finite_in_eager=bool(eager.isfinite().all()),
+        all_zero=eager.numel() > 0 and not bool(eager.any()),
+    )
+
+
+def joined(conditions: Sequence[Condition]) -> Condition:
+    """The condition of one output over all inputs."""
+    return Condition(
+        elements=sum(one.elements for one in conditions),
+        nan=sum(one.nan for one in conditions),
+        infinite=sum(one.infinite for one in conditions),
+        finite_in_eager=all(one.finite_in_eager for one in conditions),
+        all_zero=all(one.all_zero for one in conditions),
+    )
+
+
+def condition_notes(outputs: Sequence[OutputReport]) -> Iterator[str]:
+    """What a reader of the report has to know of outputs that are not finite, or all zeros."""
+    broken = [output for output in outputs if not output.finite]
+    if broken:
+        yield f"not finite in eager PyTorch or the reference: {_listed(broken)}; only the other elements were measured"
+    zeros = [output for output in outputs if output.all_zero]
+    if zeros:
+        yield f"all zeros in eager PyTorch on every input: {_listed(zeros)}"
+
+
+def _listed(outputs: Sequence[OutputReport]) -> str:
+    shown = ", ".join(f"`{output.name}` ({output.remark})" for output in outputs[:MOST_NAMES])
+    more = len(outputs) - MOST_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def require_conclusive(report: ValidationReport, *, train: bool) -> None:
+    """Raise `NotFinite` or `AllZero`, with the report as its `report`, where agreement with eager would say nothing."""
+    broken = [output for output in report.outputs if not output.finite]
+    if broken:
+        raise _reported(_not_finite(broken, report), report)
+    floating = [output for output in report.outputs if output.is_floating and output.elements]
+    judged = [output for output in floating if output.name.endswith(GRADIENT)] if train else floating
+    if judged and all(output.all_zero for output in judged):
+        kind = "gradient" if train else "output"
+        raise _reported(
+            AllZero(
+                f"every {kind} ({_listed(judged)}) is zero in eager PyTorch on every input, so that agreement with it "
+                "says nothing",
+                fix=f"look at the weights: an initialization with zeros, or a checkpoint without them; or {ACCEPT}",
+            ),
+            report,
+        )
+
+
+def _not_finite(broken: Sequence[OutputReport], report: ValidationReport) -> NotFinite:
+    first, more = broken[0], len(broken) - 1
+    others = f", and {more} more" if more else ""
+    in_eager = not all(output.finite_in_eager for output in broken)
+    where = "eager PyTorch itself" if in_eager else f"the {report.reference_dtype} reference"
+    return NotFinite(
+        f"`{first.name}`{others} is infinite or not a number in {where} ({first.remark}), so nothing can be compared",
+        fix="use a --dtype of a wider range (bfloat16, float32), or look for what makes the model diverge (its "
+        f"weights, its inputs); {ACCEPT}",
+    )
+
+
+def _reported(error: NotFinite | AllZero, report: ValidationReport) -> ValidationError:
+    error.report = report
+    return error
