@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from thunder_core.requirement import Cuda, Package
+from thunder_core.requirement import Cuda, CxxCompiler, Package, problem_of_cxx
 
 
 def test_a_package_that_is_there_is_not_missing() -> None:
@@ -38,3 +40,29 @@ def test_the_capability_is_a_minimum(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: found)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Ada")
     assert Cuda(capability=(9, 0)).missing() == missing
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("exit 3", "exit status 3, and no file"),
+        ("exit 0", "exit status 0, and no file"),
+        ("echo probe.cpp:1: fatal error: Python.h: No such file >&2; exit 1", "error: Python.h: No such file"),
+        ("sleep 9", "does not run"),
+    ],
+)
+def test_a_compiler_is_tried(script: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "compiler"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr("thunder_core.requirement.CXX_PATIENCE", 0.2 if "sleep" in script else 9)
+    monkeypatch.setenv("CXX", str(path))
+    reason = CxxCompiler().missing()
+    assert reason is not None
+    assert reason.startswith(f"no C++ compiler: {path} ")
+    assert told in reason
+    assert "CXX" in CxxCompiler().fix
+
+
+def test_a_compiler_that_is_not_there() -> None:
+    assert problem_of_cxx("no-such-compiler") == "no-such-compiler is not there"

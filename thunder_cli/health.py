@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,13 +16,15 @@ import torch
 from huggingface_hub import constants
 
 from thunder_cli.app import DISTRIBUTION
+from thunder_cli.trial import Trial, trials
 from thunder_core import plugins
 from thunder_core.cache import cache_folder
 from thunder_core.errors import ThunderError
+from thunder_core.lower.executor import Executor
+from thunder_core.requirement import CxxCompiler, cxx_name, problem_of_cxx
 
-State = Literal["ok", "optional", "missing"]
+State = Literal["ok", "optional", "degraded", "missing"]
 PYTHONS = ((3, 11), (3, 13))
-COMPILERS = ("c++", "g++", "clang++")
 SPARE_DISK = 2 << 30  # bytes; an artifact of a small model with its kernels, and the cache of a compiler
 STRANGERS = ("thunder", "lightning-thunder")
 NEEDED = ("transformers", "safetensors", "huggingface_hub", "pydantic", "typer", "rich", "scipy")
@@ -31,7 +32,10 @@ NEEDED = ("transformers", "safetensors", "huggingface_hub", "pydantic", "typer",
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: `optional` means that something works less well without it."""
+    """One thing that was looked at.
+
+    `optional`: something more would work with it. `degraded`: what this machine should do does not work.
+    """
 
     name: str
     state: State
@@ -53,9 +57,9 @@ def examination(function: Examination) -> Examination:
     return function
 
 
-def examine() -> list[Check]:
-    """Every check, in the order of this file."""
-    return [check for function in EXAMINATIONS for check in function()]
+def examine() -> Iterator[Check]:
+    """Every check, in the order of this file, as soon as it is made."""
+    return (check for function in EXAMINATIONS for check in function())
 
 
 def verdict(name: str, holds: bool, found: str, fix: str, otherwise: State = "missing") -> Check:
@@ -99,30 +103,45 @@ def accelerator() -> Iterator[Check]:
 
 @examination
 def compiler() -> Iterator[Check]:
-    """A C++ compiler, which Inductor needs to make kernels on a CPU."""
-    asked = os.environ.get("CXX")
-    found = next((path for name in (asked, *COMPILERS) if name and (path := shutil.which(name))), None)
-    yield verdict(
-        "c++ compiler",
-        found is not None,
-        found or "none found",
-        "install g++ or clang++ to compile kernels and for `thunder bench --against inductor`",
-        "optional",
-    )
+    """A C++ compiler, which compiles three lines; Inductor needs it to make kernels on a CPU."""
+    problem = problem_of_cxx(cxx_name())
+    without_it: State = "optional" if torch.cuda.is_available() else "degraded"
+    found = problem or f"{shutil.which(cxx_name())}"
+    yield verdict("c++ compiler", not problem, found, CxxCompiler().fix, without_it)
 
 
 @examination
 def executors() -> Iterator[Check]:
-    """Each executor, or what it lacks."""
+    """Each executor, tried on a small program, or what it lacks."""
     for listed in plugins.listing("executors"):
-        reason = listed.reason
-        if reason is None:
-            try:
-                reason = plugins.load("executors", listed.name).EXECUTOR.missing()
-            except (ThunderError, ImportError, OSError) as error:
-                reason = str(error)
-        fix = "" if reason is None else f"`thunder executors {listed.name}` tells more; recipes go on without it"
-        yield Check(f"executor {listed.name}", "ok" if reason is None else "optional", reason or "available", fix)
+        yield executor(listed)
+
+
+def executor(listed: plugins.Listed) -> Check:
+    """One executor: what it lacks, or what came of trying it."""
+    name = f"executor {listed.name}"
+    more = f"`thunder executors {listed.name}` tells more; recipes go on without it"
+    if listed.reason is not None:
+        return Check(name, "optional", listed.reason, more)
+    try:
+        loaded: Executor = plugins.load("executors", listed.name).EXECUTOR
+        reason = loaded.missing()
+    except (ThunderError, ImportError, OSError) as error:
+        return Check(name, "optional", str(error), more)
+    if reason is not None:
+        return Check(name, "optional", reason, more)
+    return tested(name, list(trials(loaded)), more)
+
+
+def tested(name: str, results: Sequence[Trial], more: str) -> Check:
+    """The check of an executor that says that it can run: whether it did."""
+    problems = "; ".join(f"on {one.device}: {one.problem}" for one in results if one.problem)
+    if problems:
+        return Check(name, "degraded", f"does not do what it says, {problems}", more)
+    if not any(one.operations for one in results):
+        return Check(name, "degraded", "took no operation of a program that was made for it", more)
+    devices = " and ".join(one.device for one in results if one.operations)
+    return Check(name, "ok", f"tried on {devices}, as eager PyTorch")
 
 
 @examination
@@ -143,7 +162,7 @@ def folders() -> Iterator[Check]:
         free = shutil.disk_usage(standing).free
         found = f"{folder}, {problem or f'{free / 2**30:.1f} GiB free'}"
         yield verdict(
-            name, problem is None and free > SPARE_DISK, found, "make room or name another folder", "optional"
+            name, problem is None and free > SPARE_DISK, found, "make room or name another folder", "degraded"
         )
 
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -133,3 +140,63 @@ class Package(Requirement):
     def missing(self) -> str | None:
         """That it is not installed."""
         return None if importlib.util.find_spec(self.package) else f"{self.package} is not installed"
+
+
+# What each kernel for the CPU needs: the headers of Python and OpenMP, and a linker.
+CXX_PROBE = """#include <Python.h>
+#include <omp.h>
+extern "C" int threads() { return omp_get_max_threads(); }
+"""
+CXX_FLAGS = ("-shared", "-fPIC", "-fopenmp")
+CXX_PATIENCE = 60  # seconds
+
+
+@dataclass(frozen=True)
+class CxxCompiler(Requirement):
+    """A C++ compiler that makes extension modules of Python: the one that `CXX` names, or g++."""
+
+    @property
+    def name(self) -> str:
+        """The compiler."""
+        return "a C++ compiler"
+
+    @property
+    def fix(self) -> str:
+        """What installs or names one."""
+        return "install g++ and Python's headers (Debian: apt install g++ python3-dev), or name a compiler in CXX"
+
+    def missing(self) -> str | None:
+        """That it is not there, or what it says of three lines; they are compiled once in a process."""
+        problem = problem_of_cxx(cxx_name())
+        return f"no C++ compiler: {problem}" if problem else None
+
+
+def cxx_name() -> str:
+    """The C++ compiler that CXX names, or g++."""
+    return os.environ.get("CXX") or "g++"
+
+
+@cache
+def problem_of_cxx(name: str) -> str:
+    """Why a compiler makes no extension module of three lines, in its own words; empty where it does."""
+    path = shutil.which(name)
+    if path is None:
+        return f"{name} is not there"
+    with tempfile.TemporaryDirectory(prefix="thunder-") as folder:
+        source, target = Path(folder) / "probe.cpp", Path(folder) / "probe.so"
+        source.write_text(CXX_PROBE)
+        command = [path, *CXX_FLAGS, f"-I{sysconfig.get_path('include')}", str(source), "-o", str(target)]
+        try:
+            told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CXX_PATIENCE)  # noqa: S603
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{path} does not run: {error}"
+        if told.returncode == 0 and target.is_file() and target.stat().st_size:
+            return ""
+    said = first_error(told.stderr) if told.stderr.strip() else f"exit status {told.returncode}, and no file"
+    return f"{path} does not compile three lines of C++: {said}"
+
+
+def first_error(told: str) -> str:
+    """The line of a compiler's output that names the error."""
+    lines = told.splitlines() or ["it said nothing"]
+    return next((line for line in lines if "error" in line.lower()), lines[-1])

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-import shutil
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn import functional
 
 from thunder_cli import health
 from thunder_cli.health import Check
 from thunder_core import plugins
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.lower.executor import Executor
+
+
+def swapped(function):
+    """A claim of `silu` with another function in its place."""
+
+    def claim(bsym):
+        if bsym.symbol.name != "torch.nn.functional.silu":
+            return None
+        return replace(bsym, symbol=symbol_of(function), kwargs={}, executor="promising")
+
+    return claim
 
 
 def by_name(checks):
@@ -41,10 +60,69 @@ def test_what_is_missing_is_an_error_only_when_strict(thunder, monkeypatch):
 
 
 def test_what_is_optional_is_no_error(thunder, monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    done = thunder("doctor", "--strict", "--json")
+    monkeypatch.setattr(health, "EXAMINATIONS", [lambda: iter([Check("gpu", "optional", "none", "buy one")])])
+    done = thunder("doctor", "--strict")
     assert done.status == 0
-    assert by_name(done.json["checks"])["c++ compiler"]["state"] == "optional"
+    assert "All is well" in done.out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU, fewer things need a C++ compiler")
+@pytest.mark.parametrize("compiler", ["/bin/false", "no-such-compiler", "/bin/true"])
+def test_a_compiler_that_compiles_nothing_is_noticed(thunder, monkeypatch, compiler):
+    monkeypatch.setenv("CXX", compiler)
+    done = thunder("doctor", "--strict", "--json")
+    assert done.status == 3
+    found = json.JSONDecoder().raw_decode(done.out)[0]
+    assert not found["healthy"]
+    check = by_name(found["checks"])["c++ compiler"]
+    assert check["state"] == "degraded"
+    assert compiler in check["found"]
+    assert "no C++ compiler" in by_name(found["checks"])["executor inductor"]["found"]
+    told = thunder("doctor").out
+    assert "All is well" not in told
+    assert "less than it should: look at c++ compiler" in told
+
+
+def promising(claim):
+    """An executor that says that it can run everywhere, and claims a line so."""
+
+    class Promising(Executor):
+        name = "promising"
+        claims = "everything"
+
+        def claim(self, bsym):
+            return claim(bsym)
+
+    return Promising()
+
+
+def raises(x, **_):
+    raise RuntimeError("no such kernel")
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        (lambda bsym: None, "took no operation"),
+        (lambda bsym: 1 / 0, "ZeroDivisionError"),
+        (swapped(functional.gelu), "its result is off by"),
+        (swapped(raises), "RuntimeError: no such kernel"),
+    ],
+    ids=["nothing", "fails to claim", "wrong", "fails to run"],
+)
+def test_an_executor_that_does_not_do_what_it_says_is_noticed(monkeypatch, claim, told):
+    executor = SimpleNamespace(EXECUTOR=promising(claim))
+    monkeypatch.setattr(plugins, "load", lambda group, name: executor)
+    check = health.executor(plugins.Listed("promising", "Promises.", "nowhere.promising", None))
+    assert check.state == "degraded"
+    assert told in check.found
+
+
+@pytest.mark.parametrize("name", plugins.names("executors"))
+def test_an_executor_that_can_be_had_is_tried(name):
+    (listed,) = [one for one in plugins.listing("executors") if one.name == name]
+    check = health.executor(listed)
+    assert check.state == "optional" or check.found.startswith("tried on")
 
 
 def test_other_distributions_of_our_names_are_noticed(monkeypatch):

@@ -10,16 +10,19 @@ import textwrap
 import pytest
 import torch
 from torch._inductor import config
+from torch._inductor.exc import InductorError, InvalidCxxCompiler
 from torch.nn import functional
 
 import thunder_core as thunder
+from thunder_core.cache import Key, Store
 from thunder_core.lower.fusion import Fused, Refusal
 from thunder_core.lower.machine_code import MachineCode, kept_by
 from thunder_core.lower.offer import offered
 from thunder_core.lower.region import Region
 from thunder_executors.inductor import EXECUTOR
 from thunder_executors.inductor.build import build
-from thunder_executors.inductor.generate import Unsupported
+from thunder_executors.inductor.generate import Unsupported, refusal_for
+from thunder_executors.inductor.keep import REFUSAL, read
 from thunder_executors.inductor.wrapper import printed
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason="needs a C++ compiler")
@@ -288,3 +291,26 @@ def test_a_region_keeps_its_machine_code(built):
     assert "avx2" in code.needs or not code.needs
     assert "def region(" in code.text
     assert "inductor" not in code.text
+
+
+@pytest.mark.parametrize(
+    ("error", "lasting"),
+    [
+        (InvalidCxxCompiler(), False),
+        (InductorError(InvalidCxxCompiler(), None), False),
+        (InductorError(OSError(28, "No space left on device"), None), False),
+        (MemoryError(), False),
+        (InductorError(NotImplementedError("no such lowering"), None), True),
+        (AssertionError("a bug of Inductor's"), True),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_only_what_lies_in_the_region_is_remembered(error, lasting):
+    assert refusal_for(error).lasting is lasting
+
+
+def test_a_refusal_of_the_cache_lies_in_the_region(tmp_path):
+    key = Key("inductor", {"region": "0"})
+    store = Store(tmp_path / "cache")
+    entry = store.get_or_build(key, lambda folder: (folder / REFUSAL).write_bytes(b"it holds constants"), "a region")
+    assert read(entry) == Refusal("it holds constants", lasting=True)

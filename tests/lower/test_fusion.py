@@ -121,7 +121,7 @@ def test_a_refused_region_is_left_to_the_next_executor():
     result, _, trace = fused(lambda x: (x.exp() + 1).log(), x, refused="no")
     torch.testing.assert_close(result, (x.exp() + 1).log())
     assert claims_by_executor(trace) == {"torch": 3}
-    assert trace.refused == (Refused("replays", "no", 3),)
+    assert trace.refused == (Refused("replays", "no", 3, lasting=False),)
 
 
 def writes(x):

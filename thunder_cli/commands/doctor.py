@@ -1,50 +1,96 @@
-"""`thunder doctor`: what this machine has, what works, and what to install for what does not."""
+"""`thunder doctor`: what works on this machine, and what to do about what does not."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.console import plain, print_json, stdout
+from thunder_cli.console import plain, print_json, stderr, stdout
+from thunder_cli.hush import hushed
 from thunder_cli.options import FLAG, Debug, Json
 from thunder_core.errors import EnvironmentLacks
 
-MARKS = {"ok": ("ok", "green"), "optional": ("--", "yellow"), "missing": ("no", "bold red")}
+if TYPE_CHECKING:
+    from thunder_cli.health import Check
+
+MARKS = {"ok": ("ok", "green"), "optional": ("--", "dim"), "degraded": ("!!", "yellow"), "missing": ("no", "bold red")}
+NAME = 20  # columns for the name of a check
 
 
 def doctor(
     *,
     strict: Annotated[
-        bool, typer.Option("--strict", metavar=FLAG, help="Exit with 3 if something that is needed is missing.")
+        bool, typer.Option("--strict", metavar=FLAG, help="Exit with 3 if something is missing or does not work.")
     ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Examine the environment: what works, and what to install for what does not."""
-    from thunder_cli.health import examine
+    """Examine the environment: what works, and what to install for what does not.
 
-    checks = examine()
-    missing = [check for check in checks if check.state == "missing"]
+    A C++ compiler compiles three lines, and each executor that can be had runs a small program.
+    """
+    with hushed(debug=debug):
+        from thunder_cli.health import examine
+
+        checks = list(examine()) if json else told(examine(), stdout())
+    failing = [check for check in checks if check.state in ("degraded", "missing")]
     if json:
-        from thunder_core.report import describe_environment
-
-        environment = plain(describe_environment())
-        print_json(
-            "doctor/1",
-            {"healthy": not missing, "checks": [check.as_data() for check in checks], "environment": environment},
-        )
+        print_checks(checks, healthy=not failing)
     else:
-        table = Table.grid(padding=(0, 2, 0, 0))
-        for check in checks:
-            fix = Text(f"\n{check.fix}", "dim") if check.fix else Text()
-            table.add_row(Text(*MARKS[check.state]), Text(check.name, "bold"), Text.assemble(check.found, fix))
-        verdict = Text("Something that is needed is missing.", "bold red") if missing else Text("All is well.", "green")
-        stdout().print(Group(table, Text(), verdict))
-    if strict and missing:
+        stdout().print(verdict(checks))
+    if strict and failing:
         raise EnvironmentLacks(
-            f"missing: {', '.join(check.name for check in missing)}", fix="; ".join(check.fix for check in missing)
+            f"missing, or does not work: {', '.join(check.name for check in failing)}",
+            fix="; ".join(dict.fromkeys(check.fix for check in failing)),
         )
+
+
+def told(checks: Iterable[Check], console: Console) -> list[Check]:
+    """The checks, each printed as soon as it is made; a terminal says meanwhile that more come."""
+    found: list[Check] = []
+    coming = iter(checks)
+    while True:
+        with stderr().status("examining"):
+            check = next(coming, None)
+        if check is None:
+            console.print()
+            return found
+        found.append(check)
+        console.print(row(check))
+
+
+def row(check: Check) -> Table:
+    """A check: its mark, its name, what was found and, beneath, what to do."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=2)
+    table.add_column(width=NAME)
+    table.add_column(overflow="fold")
+    fix = Text(f"\n{check.fix}", "dim") if check.fix else Text()
+    table.add_row(Text(*MARKS[check.state]), Text(check.name, "bold"), Text.assemble(check.found, fix))
+    return table
+
+
+def verdict(checks: Sequence[Check]) -> Text:
+    """What to make of it all, in a sentence."""
+    named = {state: [check.name for check in checks if check.state == state] for state in MARKS}
+    if named["missing"]:
+        return Text(f"Something that is needed is missing: {', '.join(named['missing'])}.", "bold red")
+    if named["degraded"]:
+        return Text(f"It runs, with less than it should: look at {', '.join(named['degraded'])}.", "yellow")
+    return Text("All is well.", "green")
+
+
+def print_checks(checks: Sequence[Check], *, healthy: bool) -> None:
+    """Print the checks and the environment as JSON."""
+    from thunder_core.report import describe_environment
+
+    environment = plain(describe_environment())
+    print_json(
+        "doctor/1",
+        {"healthy": healthy, "checks": [check.as_data() for check in checks], "environment": environment},
+    )

@@ -206,7 +206,7 @@ def places_view(report: Report, artifact: Path) -> Text:
         text.append("\nweights", HEAD).append(f"   {report.weights_bytes / 2**20:.1f} MiB, in the artifact")
     if report.degraded:
         parts = ", ".join(dict.fromkeys(part.part for part in report.degraded))
-        text.append("\ndegraded", "bold yellow").append(f"  {parts}; the plan and the report say why")
+        text.append("\ndegraded", "bold yellow").append(f"  {parts}; the report says why")
     return text
 
 

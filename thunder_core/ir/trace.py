@@ -14,11 +14,15 @@ from thunder_core.ir.tree import leaves
 
 @dataclass(frozen=True)
 class Refused:
-    """So many lines of the program that an executor could have run and did not, and why."""
+    """So many lines of the program that an executor could have run and did not, and why.
+
+    A `lasting` reason lies in the lines, not in the state of the machine.
+    """
 
     executor: str
     reason: str
     lines: int
+    lasting: bool = True
 
 
 @dataclass(frozen=True, eq=False)

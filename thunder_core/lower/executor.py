@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch.overrides import resolve_name
 
 from thunder_core.errors import UnknownName
@@ -30,6 +31,10 @@ class Executor(ABC):
     def missing(self) -> str | None:
         """Why this machine cannot run it; None if it can."""
         return None
+
+    def missing_on(self, device: torch.device) -> str | None:  # noqa: ARG002
+        """Why it cannot take part in a program on that device of this machine."""
+        return self.missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
         """Why it cannot take part in a program for a GPU of that architecture (`sm_90`), which need not be here."""

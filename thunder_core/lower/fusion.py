@@ -104,7 +104,7 @@ def _refused(
     for places, one in stretches:
         result = compiled[one.region.digest]
         if isinstance(result, Refusal):
-            yield Refused(executor, result.reason, len(places))
+            yield Refused(executor, result.reason, len(places), result.lasting)
 
 
 def _symbols(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Symbol]:

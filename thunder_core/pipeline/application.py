@@ -11,7 +11,7 @@ import torch
 from thunder_core.compile_options import MAX_PROGRAMS
 from thunder_core.compiler import jit
 from thunder_core.errors import DegradedWarning
-from thunder_core.pipeline.executors import Candidate, candidates
+from thunder_core.pipeline.executors import Candidate, candidates, unfused
 from thunder_core.pipeline.prepare import Prepared, told
 from thunder_core.pipeline.recipes import find_recipe, usable_transforms
 from thunder_core.recipe import Recipe, Transform
@@ -38,10 +38,10 @@ def compile(  # noqa: A001 - the word of the field
     chosen = find_recipe(recipe, options)
     chosen.validate_all(model)
     device = device_of(model)
-    for text, fix in told(chosen.degraded(device=device)):
+    named = candidates(chosen.all_executors(), device=device)
+    for text, fix in told((*chosen.degraded(device=device), *unfused(named))):
         warnings.warn(f"the recipe {chosen.name} does without {text} ({fix})", DegradedWarning, stacklevel=2)
-    transforms = usable_transforms(chosen, device=device)
-    return _compiled(model, transforms, candidates(chosen.all_executors()), max_programs)
+    return _compiled(model, usable_transforms(chosen, device=device), named, max_programs)
 
 
 def device_of(model: torch.nn.Module) -> torch.device | None:

@@ -2,34 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+import torch
 
 from thunder_core.compiler import find_executor
 from thunder_core.errors import EnvironmentLacks, UnknownName
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
 from thunder_core.lower.executor import Executor
+from thunder_core.lower.fusion import FusionExecutor
+from thunder_core.requirement import Degradation
+
+FUSED = "fused kernels"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An executor that a recipe names: itself, or the reason why it is left out here."""
+    """An executor that a recipe names: itself, or the reason why it is left out here; and whether it fuses."""
 
     name: str
     executor: Executor | None
     reason: str | None
+    fuses: bool = False
 
 
-def candidates(names: Iterable[str | Executor], target: str = "") -> tuple[Candidate, ...]:
-    """Each executor in the recipe's order, for this machine or a GPU of the architecture `target` (`sm_90`)."""
-    return tuple(_candidate(name, target) for name in names)
+def candidates(
+    names: Iterable[str | Executor], target: str = "", device: torch.device | None = None
+) -> tuple[Candidate, ...]:
+    """Each executor in the recipe's order, for a device of this machine or a GPU of the architecture `target`."""
+    return tuple(_candidate(name, target, device) for name in names)
 
 
-def _candidate(name: str | Executor, target: str) -> Candidate:
+def _candidate(name: str | Executor, target: str, device: torch.device | None) -> Candidate:
     try:
         executor = find_executor(name)
     except EnvironmentLacks as error:
         return Candidate(str(name), None, error.what)
     except UnknownName:
         return Candidate(str(name), None, "no executor of that name is installed")
-    reason = executor.missing_for(target) if target else executor.missing()
-    return Candidate(executor.name, None if reason else executor, reason)
+    reason = _missing(executor, target, device)
+    return Candidate(executor.name, None if reason else executor, reason, isinstance(executor, FusionExecutor))
+
+
+def _missing(executor: Executor, target: str, device: torch.device | None) -> str | None:
+    if target:
+        return executor.missing_for(target)
+    return executor.missing() if device is None else executor.missing_on(device)
+
+
+def unfused(named: Sequence[Candidate]) -> Iterator[Degradation]:
+    """The loss of fusion, where a recipe names executors that fuse and none of them is to be had."""
+    fusing = [one for one in named if one.fuses]
+    if fusing and all(one.reason for one in fusing):
+        named_reasons = "; ".join(f"{one.name}: {one.reason}" for one in fusing)
+        reason = named_reasons if len(fusing) > 1 else str(fusing[0].reason)
+        yield Degradation(FUSED, reason, "`thunder doctor` tells what to install")
+
+
+def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
+    """What executors were offered of claimed traces and could not do here: by the machine's fault, or nothing at all.
+
+    What is refused for reasons of its own, beside what is fused, is no loss: the report lists it.
+    """
+    running = set(executors_of(line for trace in traces for line in trace.bound_symbols))
+    refused = [one for trace in traces for one in trace.refused]
+    offered = [one for one in refused if not one.lasting or one.executor not in running]
+    for executor in dict.fromkeys(one.executor for one in offered):
+        of_executor = [one for one in offered if one.executor == executor]
+        reasons = "; ".join(dict.fromkeys(one.reason for one in of_executor))
+        lines = sum(one.lines for one in of_executor)
+        yield Degradation(
+            FUSED,
+            f"{executor} gave up {lines} operation{'' if lines == 1 else 's'}: {reasons}",
+            "`thunder doctor` tells what this machine lacks; mend it and try again",
+        )
+
+
+def executors_of(lines: Iterable[BoundSymbol]) -> Iterator[str]:
+    """Who runs lines and, where one executor wraps what another runs, those within."""
+    for line in lines:
+        yield line.executor
+        yield from executors_of(line.subsymbols)

@@ -13,7 +13,9 @@ from thunder_core.lower.device_code import DeviceCode
 from thunder_core.memory import program_memory
 from thunder_core.models.load import LoadedModel
 from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, refusals, trace_summaries
+from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.planning import Plan, named
+from thunder_core.pipeline.prepare import as_facts
 from thunder_core.pipeline.shares import TimeShares
 from thunder_core.report import ModelFacts, RecipeFacts, Report, StageTime, describe_environment
 from thunder_core.run.program import Program
@@ -39,7 +41,7 @@ def report_of(
         model=model_facts(plan, loaded, (*retraced(compiled), *compiled_for(plan, kernels))),
         recipe=recipe_facts(plan),
         plan=tuple(f"{matter}: {text}" for matter, text in plan.rows()),
-        degraded=plan.prepared.degraded,
+        degraded=(*plan.prepared.degraded, *as_facts(given_up(running(program)))),
         sharp_edges=tuple(f"{edge.what}{f' ({edge.where})' if edge.where else ''}" for edge in program.sharp_edges),
         stages=tuple(times),
         traces=trace_summaries(program),
@@ -55,6 +57,11 @@ def report_of(
         validation=validation,
         benchmark=benchmark,
     )
+
+
+def running(program: Program) -> list[Trace]:
+    """The computation, and what runs behind it."""
+    return [program.last("computation"), *running_behind(program)]
 
 
 def running_behind(program: Program) -> list[Trace]:

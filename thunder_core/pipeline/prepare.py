@@ -18,7 +18,7 @@ from thunder_core.models.origin import FolderOrigin
 from thunder_core.models.quiet import quietly
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.samples import SAMPLES
-from thunder_core.pipeline.executors import Candidate, candidates
+from thunder_core.pipeline.executors import Candidate, candidates, unfused
 from thunder_core.pipeline.placement import placed
 from thunder_core.pipeline.recipes import find_recipe, sample_of, usable_transforms
 from thunder_core.pipeline.request import Request
@@ -70,9 +70,8 @@ def prepare(request: Request) -> Prepared:
     model = placed(with_sample(request.model, recipe), recipe, request.target)
     device = torch.device(cast(str, model.device))
     transforms = usable_transforms(recipe, request.target, device)
-    named = candidates(recipe.all_executors(), request.target)
-    lacking = recipe.degraded(request.target, device)
-    degraded = tuple(Degraded(part=lack.part, reason=lack.reason, fix=lack.fix) for lack in lacking)
+    named = candidates(recipe.all_executors(), request.target, device)
+    degraded = as_facts((*recipe.degraded(request.target, device), *unfused(named)))
     if request.strict:
         require_whole(recipe, degraded)
     with quietly():
@@ -119,6 +118,11 @@ def told(degraded: Iterable[Degraded | Degradation]) -> Iterator[tuple[str, str]
         reasons.setdefault((one.reason, one.fix), []).append(one.part)
     for (reason, fix), parts in reasons.items():
         yield f"{', '.join(parts)}: {reason}", fix
+
+
+def as_facts(lost: Iterable[Degradation]) -> tuple[Degraded, ...]:
+    """Parts that are lost, as rows of the report."""
+    return tuple(Degraded(part=one.part, reason=one.reason, fix=one.fix) for one in lost)
 
 
 def require_whole(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None:

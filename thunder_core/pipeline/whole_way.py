@@ -17,8 +17,10 @@ from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock, announcing
-from thunder_core.pipeline.narrate import report_of
+from thunder_core.pipeline.executors import given_up
+from thunder_core.pipeline.narrate import report_of, running
 from thunder_core.pipeline.planning import Plan, plan
+from thunder_core.pipeline.prepare import as_facts, require_whole
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Inputs, Purpose
 from thunder_core.pipeline.request import Request
@@ -70,6 +72,8 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
             else:
                 purpose.call(compiled, loaded.model)(**traced)
         program = last_program(compiled)
+        if request.strict:
+            require_whole(prepared.recipe, as_facts(given_up(running(program))))
         validation = _validated(plan, loaded, compiled, clock) if request.validate else None
         benchmark = _measured(plan, loaded, compiled, traced, clock) if request.benchmark else None
         shares = _shares(loaded, program, traced, train=request.train) if request.benchmark else TimeShares()

@@ -13,8 +13,9 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
 from thunder_core.lower.region import Region, operations_of
+from thunder_core.requirement import CxxCompiler
 from thunder_executors.inductor.keep import BUILD, BUILD_FOR_GPU, from_cache
-from thunder_executors.inductor.machine import architecture, compiler, compiler_name, facts, facts_of_gpu
+from thunder_executors.inductor.machine import architecture, facts, facts_of_gpu
 from thunder_executors.inductor.numbers import formula_of, takes_numbers
 
 DTYPES = frozenset(
@@ -39,10 +40,12 @@ class Inductor(FusionExecutor):
         return "regions on the CPU, as C++ kernels, and on CUDA, as Triton's; equal regions are compiled once"
 
     def missing(self) -> str | None:
-        """A C++ compiler, where there is neither one nor a GPU."""
-        if compiler(compiler_name()) or torch.cuda.is_available():
-            return None
-        return f"no C++ compiler: {compiler_name()} does not run (Debian: apt install g++; CXX names another one)"
+        """A C++ compiler that compiles, where there is neither one nor a GPU."""
+        return None if torch.cuda.is_available() else self.missing_on(CPU)
+
+    def missing_on(self, device: torch.device) -> str | None:
+        """On the CPU a C++ compiler that compiles."""
+        return CxxCompiler().missing() if device.type == "cpu" else None
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
         """Triton, which compiles for a GPU."""

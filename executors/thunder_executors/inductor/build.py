@@ -13,7 +13,7 @@ from thunder_core.lower.machine_code import MachineCode
 from thunder_core.lower.region import Region
 from thunder_core.lower.watch import advance
 from thunder_executors.inductor import library
-from thunder_executors.inductor.generate import Generated, Kernel, Unsupported, generate
+from thunder_executors.inductor.generate import Generated, Kernel, Unsupported, generate, refusal_for
 from thunder_executors.inductor.machine import processors
 from thunder_executors.inductor.outputs import check_outputs
 from thunder_executors.inductor.wrapper import printed
@@ -65,7 +65,7 @@ def draft(region: Region, number: int) -> Draft | Refusal:
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor raises what its passes raise
-        return Refusal(f"Inductor: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", lasting=True)
+        return refusal_for(error)
 
 
 def _renamed(generated: Generated, number: int) -> tuple[str, dict[str, Kernel]]:

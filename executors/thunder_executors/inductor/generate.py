@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -13,7 +15,9 @@ from unittest import mock
 
 import torch
 from torch._inductor import config
+from torch._inductor.exc import InvalidCxxCompiler
 
+from thunder_core.lower.fusion import Refusal
 from thunder_core.lower.region import Region
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compile_fx_inner
@@ -28,6 +32,9 @@ SETTINGS: dict[str, Any] = {
     "graph_partition": False,
     "cpp.vec_isa_ok": True,  # what the CPU has is read from it; compiling a probe for each takes seconds
 }
+
+LOGGER = logging.getLogger("torch._inductor.utils")
+OF_THE_MACHINE = (InvalidCxxCompiler, OSError, MemoryError, torch.OutOfMemoryError, subprocess.SubprocessError)
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,13 @@ def _names(wrapper: str) -> list[str]:
     return [line.partition(" = ")[0] for line in wrapper.splitlines() if " = async_compile.cpp_pybinding(" in line]
 
 
+def refusal_for(error: Exception) -> Refusal:
+    """What is said of a region for which Inductor raised; what is the machine's fault may pass, and is not kept."""
+    cause = getattr(error, "inner_exception", error)
+    told = str(error).strip().partition("\n")[0]
+    return Refusal(f"Inductor: {type(error).__name__}: {told}", lasting=not isinstance(cause, OF_THE_MACHINE))
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """While this lasts, Inductor's files go into a folder that is then removed, and it warns of nothing."""
@@ -87,5 +101,6 @@ def quiet() -> Iterator[None]:
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder),
         warnings.catch_warnings(action="ignore"),
+        mock.patch.object(LOGGER, "disabled", True),  # it names the folder as one that is kept
     ):
         yield

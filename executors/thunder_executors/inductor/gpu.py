@@ -25,6 +25,7 @@ from thunder_executors.inductor.generate import (
     Generated,
     Unsupported,
     quiet,
+    refusal_for,
     strides_of,
 )
 from thunder_executors.inductor.graph import graph_of
@@ -62,7 +63,7 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor raises what its passes raise
-        return Refusal(f"Inductor: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", lasting=True)
+        return refusal_for(error)
     index = region.inputs[0].device.index or 0
     places = tuple(place for place, proxy in enumerate(region.inputs) if proxy in region.writes)
     written = f", {places}" if places else ""

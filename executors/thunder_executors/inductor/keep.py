@@ -55,7 +55,7 @@ def label_of(region: Region) -> str:
 def read(entry: Entry) -> Result:
     """What an entry of the cache holds."""
     if REFUSAL in entry.contents:
-        return Refusal(entry.read(REFUSAL).decode())
+        return Refusal(entry.read(REFUSAL).decode(), lasting=True)
     needs = tuple(json.loads(entry.read(NEEDS)))
     return MachineCode(entry.read(TEXT).decode(), entry.contents.get(LIBRARY, b""), needs)
 

@@ -18,6 +18,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 
 from thunder_core.errors import CompilerFailed
 from thunder_core.lower.machine_code import MODULE
+from thunder_core.requirement import first_error
 from thunder_executors.inductor.generate import SETTINGS, Kernel, Unsupported
 from thunder_executors.inductor.machine import processors
 
@@ -121,9 +122,3 @@ def command_for(source: Path, target: Path) -> list[str]:
     swapped = [f"-march={name}" if word == "-march=native" else word for word in command]
     kept = [word for word in swapped if word not in ("-g1", "-pedantic", "-Wall")]
     return [*kept, "-w", "-o", str(target)]
-
-
-def first_error(told: str) -> str:
-    """The line of a compiler's output that names the error."""
-    lines = told.splitlines() or ["it said nothing"]
-    return next((line for line in lines if "error" in line.lower()), lines[-1])

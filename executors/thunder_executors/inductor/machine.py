@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import torch
 
 from thunder_core.lower.device_code import target_of_programs
 from thunder_core.lower.machine_code import instruction_sets
+from thunder_core.requirement import cxx_name
 
 # Processors as compilers name them, what they must be able to do, and what they may be able to do besides.
 PROCESSORS = (
@@ -32,11 +32,6 @@ def processors() -> tuple[str, tuple[str, ...]]:
     return "native", tuple(sorted(instruction_sets()))
 
 
-def compiler_name() -> str:
-    """The C++ compiler that CXX names, or g++."""
-    return os.environ.get("CXX") or "g++"
-
-
 @cache
 def compiler(name: str) -> str:
     """A compiler by its first line about itself, which tells one version from another; empty for none."""
@@ -51,7 +46,7 @@ def facts() -> dict[str, str]:
     """Everything but the region that decides what its machine code is."""
     name, needs = processors()
     return {
-        "compiler": compiler(compiler_name()),
+        "compiler": compiler(cxx_name()),
         "hardware": f"{name} {' '.join(needs)}",
         "python": sys.implementation.cache_tag,  # the library is an extension module
         "threads": "one" if torch.get_num_threads() == 1 else "many",  # one writes no parallel loops

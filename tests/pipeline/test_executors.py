@@ -1,0 +1,108 @@
+"""Executors of a recipe: which are to be had, and what is lost where none of them fuses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import thunder_core
+from tests.pipeline.conftest import quick
+from thunder_core.errors import DegradedWarning, EnvironmentLacks
+from thunder_core.lower.fusion import FusionExecutor, Refusal
+from thunder_core.pipeline import optimize, plan
+from thunder_core.recipe import Recipe
+
+HIDDEN = "no compiler in this test"
+
+
+class Refusing(FusionExecutor):
+    """Is offered everything, and compiles nothing."""
+
+    name = "refusing"
+    claims = "regions"
+
+    def __init__(self, *, lasting: bool) -> None:
+        self.lasting = lasting
+
+    def fuses(self, bsym):
+        return True
+
+    def compile(self, regions):
+        return [Refusal(HIDDEN, lasting=self.lasting) for _ in regions]
+
+
+class Absent(Refusing):
+    """Is not to be had on any device."""
+
+    name = "absent"
+
+    def missing(self):
+        return HIDDEN
+
+
+class ByTheMachine(Recipe):
+    """All is refused for the machine's sake, beside an executor that takes all."""
+
+    executors = (Refusing(lasting=False), "inductor", "torch")
+
+
+class Unfusable(Recipe):
+    """All is refused for what it is."""
+
+    executors = (Refusing(lasting=True), "torch")
+
+
+class Partly(Recipe):
+    """What one refuses for what it is, another takes."""
+
+    executors = ("inductor", "torch")
+
+
+class Without(Recipe):
+    """The one executor that fuses is not to be had."""
+
+    executors = (Absent(lasting=True), "torch")
+
+
+class WithAnother(Recipe):
+    """One of two executors that fuse is not to be had."""
+
+    executors = (Absent(lasting=True), "inductor", "torch")
+
+
+@pytest.mark.parametrize("recipe", [ByTheMachine, Unfusable])
+def test_what_is_given_up_degrades(out, recipe):
+    report = optimize(quick(out, recipe, benchmark=False)).report
+    (lost,) = report.degraded
+    assert lost.part == "fused kernels"
+    operations = sum(one.operations for one in report.refused if one.executor == "refusing")
+    assert lost.reason == f"refusing gave up {operations} operations: {HIDDEN}"
+
+
+def test_what_is_given_up_is_an_error_where_that_is_wanted(out):
+    with pytest.raises(EnvironmentLacks, match=HIDDEN):
+        optimize(quick(out, Unfusable, benchmark=False, strict=True))
+    assert list(out.parent.iterdir()) == []
+
+
+def test_what_is_fused_is_not_degraded(out):
+    assert optimize(quick(out, Partly, benchmark=False, strict=True)).report.degraded == ()
+
+
+def test_a_recipe_without_its_only_fusion_is_degraded(out):
+    (lost,) = plan(quick(out, Without)).prepared.degraded
+    assert (lost.part, lost.reason) == ("fused kernels", HIDDEN)
+    assert plan(quick(out, WithAnother)).prepared.degraded == ()
+    with pytest.raises(EnvironmentLacks, match=HIDDEN):
+        plan(quick(out, Without, strict=True))
+    with pytest.warns(DegradedWarning, match=HIDDEN):
+        thunder_core.compile(torch.nn.Linear(2, 2), Without)
+
+
+def test_a_compiler_that_compiles_nothing_degrades_what_runs_on_the_cpu(out, monkeypatch):
+    monkeypatch.setenv("CXX", "/bin/false")
+    planned = plan(quick(out))
+    (lost,) = planned.prepared.degraded
+    assert "/bin/false does not compile three lines" in lost.reason
+    assert "inductor: for the same reason" in [text for _, text in planned.rows()]
+    assert dict(planned.rows())["executors"] == "torch"

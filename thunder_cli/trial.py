@@ -1,0 +1,65 @@
+"""A trial of an executor: a small program of what executors take, run by it and compared with eager PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from thunder_core.compiler import jit, last_program
+from thunder_core.ir.trace import Trace
+from thunder_core.lower.claim import claims_by_executor
+from thunder_core.lower.executor import Executor
+
+TOLERANCE = 1e-4  # float32, in which some kernels multiply with TF32
+SIZES = (2, 4, 32, 64)  # batch, heads, sequence, features of a head
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of trying an executor on a device: how many operations it ran, or the problem."""
+
+    device: str
+    operations: int = 0
+    problem: str = ""
+
+
+def block(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Attention, a norm and a gate: something for each executor that ships."""
+    attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    normed = functional.rms_norm(attended, (SIZES[-1],), weight, 1e-6)
+    return functional.silu(normed) * attended + 1
+
+
+def trials(executor: Executor) -> Iterator[Trial]:
+    """A trial on each device that the executor says it can be had for."""
+    devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    for device in devices:
+        if executor.missing_on(torch.device(device)) is None:
+            yield tried(executor, device)
+
+
+def tried(executor: Executor, device: str) -> Trial:
+    """One trial; whatever is raised, a wrong result, and what it refused, is the problem."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(SIZES, generator=generator).to(device) for _ in range(3))
+    weight = torch.ones(SIZES[-1], device=device)
+    try:
+        with torch.no_grad():
+            compiled = jit(block, executors=(executor, "torch"))
+            result, expected = compiled(query, key, value, weight), block(query, key, value, weight)
+    except Exception as error:  # whatever it is, it is what users of the executor would meet
+        return Trial(device, problem=f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
+    trace = last_program(compiled).last("computation")
+    worst = float((result - expected).abs().max())
+    if not worst <= TOLERANCE:
+        return Trial(device, problem=f"its result is off by {worst:.2g}")
+    return judged(executor.name, device, trace)
+
+
+def judged(name: str, device: str, trace: Trace) -> Trial:
+    """A trial whose result is right, by what the executor runs of the trace, and what it refused."""
+    refused = "; ".join(dict.fromkeys(one.reason for one in trace.refused if one.executor == name))
+    return Trial(device, claims_by_executor(trace).get(name, 0), refused)
