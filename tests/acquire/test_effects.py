@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import heapq
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +16,10 @@ from torch import Tensor, nn
 import thunder_core as thunder
 from thunder_core.acquire.effects import EffectLog
 from thunder_core.acquire.paths import Path
-from thunder_core.errors import DataDependent
+from thunder_core.errors import CannotReplay, DataDependent
 
 COUNT = 0
+X = torch.ones(2)
 
 
 class Box:
@@ -235,3 +239,98 @@ def test_undoing_a_global_leaves_the_rest_of_the_module_alone() -> None:
     namespace.update(count=5, meanwhile=3)
     log.undo()
     assert namespace == {"count": 1, "other": 2, "meanwhile": 3}
+
+
+class Fixed:
+    """An object that takes no attribute but one."""
+
+    __slots__ = ("size",)
+
+
+def heaped(items: list[Any]) -> None:
+    heapq.heappush(items, object())
+
+
+def globally(_: Any) -> None:
+    global NEVER
+    del NEVER  # type: ignore[name-defined]
+
+
+FAILING: dict[str, tuple[Callable[[Any], object], Callable[[], Any]]] = {
+    "pop of nothing": (lambda items: items.pop(), list),
+    "pop of a key": (lambda table: table.pop("a"), dict),
+    "a deleted item": (lambda table: operator.delitem(table, "a"), dict),
+    "a key without a hash": (lambda table: operator.setitem(table, {}, 1), dict),
+    "an index beyond": (lambda items: operator.setitem(items, 3, 1), lambda: [1]),
+    "what is not there": (lambda items: items.remove(3), lambda: [1]),
+    "no member": (lambda items: items.remove(3), lambda: {1}),
+    "no attribute": (lambda box: setattr(box, "other", 1), Fixed),
+    "a deleted attribute": (lambda box: delattr(box, "size"), Fixed),
+    "a class in C": (lambda items: operator.iadd(items, 3), lambda: [1]),
+    "a deleted global": (globally, list),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_write_that_raises_is_no_effect(name: str) -> None:
+    write, make = FAILING[name]
+
+    def program(x: Tensor, owner: Any) -> Tensor:
+        try:
+            write(owner)
+        except (LookupError, TypeError, ValueError, AttributeError, NameError):
+            return x * 2
+        return x
+
+    compiled, owner = thunder.jit(program), make()
+    for _ in range(2):
+        assert torch.equal(compiled(X, owner), X * 2)
+    assert thunder.cache_misses(compiled) == 1
+    assert repr(owner) == repr(make()) or isinstance(owner, Fixed)
+
+
+def test_a_write_that_succeeds_at_a_later_call_is_done() -> None:
+    def program(x: Tensor, box: Any, table: dict[str, int]) -> Tensor:
+        box.last = 1
+        try:
+            del table["a"], box.first
+        except (KeyError, AttributeError):
+            return x * 2
+        return x
+
+    compiled, box = thunder.jit(program), Box()
+    assert torch.equal(compiled(X, box, {}), X * 2) and box.last == 1
+    assert torch.equal(compiled(X, box, {"a": 1}), X * 2)
+    box.first = 1  # type: ignore[attr-defined]
+    table = {"a": 1}
+    assert torch.equal(compiled(X, box, table), X)
+    assert not table and not hasattr(box, "first")
+
+
+def test_a_write_that_was_made_before_another_raises_stays() -> None:
+    def program(x: Tensor, items: list[Any]) -> Tensor:
+        items.append(x * 3)
+        try:
+            items < 3  # type: ignore[operator]  # noqa: B015
+        except TypeError:
+            items.append(1)
+        return x * 2
+
+    compiled = thunder.jit(program)
+    for step in range(2):
+        items: list[Any] = []
+        compiled(X * step, items)
+        assert torch.equal(items[0], X * step * 3) and items[1:] == [1]
+
+
+@pytest.mark.parametrize("write", [lambda items: items.sort(), heaped])
+def test_what_may_be_written_in_part_is_refused(write: Callable[[Any], object]) -> None:
+    def program(x: Tensor, items: list[Any]) -> Tensor:
+        with contextlib.suppress(TypeError):
+            write(items)
+        return x
+
+    items = [3, 2, "a"]
+    with pytest.raises(CannotReplay, match="raises while it changes args"):
+        thunder.jit(program)(X, items)
+    assert items == [3, 2, "a"]

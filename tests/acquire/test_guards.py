@@ -25,7 +25,7 @@ TABLE = {"a": 1}
 HOOK: Callable[[int], int] = abs
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Config:
     """A plain object that programs read."""
 
@@ -44,6 +44,16 @@ class Config:
     def twice(self) -> int:
         """A property."""
         return self.size * 2
+
+
+class Equal(Config):
+    """An object that is equal to all of its class."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal)
+
+    def __hash__(self) -> int:
+        return 1
 
 
 class Slotted:
@@ -207,6 +217,36 @@ CASES: dict[str, Case] = {
         lambda: (X, Config(inner=[])),
         lambda x, c: setattr(c, "inner", [*c.inner]),
         "inner: was one certain list",
+    ),
+    "a key that is an object": Case(
+        lambda x, d: x * sum(key.size * value for key, value in d.items()),
+        lambda: (X, {Config(): 3}),
+        lambda x, d: setattr(next(iter(d)), "size", 4),
+        "list(args[1])[0].size: was 2, is 4",
+    ),
+    "a key that is equal to another": Case(
+        lambda x, d: x * next(iter(d)).size,
+        lambda: (X, {Equal(): 3}),
+        lambda x, d: (d.clear(), d.update({Equal(5): 3})),
+        "list(args[1])[0].size: was 2, is 5",
+    ),
+    "an object in a key": Case(
+        lambda x, d: x * list(d)[0][0].size,  # noqa: RUF015
+        lambda: (X, {(Config(), 1): 3}),
+        lambda x, d: setattr(next(iter(d))[0], "size", 4),
+        "list(args[1])[0][0].size: was 2, is 4",
+    ),
+    "a member that is an object": Case(
+        lambda x, items: x * sum(member.size for member in items),
+        lambda: (X, {Config(), Config()}),
+        lambda x, items: setattr(next(iter(items)), "size", 4),
+        "a member of args[1].size: was 2, is 4",
+    ),
+    "a member that is equal to another": Case(
+        lambda x, items: x * next(iter(items)).size,
+        lambda: (X, {Equal()}),
+        lambda x, items: (items.clear(), items.add(Equal(5))),
+        "had certain 1 members",
     ),
     "membership of a tensor": Case(
         lambda x, d: x if x in d else -x, lambda: (X, {}), lambda x, d: d.update({x: 3}), "had no item for args[0]"

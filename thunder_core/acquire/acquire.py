@@ -424,7 +424,7 @@ def _guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path 
             kind = "tensor" if tensor.layout is torch.strided else "sparse tensor"
             run.outside.guard(kind, path, (type(tensor), proxy, tensor.layout))
     for path in list(run.outside.paths.values()):
-        if isinstance(path.value, torch.Tensor) and id(path.value) not in used:
+        if issubclass(type(path.value), torch.Tensor) and id(path.value) not in used:
             run.outside.guard("type", path, type(path.value))
 
 

@@ -6,8 +6,11 @@ import bisect
 import collections
 import heapq
 import types
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import torch
 
 from thunder_core.interpreter.lookup import type_lookup
 
@@ -78,8 +81,19 @@ def put_back(value: Any, original: Any) -> None:
 
 
 def is_known_key(key: Any) -> bool:
-    """Whether a key is equal to others by its value alone, so that no code of the user's decides."""
-    return type(key) in (str, int, bytes, bool, float)
+    """Whether a key is equal to others by its value or its identity alone, so that no code of the user's decides."""
+    return type(key) in (str, int, bytes, bool, float) or is_known_by_identity(key)
+
+
+def is_known_by_identity(value: Any) -> bool:
+    """Whether an object is equal to itself alone, in a mapping or a set, or is a weak reference to one that is."""
+    kind = type(value)
+    if issubclass(kind, weakref.ref):
+        referent = weakref.ref.__call__(value)
+        return referent is not None and is_known_by_identity(referent)
+    if issubclass(kind, torch.Tensor):
+        return True
+    return type_lookup(kind, "__eq__") is object.__eq__ and type_lookup(kind, "__hash__") is object.__hash__
 
 
 def index_of(container: Any, key: Any) -> Any:

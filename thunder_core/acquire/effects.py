@@ -5,10 +5,18 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from thunder_core.acquire.containers import index_of, is_known_key, kept_arguments, plain_copy, put_back
+from thunder_core.acquire.containers import (
+    UPDATES,
+    container_base,
+    index_of,
+    is_known_key,
+    kept_arguments,
+    plain_copy,
+    put_back,
+)
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.snapshots import MISSING, attribute_snapshot, entry_snapshot, has_own, tables_of
 from thunder_core.errors import CannotReplay
@@ -35,6 +43,36 @@ class Effect:
         return self.kind in ("set", "delete") and (self.owner, self.name) == (owner, name)
 
 
+# Methods and functions that may have written a part of what they write where they raise.
+PARTIAL = frozenset({"sort", "extend", "extendleft", "update", "__iadd__", "__ior__", *UPDATES})
+
+
+@dataclass(frozen=True, eq=False)
+class Announced:
+    """A write that is about to be made: its effect, if it has one, and what is to be put back where it raises.
+
+    `replaced` is the effect whose place it takes, and where that stood; `touched` are the attributes that it is the
+    first to write.
+    """
+
+    owner: Any
+    kind: str
+    name: str
+    effect: Effect | None
+    replaced: tuple[int, Effect] | None = None
+    touched: frozenset[tuple[int, str]] = frozenset()
+    size: int | None = None  # how many items a list or set had
+
+    @property
+    def may_be_partial(self) -> bool:
+        """Whether a part of the write may have been made where it has raised."""
+        if self.kind == "function":
+            return True
+        if self.kind != "call" or self.name not in PARTIAL:
+            return False
+        return self.name == "sort" or self.size is None or length_of(self.owner) != self.size
+
+
 class EffectLog:
     """The writes of one acquisition, in order, and how to undo them.
 
@@ -49,6 +87,7 @@ class EffectLog:
         self._made: set[tuple[int, str]] = set()  # attributes that were not there when the program began
         self._undo: list[Callable[[], object]] = []
         self._states: list[tuple[Path, Any]] = []
+        self.announced: Announced | None = None
         self.stored: dict[int, set[Any] | None] = {}  # of those the keys whose items were set; None if more was done
 
     # ---- what was written -----------------------------------------------------------------------------------
@@ -87,16 +126,45 @@ class EffectLog:
         if not self._touched.intersection(places) and not has_own(owner.value, name):
             self._made.update(places)
         self._undo.append(attribute_snapshot(owner.value, name, self._order))
-        self._touched.update(places)
+        touched = frozenset(places) - self._touched
+        self._touched |= touched
         hidden = self._unseen(owner, name)
-        dropped = bool(hidden) and hidden[-1].kind == "set"
-        if dropped:
-            self.effects.remove(hidden.pop())
+        dropped = hidden.pop() if hidden and hidden[-1].kind == "set" else None
+        replaced = None
+        if dropped is not None:
+            replaced = (self.effects.index(dropped), dropped)
+            self.effects.remove(dropped)
         is_back = (
-            dropped and self._made.issuperset(places) and not any(effect.is_of(owner, name) for effect in self.effects)
+            dropped is not None
+            and self._made.issuperset(places)
+            and not any(effect.is_of(owner, name) for effect in self.effects)
         )
-        if kind == "set" or not (hidden or is_back):
-            self.effects.append(Effect(kind, owner, name, value, level=level))
+        effect = Effect(kind, owner, name, value, level=level) if kind == "set" or not (hidden or is_back) else None
+        self._announce(owner.value, kind, name, effect, replaced, touched)
+
+    def _announce(
+        self,
+        owner: Any,
+        kind: str,
+        name: str,
+        effect: Effect | None,
+        replaced: tuple[int, Effect] | None = None,
+        touched: frozenset[tuple[int, str]] = frozenset(),
+    ) -> None:
+        """Log the effect of a write that is about to be made."""
+        self.effects += [effect] if effect is not None else []
+        self.announced = Announced(owner, kind, name, effect, replaced, touched, length_of(owner))
+
+    def retract(self, announced: Announced) -> None:
+        """A write that was announced has raised: it is no effect."""
+        self.announced = None
+        if announced.effect is not None:
+            place = self.effects.index(announced.effect)
+            partial = [replace(announced.effect, kind="partial")] if announced.may_be_partial else []
+            self.effects[place : place + 1] = partial
+        if announced.replaced is not None:
+            self.effects.insert(*announced.replaced)
+        self._touched -= announced.touched
 
     def _unseen(self, owner: Path, name: str) -> list[Effect]:
         """The writes of an attribute behind the last effect that may have shown it, the latest last."""
@@ -120,7 +188,7 @@ class EffectLog:
         """A method that changes an outside container is about to be called."""
         self._keep(owner.value)
         arguments = kept_arguments(name, arguments)
-        self.effects.append(Effect("call", owner, name, arguments, dict(keywords), level))
+        self._announce(owner.value, "call", name, Effect("call", owner, name, arguments, dict(keywords), level))
         self._note_stored(owner.value, name, arguments)
 
     def _note_stored(self, container: Any, name: str, arguments: tuple[Any, ...]) -> None:
@@ -139,13 +207,15 @@ class EffectLog:
         self._keep(owner.value)
         self.stored[id(owner.value)] = None
         effect = Effect("function", owner, function.__name__, arguments, dict(keywords), function=function)
-        self.effects.append(effect)
+        self._announce(owner.value, "function", function.__name__, effect)
 
     def variable(self, namespace: Path, method: str, name: str, *value: Any) -> None:
         """A variable of a namespace is about to be set or deleted: only that name is put back."""
         self._undo.append(entry_snapshot(namespace.value, name, self._order(namespace.value)))
-        self._touched.add((id(namespace.value), name))
-        self.effects.append(Effect("call", namespace, method, (name, *value)))
+        touched = frozenset({(id(namespace.value), name)}) - self._touched
+        self._touched |= touched
+        effect = Effect("call", namespace, method, (name, *value))
+        self._announce(namespace.value, method, name, effect, None, touched)
 
     def printed(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         """The program printed something."""
@@ -200,6 +270,12 @@ class EffectLog:
         """Put everything back, the last write first."""
         while self._undo:
             self._undo.pop()()
+
+
+def length_of(owner: Any) -> int | None:
+    """How many items a list or set has, past a `__len__` of its class; None for all else."""
+    base = container_base(owner)
+    return base.__len__(owner) if base in (list, set) else None
 
 
 def places_of(owner: Any) -> list[int]:

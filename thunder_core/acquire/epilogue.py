@@ -362,6 +362,13 @@ class Epilogue:
         name = effect.name if effect.function is None else literal(effect.function, self.scope)
         self._call(name, effect, *owners)
 
+    def refuse_partial(self, effect: Effect) -> None:
+        """A write that raised, and may have been made in part, is not replayed."""
+        raise CannotReplay(
+            f"{effect.name} raises while it changes {effect.owner}, which comes from outside, and the program goes on",
+            fix="change a copy, and give the container its items when that has succeeded",
+        )
+
     def _call(self, called: str, effect: Effect, *first: str) -> None:
         where = str(effect.owner or effect.name)
         words = [*first, *(self.value(argument, where) for argument in effect.arguments)]
@@ -375,6 +382,7 @@ EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {
     "call": Epilogue.call_method,
     "function": Epilogue.call_function,
     "print": Epilogue.call_function,
+    "partial": Epilogue.refuse_partial,
 }
 
 

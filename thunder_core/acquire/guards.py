@@ -85,6 +85,10 @@ def _members(subject: str, expected: frozenset[Any], scope: Scope) -> str:
     return f"{subject} == {literal(set(expected), scope)}"
 
 
+def _members_themselves(subject: str, expected: tuple[Any, ...], scope: Scope) -> str:
+    return f"{{*map(id, {subject})}} == {{*map(id, {scope.constant(expected, 'members')})}}"
+
+
 def _member(subject: str, expected: tuple[Any, bool], scope: Scope) -> str:
     key, held = expected
     return f"{bound(key, scope)} {'in' if held else 'not in'} {subject}"
@@ -151,6 +155,7 @@ CONDITIONS: dict[str, Condition] = {
     "keys": _keys,
     "absent": _absent,
     "members": _members,
+    "members themselves": _members_themselves,
     "member": _member,
     "lacks": _lacks,
     "truth": _truth,
@@ -175,6 +180,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "keys": lambda expected: f"had the keys {list(expected[1])!r}",
     "absent": lambda expected: f"had none of the keys {', '.join(map(repr, expected))}",
     "members": lambda expected: f"was {set(expected)!r}",
+    "members themselves": lambda expected: f"had certain {len(expected)} members",
     "member": lambda expected: f"{'held' if expected[1] else 'did not hold'} {expected[0]!r:.60}",
     "lacks": lambda expected: f"had no attribute {expected!r}",
     "truth": lambda expected: f"was {'true' if expected else 'false'}",
@@ -205,6 +211,11 @@ def is_constant(value: Any) -> bool:
     """Whether a value is immutable and known by its equality or identity alone."""
     kind = type(value)  # not isinstance, which asks the value's own `__class__`, and a config runs Python code for it
     return kind in CONSTANT_TYPES or issubclass(kind, enum.Enum)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is a constant, or consists of constants and nothing else."""
+    return is_constant(value) or (type(value) in (tuple, frozenset) and all(map(is_plain, value)))
 
 
 def constant_guard(path: Path, value: Any) -> Guard:

@@ -28,6 +28,7 @@ from thunder_core.acquire.containers import (
     taken_as,
 )
 from thunder_core.acquire.detours import Detours
+from thunder_core.acquire.effects import Announced
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
@@ -102,16 +103,16 @@ class Acquisition(Observer):
         self._library_code: dict[types.CodeType, bool] = {}
         self._interpreted: dict[types.CodeType, bool] = {}
 
-    def refuse(self, what: str) -> NoReturn:
+    def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
         """Raise the error for what a trace cannot hold; it is kept, in case the program swallows it."""
-        self.recorder.failure = CannotReplay(what, fix=TOGETHER, where=self.place().source)
+        self.recorder.failure = CannotReplay(what, fix=fix, where=self.place().source)
         raise self.recorder.failure
 
     # ---- reads ----------------------------------------------------------------------------------------------
 
     def on_load_global(self, frame: Any, name: str, value: Any) -> Any:
         """A global read is guarded, that of a builtin too."""
-        if name in frame.globals:
+        if dict.__contains__(frame.globals, name):
             changing = self.outside.changing_global(frame.globals, name, value)
             if changing is not None:
                 return self.numbers.at(changing)
@@ -148,8 +149,10 @@ class Acquisition(Observer):
 
     def on_call_result(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
         """A class that the program makes is its own; what a weak reference leads to is reached by it."""
-        if type(function) is weakref.ref:
-            self.outside.referent(function, value)
+        if function is weakref.ref and len(args) == 1 and not kwargs:
+            self.outside.referenced(value, args[0])
+        elif (reference := reference_asked(function)) is not None:
+            self.outside.referent(reference, value)
         if isinstance(value, type) and (function is __build_class__ or is_making_class(function, args)):
             self.classes.made(value)
         return value
@@ -168,6 +171,7 @@ class Acquisition(Observer):
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Operators see all of a container, except for `is`; in-place ones change their first operand."""
+        self.outside.effects.announced = None
         if function is operator.is_:
             self.outside.compared(*operands)
             return
@@ -191,20 +195,24 @@ class Acquisition(Observer):
 
     def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:
         """A write to an outside object is logged."""
+        self.outside.effects.announced = None
         self.outside.set_attribute(owner, name, value, level_of(type(owner), "__setattr__"))
         return value
 
     def on_delete_attr(self, owner: Any, name: str) -> None:
         """The deletion of an attribute of an outside object is logged."""
+        self.outside.effects.announced = None
         self.outside.delete_attribute(owner, name, level_of(type(owner), "__delattr__"))
 
     def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
         """A write to an item is logged."""
+        self.outside.effects.announced = None
         self._mutate(container, "__setitem__", (key, value), {})
         return value
 
     def on_delete_subscript(self, container: Any, key: Any) -> None:
         """The deletion of an item is logged."""
+        self.outside.effects.announced = None
         self._mutate(container, "__delitem__", (key,), {})
 
     def on_store_global(self, frame: Any, name: str, value: Any) -> Any:
@@ -214,6 +222,7 @@ class Acquisition(Observer):
 
     def on_delete_global(self, frame: Any, name: str) -> None:
         """The deletion of a global is logged."""
+        self.outside.effects.announced = None
         self.outside.delete_global(frame.globals, name)
 
     def on_store_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
@@ -224,6 +233,20 @@ class Acquisition(Observer):
     def on_delete_deref(self, frame: Any, name: str, cell: Any) -> None:
         """The deletion of a closure variable of an outside function is logged."""
         self.outside.delete_attribute(cell, "cell_contents")
+
+    def on_unwritten(self, owner: Any) -> None:
+        """A write that raised is no effect."""
+        announced = self.outside.effects.announced
+        if announced is not None and announced.owner is owner:
+            self.outside.unwritten(announced)
+
+    def _attempt(self, announced: Announced, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function of C that changes an outside container; where it raises, that is no effect."""
+        try:
+            return self.machine.invoke_quietly(function, args, kwargs)
+        except BaseException:
+            self.outside.unwritten(announced)
+            raise
 
     def _mutate(
         self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
@@ -267,8 +290,10 @@ class Acquisition(Observer):
         if kind is types.BuiltinMethodType and is_autograd_function(function):
             return functools.partial(self._apply, function)
         if kind is not type or is_native(function):
-            native = self._native(function, args, kwargs)
-            return native or self.numbers.before_native(function, args, kwargs)
+            self.outside.effects.announced = None
+            native = self._native(function, args, kwargs) or self.numbers.before_native(function, args, kwargs)
+            announced = self.outside.effects.announced
+            return native if announced is None else functools.partial(self._attempt, announced, native or function)
         return None
 
     def _python_function(
@@ -430,6 +455,13 @@ def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> 
 def is_of_classes(function: Any) -> bool:
     """Whether the function looks at the class or the identity of what it is given, and at nothing in it."""
     return type(function) in (type, types.BuiltinFunctionType) and function in (isinstance, id, type, getattr, hasattr)
+
+
+def reference_asked(function: Any) -> Any:
+    """The weak reference that a call of C's asks for its object, by itself or by `super().__call__()`; else None."""
+    asked = type(function) is types.MethodWrapperType and function.__name__ == "__call__"
+    reference = function.__self__ if asked else function
+    return reference if issubclass(type(reference), weakref.ref) else None
 
 
 def is_making_class(function: Any, args: tuple[Any, ...]) -> bool:

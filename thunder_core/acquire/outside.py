@@ -13,14 +13,23 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.attributes import locate
-from thunder_core.acquire.containers import BLIND, container_base, index_of, is_known_key, level_of, mapping_base
-from thunder_core.acquire.effects import EffectLog
-from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant
+from thunder_core.acquire.containers import (
+    BLIND,
+    container_base,
+    index_of,
+    is_known_by_identity,
+    is_known_key,
+    level_of,
+    mapping_base,
+)
+from thunder_core.acquire.effects import Announced, EffectLog
+from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant, is_plain
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import viewed
 from thunder_core.acquire.sharp import Surprises
 from thunder_core.capture.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.errors import CannotReplay, SourceLine
+from thunder_core.interpreter.native import PROXIES, proxied
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.states import has_state, state_of
 
@@ -121,7 +130,10 @@ class Outside:
         if known is path:
             return
         self.paths[id(value)] = path
-        if isinstance(value, BY_IDENTITY):
+        if type(value) in PROXIES:
+            self.guard("type", path, type(value))
+            self.read(path.child("proxied", "", proxied(value)), proxied(value))
+        elif isinstance(value, BY_IDENTITY):
             self.guard("is", path, value)
             self.register_cells(path, value)
         elif not isinstance(value, torch.Tensor):
@@ -149,6 +161,12 @@ class Outside:
         found = locate(self, path, name, value)
         if found is not None:
             self.read(found, value)
+
+    def referenced(self, reference: Any, value: Any) -> None:
+        """The program made a weak reference, without a callback, to an object."""
+        path = self.paths.get(id(value))
+        if path is not None:
+            self.paths.setdefault(id(reference), path.child("reference", "", reference))
 
     def referent(self, reference: Any, value: Any) -> None:
         """The program asked a weak reference for its object."""
@@ -328,6 +346,7 @@ class Outside:
         if issubclass(kind, dict):
             base = mapping_base(held)
             self.guard("keys", path, (base, tuple(base.keys(held)), kind))
+            self._read_keys(path, base, tuple(base.keys(held)))
             for key, item in list(base.items(held)):
                 self.read(self._item_path(path, key, item), item)
         elif issubclass(kind, list | tuple | deque):
@@ -335,7 +354,7 @@ class Outside:
             for index, item in enumerate(held):
                 self.read(self._item_path(path, index, item), item)
         elif issubclass(kind, set | frozenset):
-            self.guard("members", path, frozenset(held))
+            self._read_members(path, tuple(_items(held)))
         elif issubclass(kind, types.MappingProxyType):
             self.guard("keys", path, (dict, tuple(held), dict))
             for key, item in held.items():
@@ -344,6 +363,23 @@ class Outside:
             mapping = viewed(held)
             self.paths.setdefault(id(mapping), path.attribute("mapping", mapping))
             self.expand(mapping)
+
+    def _read_keys(self, path: Path, base: type, keys: tuple[Any, ...]) -> None:
+        """Read those keys of a mapping that are objects, by their places."""
+        for index, key in enumerate(keys):
+            if not is_plain(key):
+                self.read(path.child("keys", base, keys).item(index, key), key)
+
+    def _read_members(self, path: Path, members: tuple[Any, ...]) -> None:
+        """Guard which members a set has; those that are objects are known by themselves from then on."""
+        others = [member for member in members if not is_plain(member)]
+        if all(map(is_known_by_identity, others)):
+            self.guard("members", path, frozenset(members))
+        else:
+            self.guard("members themselves", path, members)
+        for member in others:
+            self.paths.setdefault(id(member), path.child("member", id(member), member))
+            self.register_cells(self.paths[id(member)], member)
 
     def wrapper(self, tensor: Any) -> None:
         """A wrapper subclass of Tensor was met: guard what it is, and know the way to the tensors that it holds."""
@@ -428,6 +464,14 @@ class Outside:
         elif name not in BLIND and not (name == "__setitem__" and isinstance(container, dict)):
             self.expand(container)
         self.effects.call(path, name, args, kwargs, level or level_of(type(container), name))
+
+    def unwritten(self, announced: Announced) -> None:
+        """A write that was announced has raised: a deletion, for want of what it was to delete."""
+        self.effects.retract(announced)
+        if announced.kind == "delete":
+            self.missing(announced.owner, announced.name)
+        elif announced.kind == "__delitem__":
+            self.absent(self.paths[id(announced.owner)], announced.name)
 
     def call_changing(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The program is about to call a C function that changes the container that it is given first."""

@@ -144,6 +144,10 @@ STEPS: dict[str, Callable[[Path], str]] = {
     "attribute": lambda path: str(path.parent) if path.key == "cell_contents" else f"{path.parent}.{path.key}",
     "item": _item,
     "referent": lambda path: f"{path.parent}()",
+    "reference": lambda path: f"weakref.ref({path.parent})",
+    "proxied": lambda path: f"what {path.parent} stands for",
+    "member": lambda path: f"a member of {path.parent}",
+    "keys": lambda path: f"list({path.parent})",
     "closure": lambda path: (
         f"closure {path.key[1]} of {path.parent and getattr(path.parent.value, '__name__', path.parent)}"
     ),

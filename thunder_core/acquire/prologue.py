@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -20,11 +21,13 @@ from thunder_core.ir.trace import Trace
 PYTHON = Symbol("python.code", exec)
 REFUSE = "thunder_core.ir.objects:refuse"
 KNOWN = ("thunder_core.ir.known:known", "thunder_core.ir.known:remember")
+PROXIED = "thunder_core.interpreter.native:proxied"
 OVERLAP = "thunder_core.ir.overlap:overlap_as"
 TRACER = "thunder_core.ir.tracers:tracer_at_work"
 ALONE = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
-RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in (REFUSE, *KNOWN, OVERLAP, TRACER, STATE_OF))})
+CALLED = (REFUSE, *KNOWN, OVERLAP, TRACER, STATE_OF, PROXIED)
+RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in CALLED)})
 
 
 def line(text: str, output: Proxy | None = None) -> BoundSymbol:
@@ -143,22 +146,13 @@ class Prologue:
             return self._expressions[path]
         if path.step == "computed":
             return self._computed(path)
-        if path.step == "closure":
-            return f"{self._variable(path.parent)}.__closure__[{path.key[0]}]"
         if path.step == "entry":
             return f"{self._held(namespace(path.parent))}[{literal(path.key, self.scope)}]"
-        owner = self._variable(path.parent)
-        if path.step == "tensor":
-            return f"torch.from_numpy({owner})"
-        if path.step == "attribute":
-            return f"{owner}.{path.key}"
-        if path.step == "referent":
-            return f"{owner}()"
+        if path.step == "member":
+            return bound(path.value, self.scope)
         if path.step == "keyed item":
-            return f"{owner}[{self._variable(path.key)}]"
-        if path.step == "stored item":
-            return f"{stored_base(path)}.__getitem__({owner}, {literal(path.key, self.scope)})"
-        return f"{owner}[{literal(path.key, self.scope)}]"
+            return f"{self._variable(path.parent)}[{self._variable(path.key)}]"
+        return STEPS[path.step](path, self._variable(path.parent), self.scope)
 
     def _computed(self, path: Path) -> str:
         """A call of the function, for numbers that are computed."""
@@ -203,6 +197,49 @@ class Prologue:
         """A line that gives a value a name."""
         self.lines.append(line(expression, Proxy(name)))
         return name
+
+
+def _item(path: Path, owner: str, scope: Scope) -> str:
+    return f"{owner}[{literal(path.key, scope)}]"
+
+
+def _referent(path: Path, owner: str, scope: Scope) -> str:
+    """A call of a weak reference, past a `__call__` of its class."""
+    if path.parent is not None and type(path.parent.value) is weakref.ref:
+        return f"{owner}()"
+    return f"{scope.importing('weakref.ref', 'weakref')}.__call__({owner})"
+
+
+def _reference(path: Path, owner: str, scope: Scope) -> str:
+    return f"{scope.importing('weakref.ref', 'weakref')}({owner})"
+
+
+def _proxied(path: Path, owner: str, scope: Scope) -> str:
+    scope.imports.add(PROXIED)
+    return f"proxied({owner})"
+
+
+def _keys(path: Path, owner: str, scope: Scope) -> str:
+    plain = path.parent is not None and type(path.parent.value) is path.key
+    return f"tuple({owner})" if plain else f"tuple({bound(path.key, scope)}.keys({owner}))"
+
+
+def _stored_item(path: Path, owner: str, scope: Scope) -> str:
+    return f"{stored_base(path)}.__getitem__({owner}, {literal(path.key, scope)})"
+
+
+# For each kind of step, the expression that takes it from a variable that holds the step's parent.
+STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
+    "item": _item,
+    "stored item": _stored_item,
+    "attribute": lambda path, owner, scope: f"{owner}.{path.key}",
+    "closure": lambda path, owner, scope: f"{owner}.__closure__[{path.key[0]}]",
+    "tensor": lambda path, owner, scope: f"torch.from_numpy({owner})",
+    "referent": _referent,
+    "reference": _reference,
+    "proxied": _proxied,
+    "keys": _keys,
+}
 
 
 def described_overlaps(found: Overlaps, guards: Sequence[Guard]) -> str:

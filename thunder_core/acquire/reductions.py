@@ -114,14 +114,25 @@ def viewed(view: Any) -> Any:
 
 
 def of_weak_reference(value: Any, where: str) -> Reduction:
-    """A weak reference to an object that is there, without a callback."""
-    referent = value()
-    if referent is None or value.__callback__ is not None:
+    """A weak reference to an object that is there, with its callback."""
+    callback = value.__callback__
+    return Reduction(weakref.ref, (_referent(value, where), *(() if callback is None else (callback,))))
+
+
+def of_keyed_reference(value: Any, where: str) -> Reduction:
+    """The weak reference by which a `WeakValueDictionary` holds a value."""
+    return Reduction(weakref.KeyedRef, (_referent(value, where), value.__callback__, value.key))
+
+
+def _referent(reference: Any, where: str) -> Any:
+    """The object that a weak reference leads to; raises `CannotReplay` where it is gone."""
+    referent = weakref.ref.__call__(reference)
+    if referent is None:
         raise CannotReplay(
-            f"{where} is, or holds, a weak reference to an object that is gone, or one with a callback",
-            fix="return the object itself",
+            f"{where} is, or holds, a weak reference to an object that is gone when the program ends",
+            fix="return the object itself, or keep it alive",
         )
-    return Reduction(weakref.ref, (referent,))
+    return referent
 
 
 def of_exception(value: BaseException, where: str) -> Reduction:
@@ -194,7 +205,7 @@ def differing(function: types.FunctionType) -> list[str]:
 
 def is_bound_in_c(value: Any) -> bool:
     """Whether a value is a method in C of an object, such as `[].append`, and no function of a module or class."""
-    owner = getattr(value, "__self__", None) if isinstance(value, C_METHODS) else None
+    owner = getattr(value, "__self__", None) if type(value) in C_METHODS else None
     return owner is not None and not isinstance(owner, types.ModuleType | type)
 
 
@@ -220,6 +231,7 @@ REDUCE: dict[type, Reduce] = {
     frozenset: of_frozen_set,
     types.MappingProxyType: lambda value, where: Reduction(types.MappingProxyType, (viewed(value),)),
     weakref.ref: of_weak_reference,
+    weakref.KeyedRef: of_keyed_reference,
     property: lambda value, where: Reduction(property, (value.fget, value.fset, value.fdel, value.__doc__)),
     **dict.fromkeys((staticmethod, classmethod), lambda value, where: Reduction(type(value), (value.__func__,))),
     **dict.fromkeys((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), of_generator),

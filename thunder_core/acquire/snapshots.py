@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -98,7 +99,8 @@ def _descriptor_snapshot(descriptor: Any, owner: Any, name: str) -> Restore:
         if old is not MISSING:
             descriptor.__set__(owner, old)
         elif not isinstance(owner, types.CellType) or owner != types.CellType():
-            descriptor.__delete__(owner)
+            with contextlib.suppress(AttributeError):  # where the write has raised, nothing is there
+                descriptor.__delete__(owner)
 
     return restore
 

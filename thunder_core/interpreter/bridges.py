@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from thunder_core.interpreter import operators
 from thunder_core.interpreter.iterators import STEPPED, is_handing_on, later
 from thunder_core.interpreter.lookup import ABSENT, python_method, type_lookup
+from thunder_core.interpreter.native import unwrapped
 from thunder_core.interpreter.operators import PLAIN
 from thunder_core.interpreter.reach import PARTS
 from thunder_core.interpreter.tracebacks import without_own_entries
@@ -85,6 +86,7 @@ PARTS |= {Callback: later, BridgedIterator: later}
 
 def iterable(machine: "Machine", value: Any) -> Any:
     """Something whose native iteration interprets Python-level `__iter__` and `__next__`."""
+    value = unwrapped(value)
     kind = type(value)
     if python_method(kind, "__iter__") is None:
         if machine.observer is not None and kind not in PLAIN:

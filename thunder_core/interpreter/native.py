@@ -5,6 +5,7 @@ Each name here is CPython's own, reached through `ctypes`; the offsets hold for 
 
 import ctypes
 import sys
+import weakref
 from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Any
@@ -20,6 +21,8 @@ _DATA_STACK_TOP = 8 * _POINTER
 _DATA_LOCALS = 9 * _POINTER
 # Offset in 3.12's PyThreadState.
 _THREAD_C_CALLS = 36
+# Offset in PyWeakReference.
+_REFERENT = 2 * _POINTER
 # Offset in PyTypeObject.
 _TYPE_VERSION = 48 * _POINTER
 
@@ -30,8 +33,23 @@ _decrement = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("Py_DecRef", _api))
 _thread_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", _api))
 _new_frame = ctypes.PYFUNCTYPE(ctypes.py_object, *4 * [ctypes.c_void_p])(("PyFrame_New", _api))
 
+# What `weakref.proxy` makes: whatever a proxy is asked for, its object is.
+PROXIES = frozenset(weakref.ProxyTypes)
 # A local variable that has no value.
 UNBOUND: Any = object()
+
+
+def proxied(proxy: Any) -> Any:
+    """The object behind a proxy of `weakref.proxy`; None if it is gone."""
+    return ctypes.py_object.from_address(id(proxy) + _REFERENT).value
+
+
+def unwrapped(value: Any) -> Any:
+    """What answers for a value: the object behind a weak proxy that is not gone, else the value itself."""
+    if type(value) not in PROXIES:
+        return value
+    found = proxied(value)
+    return value if found is None else found
 
 
 def set_handled_exception(error: BaseException | None) -> None:

@@ -11,7 +11,8 @@ from thunder_core.interpreter.decode import is_opaque, observed_programs
 from thunder_core.interpreter.frame import Frame
 from thunder_core.interpreter.lookup import type_lookup
 from thunder_core.interpreter.machine import Arguments, Find, Keywords, Machine
-from thunder_core.interpreter.namespaces import find_global
+from thunder_core.interpreter.namespaces import contents, find_global
+from thunder_core.interpreter.native import unwrapped
 from thunder_core.interpreter.observer import Observer
 from thunder_core.interpreter.operators import PLAIN
 from thunder_core.interpreter.reach import Functions, Reach
@@ -140,13 +141,22 @@ class ObservedMachine(Machine):
         return self.observer.on_call_result(function, tuple(arguments), keywords, value)
 
     def load_attr(self, owner: Any, name: str) -> Any:
-        """Read an attribute and report it, or that it is missing."""
+        """Read an attribute and report it, or that it is missing; a weak proxy's are those of its object."""
+        owner = unwrapped(owner)
         try:
             value = attributes.load(self, owner, name)
         except AttributeError:
             self.observer.on_missing_attr(owner, name)
             raise
         return self.observer.on_load_attr(owner, name, value)
+
+    def store_attr(self, owner: Any, name: str, value: Any) -> None:
+        """Write an attribute; a weak proxy's are those of its object."""
+        super().store_attr(unwrapped(owner), name, value)
+
+    def delete_attr(self, owner: Any, name: str) -> None:
+        """Delete an attribute; a weak proxy's are those of its object."""
+        super().delete_attr(unwrapped(owner), name)
 
     def load_global(self, frame: Frame, name: str, find: Find = find_global) -> Any:
         """Read a global or builtin and report it."""
@@ -159,7 +169,7 @@ class ObservedMachine(Machine):
     def delete_global(self, frame: Frame, name: str) -> None:
         """Delete a global after reporting it."""
         self.observer.on_delete_global(frame, name)
-        super().delete_global(frame, name)
+        self._write(frame.globals, super().delete_global, frame, name)
 
     def load_deref(self, frame: Frame, slot: int) -> Any:
         """Read a cell; report it if the variable is free."""
@@ -176,6 +186,7 @@ class ObservedMachine(Machine):
 
     def delete_deref(self, frame: Frame, slot: int) -> None:
         """Empty a cell; report it if the variable is free."""
+        contents(frame, slot)
         if slot >= frame.program.first_free:
             self.observer.on_delete_deref(frame, frame.program.names[slot], frame.fast[slot])
         super().delete_deref(frame, slot)
@@ -185,7 +196,7 @@ class ObservedMachine(Machine):
         for operand in operands:
             if type(operand) not in PLAIN:
                 self.observer.on_operation(function, operands)
-                return self.natively(function, operands, {})
+                return self._write(operands[0], self.natively, function, operands, {})
         return function(*operands)
 
     def announce_iteration(self, iterable: Any) -> None:
@@ -198,12 +209,21 @@ class ObservedMachine(Machine):
 
     def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
         """Write an attribute after reporting it."""
-        super().set_attr_natively(hook, owner, name, self.observer.on_store_attr(owner, name, value))
+        value = self.observer.on_store_attr(owner, name, value)
+        self._write(owner, super().set_attr_natively, hook, owner, name, value)
 
     def delete_attr_natively(self, hook: Any, owner: Any, name: str) -> None:
         """Delete an attribute after reporting it."""
         self.observer.on_delete_attr(owner, name)
-        super().delete_attr_natively(hook, owner, name)
+        self._write(owner, super().delete_attr_natively, hook, owner, name)
+
+    def _write(self, owner: Any, write: Callable[..., Any], *arguments: Any) -> Any:
+        """Do what was announced, which may write to its owner, and report where it raises."""
+        try:
+            return write(*arguments)
+        except BaseException:
+            self.observer.on_unwritten(owner)
+            raise
 
     def load_item(self, container: Any, key: Any) -> Any:
         """Read an item and report it."""
@@ -232,12 +252,12 @@ class ObservedMachine(Machine):
     def store_item(self, container: Any, key: Any, value: Any) -> None:
         """Write an item after reporting it."""
         value = self.observer.on_store_subscript(container, key, value)
-        if type(key) in PLAIN and type(container) in _PLAINLY_INDEXED:
+        if type(key) in PLAIN and type(container) is dict:
             container[key] = value
         else:
-            self.natively(operator.setitem, (container, key, value), {})
+            self._write(container, self.natively, operator.setitem, (container, key, value), {})
 
     def delete_item(self, container: Any, key: Any) -> None:
         """Delete an item after reporting it."""
         self.observer.on_delete_subscript(container, key)
-        self.natively(operator.delitem, (container, key), {})
+        self._write(container, self.natively, operator.delitem, (container, key), {})

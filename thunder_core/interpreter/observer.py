@@ -19,7 +19,7 @@ class Observer:
     watches = False
 
     def on_load_global(self, frame: "Frame", name: str, value: Any) -> Any:  # noqa: ARG002
-        """A global or builtin was read; `name in frame.globals` tells which."""
+        """A global or builtin was read; `dict.__contains__(frame.globals, name)` tells which."""
         return value
 
     def on_load_deref(self, frame: "Frame", name: str, cell: CellType, value: Any) -> Any:  # noqa: ARG002
@@ -83,6 +83,9 @@ class Observer:
 
     def on_delete_subscript(self, container: Any, key: Any) -> None:
         """`container[key]` is about to be deleted natively."""
+
+    def on_unwritten(self, owner: Any) -> None:
+        """What was announced last as a write to this object, if anything was, has raised."""
 
     def on_store_global(self, frame: "Frame", name: str, value: Any) -> Any:  # noqa: ARG002
         """A global is about to be written."""

@@ -33,6 +33,7 @@ from thunder_core.interpreter.iterators import (
     nothing,
 )
 from thunder_core.interpreter.lookup import remember, shortcut
+from thunder_core.interpreter.native import PROXIES, proxied, unwrapped
 from thunder_core.interpreter.operators import PLAIN
 
 Functions = dict[FunctionType, None]
@@ -74,6 +75,7 @@ PARTS: dict[type, Parts] = {
     **PARTS_OF_ITERATORS,
     _json.make_encoder: gc.get_referents,
     slice: lambda found: (found.start, found.stop, found.step),
+    **dict.fromkeys(PROXIES, lambda proxy: (proxied(proxy),)),
 }
 _HOLDING: dict[type, Parts] = {
     dict: lambda held: (*dict.keys(held), *dict.values(held)),
@@ -186,7 +188,7 @@ class Reach:
     def _of_types(self, values: Sequence[Any]) -> Functions:
         """The special functions of the values themselves."""
         found: Functions = {}
-        for value in values:
+        for value in map(unwrapped, values):
             if type(value).__flags__ & _HEAP_TYPE and type(value) not in self._quiet:
                 self._add(special_functions(type(value)), found)
         return found

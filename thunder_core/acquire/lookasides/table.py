@@ -33,7 +33,6 @@ NATIVE_MODULES = (
     "torch.overrides",
     "typing",
     "warnings",
-    "weakref",
 )
 
 

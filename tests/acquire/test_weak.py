@@ -1,0 +1,246 @@
+"""Weak references, proxies, mappings and sets: read, guarded and written to as CPython's own do."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from thunder_core.errors import CannotReplay
+
+X = torch.ones(2)
+Scene = tuple[Callable[[Tensor, Any], Any], Callable[[Any], Any]]
+
+
+class Level:
+    """An object that programs reach by weak ways."""
+
+    def __init__(self, height: float = 2.0) -> None:
+        self.height = height
+
+    @property
+    def above(self) -> Level:
+        """Another one, made at each read."""
+        return Level(self.height + 1)
+
+    def doubled(self) -> float:
+        return 2 * self.height
+
+    def __len__(self) -> int:
+        return int(self.height)
+
+    def __getitem__(self, index: int) -> float:
+        return self.height + index
+
+    def __call__(self) -> float:
+        return self.height
+
+    def __add__(self, other: float) -> float:
+        return self.height + other
+
+    def __contains__(self, other: float) -> bool:
+        return other == self.height
+
+    def __iter__(self) -> Any:
+        return iter([self.height, 1.0])
+
+    def __float__(self) -> float:
+        return self.height
+
+
+class World:
+    """Two objects that live on, and what leads to them weakly."""
+
+    def __init__(self) -> None:
+        self.one, self.other = Level(2.0), Level(3.0)
+        self.by_key: Any = weakref.WeakKeyDictionary({self.one: 2.0})
+        self.by_name: Any = weakref.WeakValueDictionary(one=self.one)
+        self.members: Any = weakref.WeakSet([self.one])
+        self.proxy: Any = weakref.proxy(self.one)
+        self.method = weakref.WeakMethod(self.one.doubled)
+
+
+def raise_one(world: World) -> None:
+    world.one.height = 7.0
+
+
+def add_other(world: World) -> None:
+    world.by_key[world.other] = 5.0
+    world.by_name["other"] = world.other
+    world.members.add(world.other)
+
+
+def drop_one(world: World) -> None:
+    world.one = world.other
+
+
+def caught(proxy: Any) -> float:
+    try:
+        return float(proxy.height)
+    except ReferenceError:
+        return -1.0
+
+
+READS: dict[str, Scene] = {
+    "an item by an object": (lambda x, w: x * w.by_key[w.one], lambda w: w.by_key.update({w.one: 3.0})),
+    "an item that comes": (lambda x, w: x * w.by_key.get(w.other, 9.0), add_other),
+    "a key that comes": (lambda x, w: x if w.other in w.by_key else -x, add_other),
+    "a key that goes": (lambda x, w: x * len(w.by_key), drop_one),
+    "a number of keys": (lambda x, w: x * len(w.by_key), add_other),
+    "keys and items": (lambda x, w: x * sum(k.height * v for k, v in w.by_key.items()), raise_one),
+    "keys": (lambda x, w: x * sum(k.height for k in w.by_key), add_other),
+    "a value": (lambda x, w: x * w.by_name["one"].height, raise_one),
+    "another value": (lambda x, w: x * w.by_name["one"].height, lambda w: w.by_name.update(one=w.other)),
+    "a value that goes": (lambda x, w: x if "one" in w.by_name else -x, drop_one),
+    "values": (lambda x, w: x * sum(v.height for v in w.by_name.values()), add_other),
+    "a value of several": (lambda x, w: x * list(w.by_name.items())[0][1].height, raise_one),  # noqa: RUF015
+    "a member": (lambda x, w: x if w.other in w.members else -x, add_other),
+    "members": (lambda x, w: x * sum(m.height for m in w.members), raise_one),
+    "a number of members": (lambda x, w: x * len(w.members), add_other),
+    "a method": (lambda x, w: x * w.method()(), raise_one),
+    "an attribute of a proxy": (lambda x, w: x * w.proxy.height, raise_one),
+    "a fresh value of a proxy": (lambda x, w: x * w.proxy.above.height, raise_one),
+    "a method of a proxy": (lambda x, w: x * w.proxy.doubled(), raise_one),
+    "an item of a proxy": (lambda x, w: x * w.proxy[1], raise_one),
+    "the length of a proxy": (lambda x, w: x * len(w.proxy), raise_one),
+    "a proxy as an operand": (lambda x, w: x * (w.proxy + 1), raise_one),
+    "a proxy that is called": (lambda x, w: x * w.proxy(), raise_one),
+    "a proxy that holds": (lambda x, w: x if 2.0 in w.proxy else -x, raise_one),
+    "a proxy that is gone through": (lambda x, w: x * sum(v for v in w.proxy), raise_one),
+    "a proxy as a list": (lambda x, w: x * list(w.proxy)[0], raise_one),  # noqa: RUF015
+    "a proxy as a number": (lambda x, w: x * float(w.proxy), raise_one),
+    "a proxy of nothing": (lambda x, w: x * caught(w.proxy), drop_one),
+    "a proxy that the program makes": (lambda x, w: x * weakref.proxy(w.one).above.height, raise_one),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_changes_is_noticed(name: str) -> None:
+    program, change = READS[name]
+    world = World()
+    compiled = thunder.jit(lambda x: program(x, world))
+    before = program(X, world)
+    for _ in range(2):
+        assert torch.equal(compiled(X), before)
+    assert thunder.cache_misses(compiled) == 1
+    change(world)
+    assert not torch.equal(program(X, world), before)
+    assert torch.equal(compiled(X), program(X, world))
+
+
+def test_an_argument_is_a_key_like_another() -> None:
+    world = World()
+    compiled = thunder.jit(lambda x, world, level: x * world.by_key[level])
+    add_other(world)
+    for level, value in ((world.one, 2.0), (world.other, 5.0), (world.one, 2.0)):
+        assert torch.equal(compiled(X, world, level), X * value)
+    world.by_key[world.other] = 8.0
+    assert torch.equal(compiled(X, world, world.other), X * 8)
+
+
+def counted(x: Tensor, world: World, level: Level) -> Tensor:
+    if level not in world.by_key:
+        world.by_key[level] = torch.zeros(2)
+    world.by_key[level] = world.by_key[level] + x
+    return world.by_key[level] * 1
+
+
+def kept_by_name(x: Tensor, world: World, level: Level) -> Tensor:
+    world.by_name["kept"] = level
+    return x * 2
+
+
+def kept_as_member(x: Tensor, world: World, level: Level) -> Tensor:
+    world.members.discard(world.one)
+    world.members.add(level)
+    return x * 2
+
+
+def taken_out(x: Tensor, world: World, level: Level) -> Tensor:
+    world.by_key.setdefault(level, x * 3)
+    world.by_key.pop(world.one, None)
+    world.by_name.pop("one", None)
+    return x * 2
+
+
+def set_by_proxy(x: Tensor, world: World, level: Level) -> Tensor:
+    world.proxy.height = level.height
+    del world.proxy.height
+    world.proxy.height = x * 4
+    return x * 2
+
+
+def seen(world: World) -> list[Any]:
+    """What a world holds, with its objects by their numbers."""
+    names = {id(world.one): "one", id(world.other): "other"}
+    by_key = {names.get(id(key), "?"): value for key, value in world.by_key.items()}
+    by_name = {key: names.get(id(value), "?") for key, value in world.by_name.items()}
+    members = sorted(names.get(id(one), "?") for one in world.members)
+    return [repr(part) for part in (by_key, by_name, members, vars(world.one))]
+
+
+@pytest.mark.parametrize("program", [counted, kept_by_name, kept_as_member, taken_out, set_by_proxy])
+def test_writes_are_replayed(program: Callable[..., Tensor]) -> None:
+    ours, theirs = World(), World()
+    compiled = thunder.jit(program)
+    for step in range(6):
+        levels = [(world.one, world.other)[step % 2] for world in (ours, theirs)]
+        assert torch.equal(compiled(X * step, ours, levels[0]), program(X * step, theirs, levels[1]))
+        assert seen(ours) == seen(theirs)
+    assert thunder.cache_misses(compiled) <= 4
+
+
+@pytest.mark.parametrize("program", [kept_by_name, kept_as_member, counted])
+def test_what_is_kept_weakly_goes(program: Callable[..., Tensor]) -> None:
+    compiled, world = thunder.jit(program), World()
+    for _ in range(2):
+        level = Level(5.0)
+        compiled(X, world, level)
+        held = [len(world.by_key), len(world.by_name), len(world.members)]
+        del level
+        assert [len(world.by_key), len(world.by_name), len(world.members)] != held
+
+
+def test_a_tensor_that_is_made_is_kept_weakly() -> None:
+    names: Any = weakref.WeakValueDictionary()
+
+    def program(x: Tensor) -> Tensor:
+        names["last"] = result = x + 1
+        return result
+
+    compiled = thunder.jit(program)
+    for step in range(3):
+        result = compiled(X * step)
+        assert names["last"] is result
+        del result
+        assert not names
+
+
+def test_mappings_that_the_program_makes_are_made_anew() -> None:
+    def program(x: Tensor, level: Level) -> Any:
+        by_key = weakref.WeakKeyDictionary({level: x + 1})
+        return by_key, weakref.WeakValueDictionary(a=level), weakref.ref(level, lambda _: by_key.clear())
+
+    compiled, level = thunder.jit(program), Level()
+    first, second = compiled(X, level), compiled(X * 2, level)
+    assert torch.equal(first[0][level], X + 1) and torch.equal(second[0][level], X * 2 + 1)
+    assert first[1]["a"] is level and second[2]() is level
+    del level
+    assert not first[0] and not first[1] and second[2]() is None
+
+
+def test_finalizers_are_refused() -> None:
+    level = Level()
+
+    def program(x: Tensor) -> Tensor:
+        weakref.finalize(level, print)
+        return x
+
+    with pytest.raises(CannotReplay, match=r"weakref\.finalize"):
+        thunder.jit(program)(X)
+    assert not weakref.getweakrefcount(level)
