@@ -504,7 +504,7 @@ def test_imports_inside_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(compiled(X), X * 2.0)
 
 
-@pytest.mark.parametrize("kind", ["same as", "no hooks", "truth", "values", "misses"])
+@pytest.mark.parametrize("kind", ["same as", "no hooks", "truth", "values", "misses", "not stored"])
 def test_kinds_that_need_a_scene_of_their_own(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the guard nothing goes unnoticed; without it, something does."""
     for broken in (False, True):
@@ -576,7 +576,48 @@ def cache_cleared() -> bool:
     return same and torch.equal(compiled(X), X * 3)
 
 
+class Namespace(dict[str, Any]):
+    """Globals of a class of their own, which makes up one of them; Python asks it for items alone."""
+
+    level = 4.0
+
+    def __contains__(self, name: object) -> bool:
+        raise AssertionError("asked")
+
+    def __getitem__(self, name: str) -> Any:
+        return Namespace.level if name == "LEVEL" else dict.__getitem__(self, name)
+
+
+def named_in(namespace: dict[str, Any], source: str) -> Any:
+    """A function whose globals these are."""
+    namespace["__builtins__"] = builtins
+    exec(f"def named(x): return {source}", namespace)
+    return dict.__getitem__(namespace, "named")
+
+
+def builtin_hidden() -> bool:
+    namespace = Namespace()
+    named = named_in(namespace, "x * len(x)")
+    compiled = thunder.jit(named)
+    before = torch.equal(compiled(X), named(X))
+    namespace["len"] = lambda x: 5
+    return before and torch.equal(compiled(X), named(X))
+
+
+@pytest.mark.parametrize("stored", [{}, {"LEVEL": 1.0}])
+def test_globals_of_a_class_of_their_own(stored: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    named = named_in(Namespace(stored, OTHER=3.0), "x * LEVEL + OTHER")
+    compiled = thunder.jit(named)
+    assert torch.equal(compiled(X), X * 4 + 3)
+    for level in (5.0, 6.0):
+        monkeypatch.setattr(Namespace, "level", level)
+        assert torch.equal(compiled(X), X * level + 3)
+    dict.__setitem__(named.__globals__, "OTHER", 1.0)
+    assert torch.equal(compiled(X), X * 6 + 1)
+
+
 SCENES = {
+    "not stored": builtin_hidden,
     "misses": cache_cleared,
     "same as": aliases_parted,
     "apart": others_made_one,

@@ -85,6 +85,10 @@ def _members(subject: str, expected: frozenset[Any], scope: Scope) -> str:
     return f"{subject} == {literal(set(expected), scope)}"
 
 
+def _not_stored(subject: str, expected: tuple[Any, ...], scope: Scope) -> str:
+    return " and ".join(f"not dict.__contains__({subject}, {literal(key, scope)})" for key in expected)
+
+
 def _members_themselves(subject: str, expected: tuple[Any, ...], scope: Scope) -> str:
     return f"{{*map(id, {subject})}} == {{*map(id, {scope.constant(expected, 'members')})}}"
 
@@ -154,6 +158,7 @@ CONDITIONS: dict[str, Condition] = {
     "length": _length,
     "keys": _keys,
     "absent": _absent,
+    "not stored": _not_stored,
     "members": _members,
     "members themselves": _members_themselves,
     "member": _member,
@@ -179,6 +184,7 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "length": lambda expected: f"had {expected} items",
     "keys": lambda expected: f"had the keys {list(expected[1])!r}",
     "absent": lambda expected: f"had none of the keys {', '.join(map(repr, expected))}",
+    "not stored": lambda expected: f"had none of the keys {', '.join(map(repr, expected))}",
     "members": lambda expected: f"was {set(expected)!r}",
     "members themselves": lambda expected: f"had certain {len(expected)} members",
     "member": lambda expected: f"{'held' if expected[1] else 'did not hold'} {expected[0]!r:.60}",

@@ -13,6 +13,7 @@ from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 
 READS = ("is", "equal")  # guards of constants, which have no paths of their own
+ABSENCES = ("absent", "not stored")  # guards on several names at once
 TENSORS = ("tensor", "sparse tensor")  # the program that calls has guards of its own for these
 
 
@@ -90,7 +91,7 @@ class Handover:
             self.outer.surprises.note(path)
 
     def _add(self, kind: str, path: Path, expected: Any) -> None:
-        if kind == "absent":
+        if kind in ABSENCES:
             for name in expected:
                 self.outer.absent(path, name)
         else:

@@ -17,6 +17,7 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 
+from thunder_core.acquire.attributes import MISSING
 from thunder_core.acquire.classes import Classes
 from thunder_core.acquire.containers import (
     MUTATORS,
@@ -111,14 +112,15 @@ class Acquisition(Observer):
     # ---- reads ----------------------------------------------------------------------------------------------
 
     def on_load_global(self, frame: Any, name: str, value: Any) -> Any:
-        """A global read is guarded, that of a builtin too."""
-        if dict.__contains__(frame.globals, name):
+        """A global read is guarded, that of a builtin too; what globals of their own class compute is interpreted."""
+        stored = dict.get(frame.globals, name, MISSING)
+        if stored is value:
             changing = self.outside.changing_global(frame.globals, name, value)
             if changing is not None:
                 return self.numbers.at(changing)
             self.outside.global_variable(frame.globals, name, value)
-        else:
-            self.outside.builtin(frame.globals, name, value)
+        elif stored is MISSING:
+            self.outside.builtin(frame.globals, frame.builtins, name, value)
         return value
 
     def on_load_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:

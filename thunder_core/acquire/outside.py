@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 import sys
 import types
@@ -221,20 +220,22 @@ class Outside:
         if (id(namespace), name) in self._seen or self.effects.has_stored(namespace, name):
             return
         self._seen.add((id(namespace), name))
-        self.read(self.globals_root(namespace).item(name, value), value)
+        self.read(item_path(self.globals_root(namespace), name, value), value)
 
-    def builtin(self, namespace: dict[str, Any], name: str, value: Any) -> None:
+    def builtin(self, namespace: dict[str, Any], builtins: Any, name: str, value: Any) -> None:
         """The program read a builtin: it must stay what it is, and no global may come to hide it."""
         if (id(namespace), name) not in self._seen:
             self._seen.add((id(namespace), name))
             self.absent(self.globals_root(namespace), name)
-            self.read(self.globals_root(vars(builtins)).item(name, value), value)
+            if type(builtins) is dict and builtins.get(name, namespace) is value:
+                self.read(self.globals_root(builtins).item(name, value), value)
 
     def absent(self, path: Path, name: Any) -> None:
         """The program relied on a namespace not having a name; all such names of one namespace are one guard."""
         names = self._absent.setdefault(path, {})
         names[name] = None
-        self.guards[("absent", path)] = Guard("absent", path, tuple(names))
+        plain = not isinstance(path.value, dict) or type(path.value).__contains__ is dict.__contains__
+        self.guards[("absent", path)] = Guard("absent" if plain else "not stored", path, tuple(names))
 
     def changing(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
         """The path to a number that the program reads, if it is one that changes from call to call."""
@@ -253,7 +254,7 @@ class Outside:
         """The path to a global variable, if it is such a number."""
         if not self._may_change(value) or self.effects.has_stored(namespace, name):
             return None
-        path = self.globals_root(namespace).item(name, value)
+        path = item_path(self.globals_root(namespace), name, value)
         return path if str(path) in self.changes else None
 
     def _may_change(self, value: Any) -> bool:
