@@ -26,6 +26,8 @@ FLOORS = (
         "thunder_core.plugins",
         "thunder_core.cache",
         "thunder_core.compile_options",
+        "thunder_core.target",
+        "thunder_core.tolerance",
     ),
     ("thunder_core.requirement", "thunder_core.declaration"),
     ("thunder_core.transform",),
@@ -66,6 +68,8 @@ NO_TORCH = (
     "thunder_core.interpreter",
     "thunder_core.cache",
     "thunder_core.compile_options",
+    "thunder_core.target",
+    "thunder_core.tolerance",
     FACE,
 )
 

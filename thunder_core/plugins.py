@@ -14,11 +14,11 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from thunder_core.errors import EnvironmentLacks, ThunderError, UnknownName
 
@@ -70,20 +70,36 @@ def load(group: Group, name: str) -> ModuleType:
 
     Raises UnknownName with the nearest names, and EnvironmentLacks when a dependency is not installed.
     """
-    sources = _sources(group)
-    if (wanted := _hyphenated(name)) not in sources:
-        raise unknown_name(group.removesuffix("s"), name, sources)
-    module, path = sources[wanted]
+    wanted, module, path = _source(group, name)
     try:
         return importlib.import_module(module)
     except ThunderError:
         raise
     except ImportError as error:
-        reason = _described(wanted, module, path).reason or str(error)
-        raise EnvironmentLacks(
-            f"The {group.removesuffix('s')} {wanted!r} cannot be loaded: {reason}.",
-            fix=f"Install what is missing; `thunder {group}` lists what can be loaded.",
-        ) from error
+        raise _not_loadable(group, wanted, _described(wanted, module, path).reason or str(error)) from error
+
+
+def require(group: Group, name: str) -> None:
+    """Raise what `load` would raise for a plug-in, as far as its name and its source tell; it is not imported."""
+    described = _described(*_source(group, name))
+    if described.reason is not None:
+        raise _not_loadable(group, described.name, described.reason)
+
+
+def lazy_face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names are loaded from these modules of it when they are first used.
+
+    No name may be that of a module of the package, which would take its place as soon as it is imported.
+    """
+
+    def load_name(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = imported(f"{package}.{homes[name]}:{name}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return load_name
 
 
 def imported(path: str) -> object:
@@ -120,6 +136,21 @@ def installed(package: str) -> bool:
     if top in sys.modules:
         return sys.modules[top] is not None
     return importlib.util.find_spec(top) is not None
+
+
+def _source(group: Group, name: str) -> tuple[str, str, Path]:
+    """The name, the module and the file of the plug-in `name`; raises UnknownName."""
+    sources = _sources(group)
+    if (wanted := _hyphenated(name)) not in sources:
+        raise unknown_name(group.removesuffix("s"), name, sources)
+    return wanted, *sources[wanted]
+
+
+def _not_loadable(group: Group, name: str, reason: str) -> EnvironmentLacks:
+    return EnvironmentLacks(
+        f"The {group.removesuffix('s')} {name!r} cannot be loaded: {reason}.",
+        fix=f"Install what is missing; `thunder {group}` lists what can be loaded.",
+    )
 
 
 def _hyphenated(name: str) -> str:

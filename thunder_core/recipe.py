@@ -17,6 +17,7 @@ from thunder_core.declaration import options_of, require_row, returned, vet_clas
 from thunder_core.errors import BadOption, BadRecipe, RecipeConflict, RecipeMismatch, UnknownName
 from thunder_core.lower.executor import Executor
 from thunder_core.requirement import Cuda, Degradation, Package, Requirement
+from thunder_core.tolerance import Tolerance
 from thunder_core.transform import Transform, order_transforms
 
 __all__ = [
@@ -32,30 +33,6 @@ __all__ = [
     "Transform",
     "order_transforms",
 ]
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """How far an optimized output may be from the reference, which is the same model in higher precision.
-
-    `times_eager`: its error may be this many times eager PyTorch's own, plus `floor` times the reference's largest
-    magnitude. `kl`: mean Kullback-Leibler divergence of the logits over positions, in nats. `top1`: share of the
-    positions at which the most probable token agrees. The last two are for language models.
-    """
-
-    times_eager: float = 2.0
-    floor: float = 1e-6
-    kl: float = 1e-3
-    top1: float = 0.99
-
-    def or_looser(self, other: Tolerance) -> Tolerance:
-        """What either of the two lets pass."""
-        return Tolerance(
-            times_eager=max(self.times_eager, other.times_eager),
-            floor=max(self.floor, other.floor),
-            kl=max(self.kl, other.kl),
-            top1=min(self.top1, other.top1),
-        )
 
 
 # Rounding to a dtype of p bits of precision moves a value by up to 2**-p of itself; a few such roundings are allowed.

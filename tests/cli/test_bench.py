@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.benchmark import BenchmarkSuite
 from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import Request, contest, optimize
+from thunder_core.pipeline import Request, contest, optimize, rules
 
 ROUNDS = ("--runs", 2, "--warmup", 0)
 
@@ -71,6 +71,7 @@ def test_a_damaged_artifact_is_rejected(thunder, artifact, tmp_path):
 
 
 def test_another_contender(thunder, model, monkeypatch):
+    monkeypatch.setitem(rules.AGAINST, "twice", "a contender of this test")
     monkeypatch.setitem(contest.CONTENDERS, "twice", lambda m: lambda **inputs: (m(**inputs), m(**inputs)))
     done = thunder("bench", model, "--seq", 4, "--against", "twice,eager", *ROUNDS, "--json")
     assert [candidate["name"] for candidate in done.json["reports"][0]["candidates"]] == ["twice", "eager", "thunder"]

@@ -18,7 +18,7 @@ from thunder_core.artifact.loading import load, rebuilt
 from thunder_core.artifact.read import open_artifact
 from thunder_core.artifact.replay import example_of
 from thunder_core.errors import WrongInputs
-from thunder_core.pipeline import contest
+from thunder_core.pipeline import contest, rules
 from thunder_core.run.autograd import Bridge
 
 ROOT = Path(__file__).parents[2]
@@ -194,6 +194,7 @@ class TestBench:
         def counted(model):
             return lambda **inputs: steps.append(model.training) or model(**inputs)
 
+        monkeypatch.setitem(rules.AGAINST, "counted", "a contender of this test")
         monkeypatch.setitem(contest.CONTENDERS, "counted", counted)
         run = ("bench", llama, "-r", "hf-llama", "--train", "--against", "eager,counted", *self.ROUNDS)
         report = thunder(*run, "--json").json["reports"][0]

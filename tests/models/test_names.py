@@ -10,7 +10,8 @@ from thunder_core.errors import BadOption, DeviceNotAvailable, UnknownName
 from thunder_core.models.device import parse_device
 from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.family import model_family
-from thunder_core.models.task import TASKS, auto_class, deduce_task, parse_task, require_task, tasks_of
+from thunder_core.models.names import TASKS, spelled_task
+from thunder_core.models.task import auto_class, classes_of, deduce_task, require_task, tasks_of
 
 
 @pytest.mark.parametrize(
@@ -120,9 +121,9 @@ def test_without_a_known_task_the_base_model_is_taken_and_it_is_said(architectur
 
 
 def test_an_unknown_task_suggests_the_nearest():
-    assert parse_task("Causal_LM") == "causal-lm"
+    assert spelled_task("Causal_LM") == "causal-lm"
     with pytest.raises(UnknownName) as raised:
-        parse_task("casual-lm")
+        spelled_task("casual-lm")
     assert raised.value.fix.startswith("did you mean causal-lm")
 
 
@@ -133,9 +134,9 @@ def test_a_task_that_a_family_does_not_have_is_refused():
 
 
 def test_every_task_has_an_auto_class_and_a_family():
-    for task, (_, classes) in TASKS.items():
+    for task in TASKS:
         assert hasattr(auto_class(task), "from_config")
-        assert any(task in tasks_of(family) for family in classes)
+        assert any(task in tasks_of(family) for family in classes_of(task))
 
 
 def test_the_family_is_the_config_s():

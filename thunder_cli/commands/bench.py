@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from thunder_cli import options
 from thunder_cli.console import stderr, stdout
@@ -18,8 +19,7 @@ from thunder_core.errors import BadOption, OutputNotWritable
 if TYPE_CHECKING:
     from thunder_cli.settings import Settings
     from thunder_core.benchmark import BenchmarkSuite, Comparison
-    from thunder_core.pipeline import Progress
-    from thunder_core.pipeline.contest import Contest
+    from thunder_core.pipeline.rules import Contest
 
 PLOTS = (".svg", ".png", ".pdf", ".html")
 
@@ -77,10 +77,14 @@ def bench(
     With --train, and for an artifact that was made with it, what is measured is a step of training.
     """
     with hushed(debug=debug):
-        from thunder_cli.progress import watching
         from thunder_cli.settings import chosen_settings
-        from thunder_core.benchmark import check_against_baseline, compare_with_baseline, fraction_of, read_suite
-        from thunder_core.pipeline.contest import Contest
+        from thunder_core.benchmark.baseline import (
+            check_against_baseline,
+            compare_with_baseline,
+            fraction_of,
+            read_suite,
+        )
+        from thunder_core.pipeline.rules import Contest, check_contest
 
         if fail_above is not None and baseline is None:
             raise BadOption("--fail-above was given without --baseline", fix="name the earlier result with --baseline")
@@ -95,8 +99,8 @@ def bench(
             seqs=(None,) if seq is None else numbers("--seq", seq),
             **{name: value for name, value in (("runs", runs), ("warmup", warmup)) if value is not None},
         )
-        with watching(stderr(quiet=quiet)) as progress:
-            suite = measured(settings, contest, progress)
+        check_contest(contest)
+        suite = measured(settings, contest, stderr(quiet=quiet))
         keep(suite, out, plot)
         rows = [] if earlier is None else compare_with_baseline(suite, earlier, allowed)
         if not (json and any(row.too_slow for row in rows)):
@@ -105,17 +109,45 @@ def bench(
             check_against_baseline(suite, earlier, allowed)
 
 
-def measured(settings: Settings, contest: Contest, progress: Progress) -> BenchmarkSuite:
+def measured(settings: Settings, contest: Contest, told: Console) -> BenchmarkSuite:
     """Measure what MODEL names: an artifact where its folder holds one, a model otherwise."""
-    from thunder_cli.settings import require_artifacts_own
     from thunder_core.artifact.read import is_artifact
-    from thunder_core.pipeline.contest import bench_artifact, bench_model
 
     folder = Path(settings.model or "").expanduser()
-    if not settings.model or not is_artifact(folder):
-        return bench_model(settings.request(), contest, progress)
+    if settings.model and is_artifact(folder):
+        return measured_artifact(folder, settings, contest, told)
+    return measured_model(settings, contest, told)
+
+
+def measured_artifact(folder: Path, settings: Settings, contest: Contest, told: Console) -> BenchmarkSuite:
+    """Measure an artifact, of which the device alone may be another."""
+    from thunder_cli.first_word import importing
+    from thunder_cli.progress import watching
+    from thunder_cli.settings import require_artifacts_own
+    from thunder_core.artifact.read import read_manifest
+    from thunder_core.models.names import spelled_device
+
     require_artifacts_own(settings, folder, but={"device"})
-    return bench_artifact(folder, contest, device=settings.device, progress=progress)
+    read_manifest(folder)
+    device = None if settings.device is None else spelled_device(settings.device)
+    with importing(told):
+        from thunder_core.pipeline.contest import bench_artifact
+    with watching(told) as progress:
+        return bench_artifact(folder, contest, device=device, progress=progress)
+
+
+def measured_model(settings: Settings, contest: Contest, told: Console) -> BenchmarkSuite:
+    """Measure a model under a recipe."""
+    from thunder_cli.first_word import importing
+    from thunder_cli.progress import watching
+    from thunder_core.pipeline.foresight import foresee
+
+    request = settings.request()
+    foresee(request)
+    with importing(told):
+        from thunder_core.pipeline.contest import bench_model
+    with watching(told) as progress:
+        return bench_model(request, contest, progress)
 
 
 def numbers(option: str, text: str) -> tuple[int, ...]:

@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.console import print_json, stdout
+from thunder_cli.console import print_json, stderr, stdout
+from thunder_cli.first_word import importing
 from thunder_cli.options import Debug, Json, complete_executor
 from thunder_core import plugins
 from thunder_core.errors import ThunderError, WrongInputs
@@ -40,7 +41,8 @@ def executors(
         listed = [one for one in listed if one.name == name.replace("_", "-")]
         if not listed:
             raise plugins.unknown_name("executor", name, plugins.names("executors"))
-    rows = [described(one) for one in listed]
+    with importing(stderr()):
+        rows = [described(one) for one in listed]
     if json:
         print_json("executors/1", {"executors": rows})
     elif name is not None:
@@ -53,7 +55,7 @@ def show_artifact(folder: Path, json: bool) -> None:
     """Print what the report of an artifact says of its executors."""
     from thunder_cli.views.outcome import operations_view, refused_view
     from thunder_core.artifact.read import open_artifact
-    from thunder_core.artifact.revise import read_report
+    from thunder_core.artifact.report import read_report
 
     report = read_report(open_artifact(folder))
     if report is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from thunder_cli import options
-from thunder_cli.console import print_json
+from thunder_cli.console import print_json, stderr
 from thunder_cli.hush import hushed
 from thunder_cli.spread import spread
 
@@ -66,8 +66,8 @@ def inspect_trace(
     with hushed(debug=debug):
         from thunder_cli.settings import chosen_settings
 
+        look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
         shown = subject_named(chosen_settings(chosen, model=subject, batch=batch, seq=seq), program)
-    look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
     view = View(shown, look)
     if json:
         print_json("inspect-trace/1", view.listing_data() if list_ else view.data())
@@ -81,14 +81,25 @@ def subject_named(settings: Settings, program: int) -> Subject:
     """The artifact that is named; or else the model, loaded, compiled and called once."""
     from thunder_cli.settings import require_artifacts_own
     from thunder_core.artifact.read import is_artifact, open_artifact
-    from thunder_core.inspect.live import traced_model
     from thunder_core.inspect.subject import subject_of
 
     folder = Path(settings.model or "").expanduser()
     if not settings.model or not is_artifact(folder):
-        return traced_model(settings.request())
+        return subject_made(settings)
     require_artifacts_own(settings, folder)
     return subject_of(open_artifact(folder), program)
+
+
+def subject_made(settings: Settings) -> Subject:
+    """The model that is named, loaded, compiled and called once."""
+    from thunder_cli.first_word import importing
+    from thunder_core.pipeline.foresight import foresee
+
+    request = settings.request()
+    foresee(request)
+    with importing(stderr()):
+        from thunder_core.inspect.live import traced_model
+    return traced_model(request)
 
 
 def write(path: Path, text: str) -> None:

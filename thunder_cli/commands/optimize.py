@@ -63,10 +63,11 @@ def optimize(
     forward and backward measured, and the artifact holds both.
     """
     with hushed(debug=debug):
+        from thunder_cli.first_word import importing
         from thunder_cli.progress import watching
         from thunder_cli.settings import Settings, chosen_settings, read_settings
         from thunder_cli.views.plan import plan_view
-        from thunder_core.pipeline import carry_out, plan
+        from thunder_core.pipeline.foresight import foresee, foresee_destination
 
         given = chosen_settings(
             chosen,
@@ -84,11 +85,17 @@ def optimize(
             no_benchmark=no_benchmark,
             strict=strict,
         )
-        planned = plan(given.over(read_settings(config) if config else Settings()).request())
+        request = given.over(read_settings(config) if config else Settings()).request()
+        foresee(request)
+        foresee_destination(request)
+        told = stderr(quiet=quiet)
+        with importing(told):
+            from thunder_core.pipeline import carry_out, plan
+
+            planned = plan(request)
         if dry_run:
             show_plan(planned, json=json)
             return
-        told = stderr(quiet=quiet)
         told.print(plan_view(planned))
         with watching(told) as progress:
             outcome = carry_out(planned, progress)

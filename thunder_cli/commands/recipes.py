@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.console import print_json, stdout
+from thunder_cli.console import print_json, stderr, stdout
 from thunder_cli.options import Debug, Json, complete_recipe
 from thunder_core import plugins
 
@@ -51,9 +51,11 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show what a recipe does, its options, and what this machine lacks for it."""
+    from thunder_cli.first_word import importing
     from thunder_cli.hush import hushed
 
-    with hushed(debug=debug):
+    plugins.require("recipes", name)
+    with hushed(debug=debug), importing(stderr()):
         from thunder_core.pipeline.recipes import recipe_class
 
         shown = as_data(recipe_class(name)())

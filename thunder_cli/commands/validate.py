@@ -42,10 +42,17 @@ def validate(
     tolerance or not finite, and changes nothing then; an artifact that was validated before is never changed.
     """
     with hushed(debug=debug):
+        from thunder_cli.first_word import importing
         from thunder_cli.progress import watching
-        from thunder_core.pipeline.revalidate import validate_artifact
+        from thunder_core.artifact.read import read_manifest
+        from thunder_core.pipeline.foresight import require_least
 
-        with watching(stderr(quiet=quiet)) as progress:
+        require_least("--inputs", inputs, 1)
+        read_manifest(artifact.expanduser())
+        told = stderr(quiet=quiet)
+        with importing(told):
+            from thunder_core.pipeline.revalidate import validate_artifact
+        with watching(told) as progress:
             done = validate_artifact(
                 artifact,
                 inputs=inputs,

@@ -14,7 +14,7 @@ from thunder_cli.views.table import DIM, HEAD, plain_table, titled
 from thunder_core.benchmark import BenchmarkReport, Candidate
 from thunder_core.report import Report
 from thunder_core.validation import OutputReport, ValidationReport
-from thunder_core.validation.gradients import GRADIENT
+from thunder_core.validation.report import GRADIENT
 
 SHOWN_OUTPUTS = 6
 FIRST = ("loss",)  # shown whatever else there is, with what is the language model's

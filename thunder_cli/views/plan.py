@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_core.pipeline import Plan
+if TYPE_CHECKING:
+    from thunder_core.pipeline import Plan
 
 STYLES = {"degraded": "yellow", "validation": "yellow", "skipped": "dim"}
 

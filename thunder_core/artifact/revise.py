@@ -12,15 +12,6 @@ from thunder_core.artifact.read import Artifact
 from thunder_core.artifact.write import facts_of_file
 from thunder_core.report import PAGES, Report, write_report
 
-REPORT = "report.json"
-
-
-def read_report(artifact: Artifact) -> Report | None:
-    """The report of an artifact; None where `thunder_core.save` wrote it, which makes none."""
-    if REPORT not in artifact.manifest.files:
-        return None
-    return Report.model_validate_json(artifact.content(REPORT))
-
 
 def revise(artifact: Artifact, report: Report | None, validation: ValidationState) -> Manifest:
     """Put a new report and state of validation in the place of the old; raises as `write_artifact` does.

@@ -1,16 +1,42 @@
-"""How fast candidates are against each other in one process, and against an earlier measurement."""
+"""How fast candidates are against each other in one process, and against an earlier measurement.
 
-from thunder_core.benchmark.baseline import (
-    Comparison,
-    check_against_baseline,
-    compare_with_baseline,
-    fraction_of,
-    read_suite,
-    write_suite,
-)
-from thunder_core.benchmark.machine import machine_name, processor_name
-from thunder_core.benchmark.measure import measure
-from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate, Interval
+The names below are loaded when they are first used: what was measured is plain data, read without PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thunder_core import plugins
+
+if TYPE_CHECKING:
+    from thunder_core.benchmark.baseline import (
+        Comparison,
+        check_against_baseline,
+        compare_with_baseline,
+        fraction_of,
+        read_suite,
+        write_suite,
+    )
+    from thunder_core.benchmark.machine import machine_name, processor_name
+    from thunder_core.benchmark.measurement import measure
+    from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate, Interval
+
+HOMES = {
+    "BenchmarkReport": "report",
+    "BenchmarkSuite": "report",
+    "Candidate": "report",
+    "Comparison": "baseline",
+    "Interval": "report",
+    "check_against_baseline": "baseline",
+    "compare_with_baseline": "baseline",
+    "fraction_of": "baseline",
+    "machine_name": "machine",
+    "measure": "measurement",
+    "processor_name": "machine",
+    "read_suite": "baseline",
+    "write_suite": "baseline",
+}
 
 __all__ = [
     "BenchmarkReport",
@@ -27,3 +53,5 @@ __all__ = [
     "read_suite",
     "write_suite",
 ]
+
+__getattr__ = plugins.lazy_face(__name__, HOMES)

@@ -10,7 +10,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from thunder_core.errors import BadModelFolder
-from thunder_core.models.config import read_json
+from thunder_core.models.folder import read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

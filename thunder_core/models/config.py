@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from thunder_core.errors import BadModelFolder, RemoteCodeRefused, UnknownArchitecture
 from thunder_core.models.blame import blaming
+from thunder_core.models.folder import CONFIG_FILE, read_json
 from thunder_core.plugins import nearest
-
-CONFIG_FILE = "config.json"
 
 
 def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = None) -> PretrainedConfig:
@@ -29,24 +27,6 @@ def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = Non
     if not isinstance(config, PretrainedConfig):
         raise BadModelFolder(f"{folder / CONFIG_FILE} does not describe a model", fix="name a model's own folder")
     return config
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from the model's folder; raises `BadModelFolder`."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadModelFolder(
-            f"{path.parent} holds no {path.name}",
-            fix="name a folder in Hugging Face layout, as `model.save_pretrained(FOLDER)` writes it",
-        ) from None
-    except OSError as error:
-        raise BadModelFolder(f"{path} cannot be read: {error.strerror}", fix="look at its permissions") from error
-    except ValueError as error:
-        raise BadModelFolder(f"{path} is not JSON: {error}", fix="fetch the file again or mend it") from error
-    if not isinstance(content, dict):
-        raise BadModelFolder(f"{path} holds no JSON object", fix="fetch the file again or mend it")
-    return content
 
 
 def is_native(raw: Mapping[str, Any]) -> bool:

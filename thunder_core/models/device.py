@@ -1,14 +1,11 @@
-"""Names of the devices that a model can be put on."""
+"""The devices that a model can be put on."""
 
 from __future__ import annotations
 
-import re
-
 import torch
 
-from thunder_core.errors import DeviceNotAvailable, UnknownName
-
-SPELLING = re.compile(r"cpu|cuda(:\d+)?")
+from thunder_core.errors import DeviceNotAvailable
+from thunder_core.models.names import spelled_device
 
 
 def parse_device(name: str) -> torch.device:
@@ -21,10 +18,7 @@ def parse_device(name: str) -> torch.device:
 
 def named_device(name: str) -> torch.device:
     """The device of that name, here or not; raises `UnknownName` for nonsense."""
-    short = name.strip().lower()
-    if SPELLING.fullmatch(short) is None:
-        raise UnknownName(f"there is no device called {name!r}", fix="use cpu, cuda, or cuda:N for the GPU of number N")
-    return torch.device(short)
+    return torch.device(spelled_device(name))
 
 
 def best_device() -> torch.device:

@@ -21,7 +21,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from thunder_core.errors import ModelNotFound, ThunderError
 from thunder_core.models.checkpoint import INDEX, SINGLE, shards_of
-from thunder_core.models.config import CONFIG_FILE
+from thunder_core.models.folder import CONFIG_FILE
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,11 @@ def is_hub_name(name: str) -> bool:
     except HFValidationError:
         return False
     return True
+
+
+def is_offline() -> bool:
+    """Whether the network may not be used, so that only the local cache is asked."""
+    return bool(constants.is_offline_mode())
 
 
 def find_on_hub(name: str, revision: str | None) -> HubModel:
@@ -70,7 +75,7 @@ def fetch_code(model: HubModel) -> None:
         revision=model.commit,
         allow_patterns="*.py",
         cache_dir=constants.HF_HUB_CACHE,
-        local_files_only=constants.is_offline_mode(),
+        local_files_only=is_offline(),
     )
 
 
@@ -98,7 +103,7 @@ def _fetch(name: str, filename: str, revision: str) -> Path | None:
 
 def _not_cached(name: str, revision: str) -> ThunderError:
     at = "" if revision == constants.DEFAULT_REVISION else f" --revision {revision}"
-    why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else "the hub cannot be reached"
+    why = "HF_HUB_OFFLINE is set" if is_offline() else "the hub cannot be reached"
     return ModelNotFound(
         f"there is no folder {name!r}, and the hub's model of that name is not, or not whole, in the local cache "
         f"({os.fspath(constants.HF_HUB_CACHE)}), while {why}",

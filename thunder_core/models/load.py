@@ -22,11 +22,12 @@ from thunder_core.models.fingerprint import structure_fingerprint
 from thunder_core.models.fit import vet_fit
 from thunder_core.models.hub import fetch_code, fetch_weights
 from thunder_core.models.mode import put_into_mode
+from thunder_core.models.names import spelled_task
 from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, request_of
 from thunder_core.models.quiet import quietly, told_to_users
 from thunder_core.models.request import ModelRequest, SampleModel
 from thunder_core.models.seeding import seeded
-from thunder_core.models.task import auto_class, deduce_task, parse_task, require_task
+from thunder_core.models.task import auto_class, deduce_task, require_task
 from thunder_core.plugins import nearest
 
 
@@ -79,7 +80,7 @@ def plan_loading(request: ModelRequest) -> Plan:
     """Understand a request and check everything that can be checked without reading weights."""
     dtype = None if request.dtype is None else parse_dtype(request.dtype)
     device = parse_device(request.device or "cpu")
-    asked = None if request.task is None else parse_task(request.task)
+    asked = None if request.task is None else spelled_task(request.task)
     origin = find_origin(request)
     config = config_of(origin, request, asked)
     task, note = (asked, None) if asked is not None else deduce_task(config)

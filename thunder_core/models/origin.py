@@ -49,6 +49,15 @@ def find_origin(request: ModelRequest) -> FolderOrigin | SampleOrigin:
 
 def find_folder(name: str, revision: str | None) -> FolderOrigin:
     """The folder of that name or, where there is none, the hub's model; raises `ModelNotFound`."""
+    origin = local_origin(name)
+    if origin is not None:
+        return origin
+    hub = find_on_hub(name, revision)
+    return FolderOrigin(hub.folder, hub)
+
+
+def local_origin(name: str) -> FolderOrigin | None:
+    """The folder of that name; None where it can only be a hub name, `ModelNotFound` where it cannot be that either."""
     path = Path(name).expanduser()
     if _exists(path):
         require_folder(path)
@@ -57,8 +66,7 @@ def find_folder(name: str, revision: str | None) -> FolderOrigin:
         raise ModelNotFound(
             f"there is no folder {name!r}, and it cannot be a hub name either", fix="name a folder that exists"
         )
-    hub = find_on_hub(name, revision)
-    return FolderOrigin(hub.folder, hub)
+    return None
 
 
 def require_folder(path: Path) -> None:

@@ -1,9 +1,35 @@
-"""The whole way from a model and a recipe to an artifact: plan it, carry it out, or only compile."""
+"""The whole way from a model and a recipe to an artifact: plan it, carry it out, or only compile.
 
-from thunder_core.pipeline.application import compile  # noqa: A004 - the word of the field
-from thunder_core.pipeline.planning import Plan, plan
-from thunder_core.pipeline.progress import STAGES, Progress, Unwatched
-from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.whole_way import Outcome, carry_out, optimize
+The names below are loaded when they are first used: a request is made and checked (`request`, `foresight`) without
+PyTorch; what plans it and carries it out needs PyTorch and transformers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thunder_core import plugins
+
+if TYPE_CHECKING:
+    from thunder_core.pipeline.application import compile  # noqa: A004 - the word of the field
+    from thunder_core.pipeline.planning import Plan, plan
+    from thunder_core.pipeline.progress import STAGES, Progress, Unwatched
+    from thunder_core.pipeline.request import Request
+    from thunder_core.pipeline.whole_way import Outcome, carry_out, optimize
+
+HOMES = {
+    "STAGES": "progress",
+    "Outcome": "whole_way",
+    "Plan": "planning",
+    "Progress": "progress",
+    "Request": "request",
+    "Unwatched": "progress",
+    "carry_out": "whole_way",
+    "compile": "application",
+    "optimize": "whole_way",
+    "plan": "planning",
+}
 
 __all__ = ["STAGES", "Outcome", "Plan", "Progress", "Request", "Unwatched", "carry_out", "compile", "optimize", "plan"]
+
+__getattr__ = plugins.lazy_face(__name__, HOMES)

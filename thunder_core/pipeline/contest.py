@@ -13,7 +13,6 @@ from thunder_core import __version__
 from thunder_core.artifact.loading import load
 from thunder_core.artifact.read import open_artifact
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure
-from thunder_core.errors import BadOption
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
@@ -24,7 +23,7 @@ from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.request import Request
-from thunder_core.plugins import unknown_name
+from thunder_core.pipeline.rules import Contest, check_contest
 
 OURS = "thunder"
 
@@ -44,17 +43,6 @@ class Subject:
         return self.purpose.call(function, self.loaded.model)
 
 
-@dataclass(frozen=True)
-class Contest:
-    """What to measure: contenders by name, batches and sequence lengths, and how often."""
-
-    against: tuple[str, ...] = ("eager",)
-    batches: tuple[int, ...] = (1,)
-    seqs: tuple[int | None, ...] = (None,)
-    runs: int = 30
-    warmup: int = 5
-
-
 def _inductor(model: torch.nn.Module) -> Callable[..., Any]:
     torch.compiler.reset()
     compiled: Callable[..., Any] = torch.compile(model, dynamic=False)
@@ -65,24 +53,6 @@ CONTENDERS: dict[str, Callable[[torch.nn.Module], Callable[..., Any]]] = {
     "eager": lambda model: model,
     "inductor": _inductor,
 }
-
-
-def check_contest(contest: Contest) -> None:
-    """Raise UnknownName for a contender that does not exist, and BadOption for sizes that cannot be."""
-    for name in contest.against:
-        if name not in CONTENDERS:
-            raise unknown_name("contender", name, CONTENDERS)
-    if not contest.against:
-        raise BadOption("--against names nobody", fix=f"name one of: {', '.join(CONTENDERS)}")
-    for option, values, least in (
-        ("--batch", contest.batches, 1),
-        ("--seq", contest.seqs, 1),
-        ("--runs", (contest.runs,), 2),
-        ("--warmup", (contest.warmup,), 0),
-    ):
-        for value in values:
-            if value is not None and value < least:
-                raise BadOption(f"{option} is {value}", fix=f"give {option} a number of {least} or more")
 
 
 def bench_model(request: Request, contest: Contest, progress: Progress | None = None) -> BenchmarkSuite:

@@ -8,18 +8,16 @@ from pathlib import Path
 
 from transformers import PretrainedConfig
 
-from thunder_core.errors import BadOption
 from thunder_core.models.sequence import check_sequence_length, longest_sequence
 from thunder_core.pipeline.destination import choose_destination
+from thunder_core.pipeline.foresight import foresee, foresee_destination
 from thunder_core.pipeline.prepare import Prepared, prepare, told
 from thunder_core.pipeline.progress import STAGES
 from thunder_core.pipeline.request import Request
-from thunder_core.requirement import parse_target
 
 USUAL_SEQUENCE = 128  # tokens
 STEP = "training: forward, loss and backward, in train mode"
 ELSEWHERE = "cuda"  # the device of a target
-POSITIVE = (("--batch", "batch", 1), ("--seq", "seq", 1), ("--runs", "runs", 2), ("--warmup", "warmup", 0))
 
 
 @dataclass(frozen=True)
@@ -108,13 +106,9 @@ def plan(request: Request) -> Plan:
 
     Raises every error that can be found this early: names, sizes, files of the model, the destination.
     """
-    for option, name, least in POSITIVE:
-        value = getattr(request, name)
-        if value is not None and value < least:
-            raise BadOption(f"{option} is {value}", fix=f"give {option} a number of {least} or more")
+    foresee(request)
+    foresee_destination(request)
     if request.target:
-        parse_target(request.target)
-        refuse_training(request)
         request = replace(request, validate=False, benchmark=False)
     prepared = prepare(request)
     left_out = {
@@ -132,16 +126,6 @@ def plan(request: Request) -> Plan:
             recipe=f"{prepared.recipe.name}{'-train' if request.train else ''}",
         ),
     )
-
-
-def refuse_training(request: Request) -> None:
-    """Raise `BadOption` for a step of training that is to be made for a device that is not here."""
-    if request.train:
-        raise BadOption(
-            f"--train and --target {request.target} exclude each other: a backward is derived where it runs, "
-            "so what is made for a GPU that is not here is for inference",
-            fix="leave --target out, and run it on a machine with that GPU",
-        )
 
 
 def sequence_length(config: PretrainedConfig, asked: int | None) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from thunder_core.models.request import ModelRequest
-from thunder_core.recipe import Recipe
+
+if TYPE_CHECKING:
+    from thunder_core.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from thunder_core.artifact.here import require_here
 from thunder_core.artifact.loading import load
 from thunder_core.artifact.manifest import ValidationState
 from thunder_core.artifact.read import Artifact, open_artifact
-from thunder_core.artifact.revise import can_be_revised, read_report, revise
+from thunder_core.artifact.report import read_report
+from thunder_core.artifact.revise import can_be_revised, revise
 from thunder_core.benchmark.machine import machine_name
 from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
 from thunder_core.models.load import LoadedModel

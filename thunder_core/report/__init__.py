@@ -1,20 +1,53 @@
-"""The report of one run: plain data with a schema, and its pages for people."""
+"""The report of one run: plain data with a schema, and its pages for people.
 
-from thunder_core.report.contents import (
-    Degraded,
-    ExecutorShare,
-    MemoryPoint,
-    ModelFacts,
-    OperationCount,
-    RecipeFacts,
-    Refused,
-    Report,
-    StageTime,
-    TraceSummary,
-)
-from thunder_core.report.environment import Environment, Gpu, describe_environment
-from thunder_core.report.render import PAGES, render_html, render_markdown, write_report
-from thunder_core.report.speedups import render_benchmark
+The names below are loaded when they are first used: a report is read without PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from thunder_core import plugins
+
+if TYPE_CHECKING:
+    from thunder_core.report.contents import (
+        Degraded,
+        Environment,
+        ExecutorShare,
+        Gpu,
+        MemoryPoint,
+        ModelFacts,
+        OperationCount,
+        RecipeFacts,
+        Refused,
+        Report,
+        StageTime,
+        TraceSummary,
+    )
+    from thunder_core.report.environment import describe_environment
+    from thunder_core.report.render import PAGES, render_html, render_markdown, write_report
+    from thunder_core.report.speedups import render_benchmark
+
+HOMES = {
+    "PAGES": "render",
+    "Degraded": "contents",
+    "Environment": "contents",
+    "ExecutorShare": "contents",
+    "Gpu": "contents",
+    "MemoryPoint": "contents",
+    "ModelFacts": "contents",
+    "OperationCount": "contents",
+    "RecipeFacts": "contents",
+    "Refused": "contents",
+    "Report": "contents",
+    "StageTime": "contents",
+    "TraceSummary": "contents",
+    "describe_environment": "environment",
+    "render_benchmark": "speedups",
+    "render_html": "render",
+    "render_markdown": "render",
+    "write_report": "render",
+}
 
 __all__ = [
     "PAGES",
@@ -36,3 +69,5 @@ __all__ = [
     "render_markdown",
     "write_report",
 ]
+
+__getattr__ = plugins.lazy_face(__name__, HOMES)

@@ -9,10 +9,35 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from thunder_core.benchmark.report import BenchmarkReport
-from thunder_core.report.environment import Environment
 from thunder_core.validation.report import Facts, ValidationReport
 
 SCHEMA_VERSION: Literal[1] = 1
+
+
+class Gpu(Facts):
+    """One GPU that PyTorch can use."""
+
+    name: str
+    capability: str
+    memory_bytes: int
+
+
+class Environment(Facts):
+    """What a result may depend on besides the model and the recipe."""
+
+    python: str
+    torch: str
+    libraries: dict[str, str]
+    """Versions of the other libraries that matter and are installed."""
+    platform: str
+    processor: str
+    cores: int
+    threads: int
+    """The number of threads that PyTorch computes with."""
+    memory_bytes: int | None
+    cuda: str | None
+    """The CUDA version that PyTorch was built for."""
+    gpus: tuple[Gpu, ...]
 
 
 class ModelFacts(Facts):

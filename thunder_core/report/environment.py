@@ -9,35 +9,9 @@ import platform
 import torch
 
 from thunder_core.benchmark.machine import processor_name
-from thunder_core.validation.report import Facts
+from thunder_core.report.contents import Environment, Gpu
 
 LIBRARIES = ("transformers", "triton", "torchao", "safetensors", "numpy")
-
-
-class Gpu(Facts):
-    """One GPU that PyTorch can use."""
-
-    name: str
-    capability: str
-    memory_bytes: int
-
-
-class Environment(Facts):
-    """What a result may depend on besides the model and the recipe."""
-
-    python: str
-    torch: str
-    libraries: dict[str, str]
-    """Versions of the other libraries that matter and are installed."""
-    platform: str
-    processor: str
-    cores: int
-    threads: int
-    """The number of threads that PyTorch computes with."""
-    memory_bytes: int | None
-    cuda: str | None
-    """The CUDA version that PyTorch was built for."""
-    gpus: tuple[Gpu, ...]
 
 
 def describe_environment() -> Environment:

@@ -11,8 +11,7 @@ import jinja2
 from thunder_core.benchmark.report import Interval
 from thunder_core.report import figures, plots
 from thunder_core.report.contents import Report
-from thunder_core.validation.gradients import GRADIENT
-from thunder_core.validation.report import ValidationReport
+from thunder_core.validation.report import GRADIENT, ValidationReport
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("thunder_core.report"),

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from thunder_core.errors import AllZero, NotFinite, ValidationError
-from thunder_core.validation.gradients import GRADIENT
-from thunder_core.validation.report import OutputReport, ValidationReport
+from thunder_core.validation.report import GRADIENT, OutputReport, ValidationReport
 
 MOST_NAMES = 4  # that a note lists
 

@@ -11,11 +11,10 @@ import torch
 from thunder_core.errors import NoLoss
 from thunder_core.validation.distance import Distance
 from thunder_core.validation.leaves import Leaves, leaves_of
+from thunder_core.validation.report import GRADIENT, LOSS
 
 Function = Callable[..., object]
 Observe = Callable[[Function, torch.nn.Module, Mapping[str, object]], Leaves]
-
-LOSS, GRADIENT = "loss", ".grad"
 
 
 def output(function: Function, _model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:

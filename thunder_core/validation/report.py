@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from thunder_core.recipe import Tolerance
+from thunder_core.tolerance import Tolerance
+
+LOSS, GRADIENT = "loss", ".grad"  # the name of an output, and the end of those of gradients
 
 
 class Facts(BaseModel):

@@ -1,0 +1,24 @@
+"""The first word of a command that needs PyTorch, which takes seconds to import."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+WORD = "importing PyTorch"
+
+
+@contextmanager
+def importing(console: Console) -> Iterator[None]:
+    """Say that PyTorch is imported while the block does it, unless that is done: a line, or a spinner that goes."""
+    if "torch" in sys.modules or console.quiet:
+        yield
+    elif console.is_terminal:
+        with console.status(WORD):
+            yield
+    else:
+        console.print(WORD)
+        yield

@@ -1,0 +1,71 @@
+"""What can be refused of a request by its names, sizes and paths alone, before PyTorch is imported."""
+
+from __future__ import annotations
+
+from thunder_core import plugins
+from thunder_core.errors import BadOption
+from thunder_core.models.checkpoint import checkpoint_files
+from thunder_core.models.folder import CONFIG_FILE, read_json
+from thunder_core.models.hub import find_on_hub, is_offline
+from thunder_core.models.names import spelled_device, spelled_dtype, spelled_task
+from thunder_core.models.origin import local_origin
+from thunder_core.models.request import ModelRequest
+from thunder_core.pipeline.destination import choose_destination
+from thunder_core.pipeline.request import Request
+from thunder_core.target import parse_target
+
+LEAST = (("--batch", "batch", 1), ("--seq", "seq", 1), ("--runs", "runs", 2), ("--warmup", "warmup", 0))
+SPELLED = (("dtype", spelled_dtype), ("device", spelled_device), ("task", spelled_task))
+
+
+def foresee(request: Request) -> None:
+    """Raise the error for a size, a name or a model's folder that cannot be.
+
+    What is left to be found is what PyTorch, transformers, the recipe's own code and the network have to be asked for.
+    """
+    for option, name, least in LEAST:
+        require_least(option, getattr(request, name), least)
+    if request.target:
+        parse_target(request.target)
+        refuse_training(request)
+    if isinstance(request.recipe, str):
+        plugins.require("recipes", request.recipe)
+    require_model(request.model)
+
+
+def foresee_destination(request: Request) -> None:
+    """Raise `OutputExists` or `OutputNotWritable` where the artifact could not be written."""
+    choose_destination(request.out, force=request.force, model="model", recipe="recipe")
+
+
+def require_least(option: str, value: int | None, least: int) -> None:
+    """Raise `BadOption` for a number that is too small."""
+    if value is not None and value < least:
+        raise BadOption(f"{option} is {value}", fix=f"give {option} a number of {least} or more")
+
+
+def refuse_training(request: Request) -> None:
+    """Raise `BadOption` for a step of training that is to be made for a device that is not here."""
+    if request.train:
+        raise BadOption(
+            f"--train and --target {request.target} exclude each other: a backward is derived where it runs, "
+            "so what is made for a GPU that is not here is for inference",
+            fix="leave --target out, and run it on a machine with that GPU",
+        )
+
+
+def require_model(model: ModelRequest) -> None:
+    """Raise `UnknownName`, `ModelNotFound` or `BadModelFolder` for names that do not exist and files that are bad."""
+    for name, spelled in SPELLED:
+        value = getattr(model, name)
+        if value is not None:
+            spelled(value)
+    if model.model is None:
+        return
+    origin = local_origin(model.model)
+    if origin is None and is_offline():
+        find_on_hub(model.model, model.revision)
+    if origin is not None:
+        read_json(origin.folder / CONFIG_FILE)
+        if not model.random_weights:
+            checkpoint_files(origin.folder)
