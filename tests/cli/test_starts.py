@@ -1,0 +1,108 @@
+"""Fast starts: what a command refuses by names, sizes and paths alone is refused before PyTorch is imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "transformers", "numpy", "matplotlib", "scipy", "jinja2")
+# Every command in one process, in turn: none of them may leave a heavy module behind.
+PROBE = f"""
+import contextlib, io, json, sys
+from thunder_cli.main import main
+told = []
+for arguments in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(arguments)
+    heavy = sorted(set(sys.modules) & {set(HEAVY)!r})
+    told.append({{"status": status, "out": out.getvalue(), "err": err.getvalue(), "heavy": heavy}})
+print(json.dumps(told))
+"""
+REFUSED = {
+    "optimize --batch 0": (2, "TH0201", "--batch is 0"),
+    "optimize --seq 0": (2, "TH0201", "--seq is 0"),
+    "optimize --runs 1": (2, "TH0201", "--runs is 1"),
+    "optimize --seed -1": (2, "TH0201", "--seed is -1"),
+    "optimize --batch many": (2, "TH0201", "--batch"),
+    "optimize --recip default": (2, "TH0201", "--recipe"),
+    "optimize --recipe hf-lama": (2, "TH0202", "did you mean hf-llama"),
+    "optimize --dtype bfloat61": (2, "TH0202", "did you mean bfloat16"),
+    "optimize --device cdua": (2, "TH0202", "'cdua'"),
+    "optimize --task casual-lm": (2, "TH0202", "did you mean causal-lm"),
+    "optimize --target sm_91": (2, "TH0201", "'sm_91'"),
+    "optimize --target sm_90 --train": (2, "TH0201", "exclude each other"),
+    "optimize --set x": (2, "TH0201", "key=value"),
+    "optimize --config none.toml": (2, "TH0203", "none.toml"),
+    "optimize --config wrong.toml": (2, "TH0203", "did you mean recipe"),
+    "optimize --out taken": (2, "TH0206", "exists and was kept"),
+    "optimize --out wrong.toml/inside": (2, "TH0207", "is a file"),
+    "optimize wrong.toml": (2, "TH0204", "is a file"),
+    "optimize empty": (2, "TH0205", "holds no config.json"),
+    "optimize bad": (2, "TH0205", "is not JSON"),
+    "optimize bare": (2, "TH0205", "holds no weights"),
+    "optimize nobody/here": (2, "TH0204", "'nobody/here'"),
+    "optimize no//thing": (2, "TH0204", "'no//thing'"),
+    "bench --against torch": (2, "TH0202", "contender"),
+    "bench --batch 1,x": (2, "TH0201", "no list of numbers"),
+    "bench --batch 0": (2, "TH0201", "--batch is 0"),
+    "bench --runs 1": (2, "TH0201", "--runs is 1"),
+    "bench --recipe hf-lama": (2, "TH0202", "did you mean hf-llama"),
+    "bench --fail-above 5%": (2, "TH0201", "--baseline"),
+    "bench --plot x.txt": (2, "TH0201", "x.txt"),
+    "bench --baseline none.json": (2, "TH0201", "none.json"),
+    "validate empty": (6, "TH0601", "manifest.json"),
+    "validate empty --inputs 0": (2, "TH0201", "--inputs is 0"),
+    "inspect-trace --dtype bfloat61": (2, "TH0202", "did you mean bfloat16"),
+    "inspect-trace --recipe hf-lama": (2, "TH0202", "did you mean hf-llama"),
+    "inspect-trace --diff 0 1 --stage 2": (2, "TH0201", "--diff compares whole stages"),
+    "executors inductr": (2, "TH0202", "did you mean inductor"),
+    "executors --of empty": (6, "TH0601", "manifest.json"),
+    "recipes show hf-lama": (2, "TH0202", "did you mean hf-llama"),
+    "explain TH999": (2, "TH0202", "TH999"),
+    "cache prune": (2, "TH0201", "--max-size"),
+    "cache why nothing": (2, "TH0202", "nothing"),
+}
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    """What each command of `REFUSED` gave, run in one process."""
+    here = tmp_path_factory.mktemp("here")
+    for name in ("taken", "empty", "bad", "bare", "cache"):
+        (here / name).mkdir()
+    (here / "taken" / "mine.txt").write_text("kept")
+    (here / "wrong.toml").write_text('recip = "default"\n')
+    (here / "bad" / "config.json").write_text("{")
+    (here / "bare" / "config.json").write_text("{}")
+    return run_all(REFUSED, here)
+
+
+def run_all(commands: object, here: Path) -> dict[str, dict[str, object]]:
+    """What each of the commands gives in this folder, all of them in one new process."""
+    lines = [str(command) for command in commands]  # type: ignore[attr-defined]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path), "HF_HUB_OFFLINE": "1", "HOME": str(here)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE],
+        input=json.dumps([line.split() for line in lines]),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=here,
+        env=environment | {"THUNDER_CACHE_DIR": str(here / "cache"), "COLUMNS": "200"},
+    )
+    return dict(zip(lines, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_names_and_sizes_tell_is_refused_before_pytorch(refused, command):
+    status, code, words = REFUSED[command]
+    told = refused[command]
+    assert (told["status"], told["out"]) == (status, ""), told
+    assert code in told["err"]
+    assert words in told["err"]
+    assert told["heavy"] == []
