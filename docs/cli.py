@@ -37,8 +37,8 @@ compiled kernels are kept; [the cache](cache.md) has a page of its own.
     thunder bench out --batch 1,8 --seq 128 --baseline baseline.json --fail-above 5%
 
 Without `--out` the artifact goes to `MODEL-RECIPE.thunder` in the working folder, or `MODEL-RECIPE-2.thunder` and so on
-where that exists. A folder named with `--out` is kept if it exists, unless `--force` is given, which replaces artifacts
-and empty folders and nothing else; the old one is there until the new one is whole.
+where that exists. A folder named with `--out` is kept if it exists, unless `--force` is given, which replaces
+empty folders and artifacts, if these hold no file but their own; the old one is there until the new one is whole.
 
 `--config FILE` reads the long options of `thunder optimize` from TOML; what the command line says wins:
 

@@ -197,7 +197,11 @@ class BadModelFolder(UsageError):
 
 
 class OutputExists(UsageError):
-    """The output folder exists. It is kept unless `--force` is given, which replaces it as a whole at the end."""
+    """The output folder exists. It is kept unless `--force` is given, which replaces it as a whole at the end.
+
+    Only an empty folder is replaced, and an artifact in which there is nothing else: its manifest has to be one that
+    Thunder wrote, with its digest, and every file has to be one that the manifest lists. The message names others.
+    """
 
     code = "TH0206"
 

@@ -3,21 +3,59 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from thunder_core.artifact import place
+from thunder_core.artifact.manifest import SCHEMA_VERSION, CompilerFacts, FileFacts, Manifest
 from thunder_core.artifact.place import whole_folder
+from thunder_core.compile_options import CompileOptions
 from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
 
 
+OPTIONS = {
+    "cache": "constant values",
+    "sharp_edges": "allow",
+    "functional": False,
+    "data_dependent": "guard",
+    "memory_budget": 1.0,
+    "max_programs": 64,
+}
+
+
 def write(folder: Path, text: str = "new", *, force: bool = False) -> None:
+    """Write the smallest artifact that there is, whose recipe is the text."""
     with whole_folder(folder, force=force) as new:
-        (new / "manifest.json").write_text(text)
+        (new / "manifest.json").write_bytes(manifest(text))
+
+
+def manifest(text: str, **facts: object) -> bytes:
+    return (
+        Manifest(
+            schema_version=SCHEMA_VERSION,
+            thunder="1",
+            created=datetime(2026, 1, 1, tzinfo=UTC),
+            recipe=text,
+            subject="f",
+            fingerprint="",
+            torch="2",
+            compiler=CompilerFacts(options=CompileOptions(**OPTIONS)),
+            programs=(),
+            **facts,
+        )
+        .sealed()
+        .to_bytes()
+    )
+
+
+def written(folder: Path) -> str:
+    return str(json.loads((folder / "manifest.json").read_text())["recipe"])
 
 
 def names(folder: Path) -> list[str]:
@@ -26,7 +64,7 @@ def names(folder: Path) -> list[str]:
 
 def test_it_is_written_with_its_parents(tmp_path):
     write(tmp_path / "a" / "b")
-    assert (tmp_path / "a" / "b" / "manifest.json").read_text() == "new"
+    assert written(tmp_path / "a" / "b") == "new"
     assert names(tmp_path / "a") == ["b"]
 
 
@@ -34,14 +72,61 @@ def test_what_exists_is_kept(tmp_path):
     write(tmp_path / "a", "old")
     with pytest.raises(OutputExists, match="was kept"):
         write(tmp_path / "a")
-    assert (tmp_path / "a" / "manifest.json").read_text() == "old"
+    assert written(tmp_path / "a") == "old"
 
 
 def test_force_replaces_an_artifact_as_a_whole(tmp_path):
     write(tmp_path / "a", "old")
-    (tmp_path / "a" / "more").write_text("")
+    listed = {"traces/0.py": FileFacts(size=9, digest="0" * 64), "gone.py": FileFacts(size=9, digest="0" * 64)}
+    (tmp_path / "a" / "manifest.json").write_bytes(manifest("old", files=listed))
+    (tmp_path / "a" / "traces").mkdir()
+    (tmp_path / "a" / "traces" / "0.py").write_text("damaged")  # it is the artifact's own, in whatever state
     write(tmp_path / "a", force=True)
     assert names(tmp_path / "a") == ["manifest.json"]
+    assert names(tmp_path) == ["a"]
+
+
+FOREIGN_MANIFESTS = {
+    "a browser extension's": b'{\n "manifest_version": 3,\n "name": "mine",\n "version": "1.0"\n}\n',
+    "a web app's": b'{"short_name": "mine", "start_url": "/", "icons": []}',
+    "one that only begins so": b'{\n "schema_version": 4,\n "name": "mine"\n}\n',
+    "an image's": b'{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}',
+    "none": b"",
+    "one that was edited": manifest("old").replace(b'"recipe": "old"', b'"recipe": "new"'),
+    "a later version's": manifest("old").replace(b'"schema_version": 4', b'"schema_version": 999'),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN_MANIFESTS)
+def test_force_keeps_folders_whose_manifest_is_another_programs(tmp_path, kind):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "manifest.json").write_bytes(FOREIGN_MANIFESTS[kind])
+    (tmp_path / "a" / "src.js").write_text("mine")
+    with pytest.raises(OutputExists, match="no artifact of Thunder and was kept"):
+        write(tmp_path / "a", force=True)
+    assert names(tmp_path / "a") == ["manifest.json", "src.js"]
+    assert names(tmp_path) == ["a"]
+
+
+def test_force_keeps_an_artifact_that_holds_files_of_somebody(tmp_path):
+    write(tmp_path / "a", "old")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "a" / "link").symlink_to(elsewhere)
+    (tmp_path / "a" / "traces").mkdir()
+    (tmp_path / "a" / "traces" / "notes.txt").write_text("mine")
+    with pytest.raises(OutputExists, match=r"not the artifact's: link, traces/notes\.txt\n") as refused:
+        write(tmp_path / "a", force=True)
+    assert "move them" in refused.value.fix
+    assert (written(tmp_path / "a"), names(tmp_path / "a")) == ("old", ["link", "manifest.json", "traces"])
+
+
+def test_files_that_come_while_it_is_written_are_kept(tmp_path):
+    write(tmp_path / "a", "old")
+    with pytest.raises(OutputExists), whole_folder(tmp_path / "a", force=True) as new:
+        (new / "manifest.json").write_bytes(manifest("new"))
+        (tmp_path / "a" / "notes.txt").write_text("mine")
+    assert (tmp_path / "a" / "notes.txt").read_text() == "mine"
     assert names(tmp_path) == ["a"]
 
 
@@ -89,7 +174,7 @@ def test_the_old_one_is_put_back_when_the_new_one_cannot_take_its_place(tmp_path
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OutputNotWritable):
         write(tmp_path / "a", force=True)
-    assert (tmp_path / "a" / "manifest.json").read_text() == "old"
+    assert written(tmp_path / "a") == "old"
     assert names(tmp_path) == ["a"]
 
 
@@ -98,7 +183,7 @@ def test_old_and_new_change_places_in_one_step(tmp_path, monkeypatch):
     write(tmp_path / "a", "old")
     monkeypatch.setattr(Path, "rename", lambda self, target: pytest.fail("there was a moment without either"))
     write(tmp_path / "a", "new", force=True)
-    assert (tmp_path / "a" / "manifest.json").read_text() == "new"
+    assert written(tmp_path / "a") == "new"
     assert names(tmp_path) == ["a"]
 
 
@@ -124,10 +209,10 @@ def test_what_a_dead_process_left_is_cleaned_up(tmp_path):
 def test_what_a_dead_process_had_moved_away_is_put_back(tmp_path):
     old = tmp_path / f".a.{place.HOST}-{dead_process()}-00000000.old"
     old.mkdir()
-    (old / "manifest.json").write_text("old")
+    (old / "manifest.json").write_bytes(manifest("old"))
     with pytest.raises(OutputExists):
         write(tmp_path / "a")
-    assert (tmp_path / "a" / "manifest.json").read_text() == "old"
+    assert written(tmp_path / "a") == "old"
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

@@ -93,6 +93,15 @@ def test_clear_removes_all_and_what_was_left_behind(aged):
     assert aged.clear().size == 0
 
 
+def test_what_is_not_the_caches_own_stays(aged):
+    """A folder that was named by mistake may have folders of these names."""
+    others = [aged.folder / "entries" / "diary.md", aged.folder / "building" / "plan", aged.folder / "locks" / "door"]
+    for path in others:
+        path.write_text("mine")
+    assert (len(aged.entries()), len(aged.verify()), len(aged.clear().removed)) == (5, 5, 5)
+    assert [path.read_text() for path in others] == ["mine"] * 3
+
+
 def test_a_build_that_runs_is_left_alone(store, key, build):
     def pruning(folder):
         store.clear()

@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+import thunder_core as thunder
 from tests.pipeline.conftest import quick
 from thunder_core.errors import (
     BadOption,
@@ -152,6 +154,12 @@ def test_executors_keep_the_recipes_order():
     assert [one.name for one in candidates(("torch", "nowhere"))] == ["torch", "nowhere"]
 
 
+def compiled():
+    double = thunder.jit(lambda x: x * 2)
+    double(torch.ones(2))
+    return double
+
+
 class TestDestination:
     def choose(self, out, *, force=False):
         return choose_destination(out, force=force, model="org/Tiny Model", recipe="default")
@@ -182,8 +190,14 @@ class TestDestination:
     def test_an_artifact_and_an_empty_folder_may_be_replaced(self, tmp_path):
         (tmp_path / "empty").mkdir()
         assert self.choose(tmp_path / "empty", force=True) == tmp_path / "empty"
-        (tmp_path / "empty" / "manifest.json").touch()
-        assert self.choose(tmp_path / "empty", force=True) == tmp_path / "empty"
+        thunder.save(compiled(), tmp_path / "old")
+        assert self.choose(tmp_path / "old", force=True) == tmp_path / "old"
+
+    def test_a_folder_with_a_manifest_of_somebody_else_is_kept(self, tmp_path):
+        (tmp_path / "extension").mkdir()
+        (tmp_path / "extension" / "manifest.json").write_text('{"manifest_version": 3}')
+        with pytest.raises(OutputExists, match="no artifact of Thunder"):
+            self.choose(tmp_path / "extension", force=True)
 
     def test_missing_parents_are_no_obstacle_and_are_not_made(self, tmp_path):
         assert self.choose(tmp_path / "a" / "b") == tmp_path / "a" / "b"

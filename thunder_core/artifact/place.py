@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from thunder_core.artifact.manifest import MANIFEST
+from thunder_core.artifact.replacement import require_replaceable
 from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux: linux/fcntl.h and linux/fs.h
@@ -24,14 +24,16 @@ NEIGHBOUR = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<process>\d+)-
 
 
 @contextmanager
-def whole_folder(folder: Path, *, force: bool) -> Iterator[Path]:
+def whole_folder(folder: Path, *, force: bool, carries_over: bool = False) -> Iterator[Path]:
     """A new folder beside `folder` to write into; it becomes `folder` if the block ends, and vanishes if it does not.
 
-    With `force` an artifact that is there is replaced as a whole, at the end. Raises `OutputExists`,
-    `OutputNotWritable` and `OutOfDisk`; whatever is raised inside passes on, and nothing is left of it.
+    With `force` an artifact that is there is replaced as a whole, at the end, if all its files are its own. A block
+    that copies every file of the old folder `carries_over` those of others too, which are no obstacle then. Raises
+    `OutputExists`, `OutputNotWritable` and `OutOfDisk`; whatever is raised inside passes on, and nothing is left of it.
     """
     folder = Path(folder).expanduser().absolute()
-    refuse_existing(folder, force=force)
+    if not carries_over:
+        refuse_existing(folder, force=force)
     with full_disk_named(folder):
         made = make_parents(folder)
         clean_up(folder)
@@ -40,7 +42,8 @@ def whole_folder(folder: Path, *, force: bool) -> Iterator[Path]:
             new.mkdir()
             yield new
             sync(new)
-            refuse_existing(folder, force=force)
+            if not carries_over:
+                refuse_existing(folder, force=force)
             swap(new, folder)
         except BaseException:
             shutil.rmtree(new, ignore_errors=True)
@@ -57,12 +60,7 @@ def refuse_existing(folder: Path, *, force: bool) -> None:
         raise OutputExists(
             f"{folder} exists and was kept", fix="name another folder with --out, or replace it with --force"
         )
-    is_folder = folder.is_dir() and not folder.is_symlink()
-    if not is_folder or not ((folder / MANIFEST).is_file() or not any(folder.iterdir())):
-        raise OutputExists(
-            f"{folder} is no artifact of Thunder and was kept; --force replaces only artifacts and empty folders",
-            fix="name another folder with --out, or remove it yourself",
-        )
+    require_replaceable(folder)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
 
     Whatever happens meanwhile, the folder is the old artifact or the new one.
     """
-    with whole_folder(artifact.folder, force=True) as new:
+    with whole_folder(artifact.folder, force=True, carries_over=True) as new:
         shutil.copytree(artifact.folder, new, symlinks=True, dirs_exist_ok=True, copy_function=same_file)
         for name in (MANIFEST, *(PAGES if report else ())):
             (new / name).unlink(missing_ok=True)  # it is the old file, which must not be written to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import shutil
 import stat
@@ -22,6 +23,7 @@ from thunder_core.cache.record import mark_used
 
 LOGGER = logging.getLogger("thunder_core.cache")
 Build = Callable[[Path], None]
+ONCE = re.compile(r"[0-9a-f]{64}-[0-9a-f]{8}")
 SHARED = 3  # digits of the digest that name a lock, so that there are never more than 4,096 of its files
 
 
@@ -117,8 +119,14 @@ def drop(root: Path, digest: str) -> bool:
 
 def clean_up(root: Path, digest: str) -> None:
     """Remove what killed processes left of entries under the lock of this one, which is held."""
-    for path in (root / BUILDING).glob(f"{digest[:SHARED]}*"):
-        remove(path)
+    for path in unfinished(root):
+        if path.name.startswith(digest[:SHARED]):
+            remove(path)
+
+
+def unfinished(root: Path) -> Iterator[Path]:
+    """What is being built or removed, or was left by processes that were killed; anything else there is somebody's."""
+    yield from (path for path in (root / BUILDING).glob("*") if ONCE.fullmatch(path.name))
 
 
 def remove(path: Path) -> None:

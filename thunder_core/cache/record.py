@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from thunder_core.cache.place import ENTRIES, VARIABLE, names_in, opened_entries
 from thunder_core.cache.read import read_manifest
 from thunder_core.errors import CacheNotUsable
 
+DIGEST = re.compile(r"[0-9a-f]{64}")
 LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
@@ -43,7 +45,7 @@ def read_records(root: Path) -> Iterator[Record]:
     """Every entry of a store, in the order of their digests."""
     try:
         with opened_entries(root) as entries:
-            for digest in sorted(names_in(entries)):
+            for digest in sorted(filter(DIGEST.fullmatch, names_in(entries))):  # anything else is somebody's
                 yield from _record(root, entries, digest)
     except FileNotFoundError:
         return

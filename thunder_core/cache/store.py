@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from thunder_core.cache.build import SHARED, Build, build_alone, build_entry, clean_up, drop, held
+from thunder_core.cache.build import SHARED, Build, build_alone, build_entry, clean_up, drop, held, unfinished
 from thunder_core.cache.entry import Entry
 from thunder_core.cache.key import Key
 from thunder_core.cache.manifest import Damage
-from thunder_core.cache.place import BUILDING, ENTRIES, cache_folder, full_disk_named, opened_entries
+from thunder_core.cache.place import ENTRIES, cache_folder, full_disk_named, opened_entries
 from thunder_core.cache.prune import Freed, choose
 from thunder_core.cache.read import read_entry
 from thunder_core.cache.record import Record, mark_used, read_records
@@ -157,7 +157,7 @@ class Store:
 
     def _clean_up(self) -> None:
         """Remove what killed processes left: it is under a lock that nobody holds."""
-        for digest in {path.name[:SHARED]: path.name for path in (self.folder / BUILDING).glob("*")}.values():
+        for digest in {path.name[:SHARED]: path.name for path in unfinished(self.folder)}.values():
             with held(self.folder, digest, 0.0) as hindrance:
                 if not hindrance:
                     clean_up(self.folder, digest)
