@@ -19,6 +19,7 @@ PACKAGES = {
 
 # From the ground up. Rooms on one floor do not know each other.
 FLOORS = (
+    ("thunder_core.printable",),
     ("thunder_core.errors",),
     (
         "thunder_core.ir",
@@ -63,6 +64,7 @@ IMPORTS_BY_NAME = {
     "thunder_core/interpreter/opcodes/__init__.py": "the folder is imported whole",
 }
 NO_TORCH = (
+    "thunder_core.printable",
     "thunder_core.errors",
     "thunder_core.plugins",
     "thunder_core.interpreter",

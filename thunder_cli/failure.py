@@ -25,7 +25,7 @@ def tell(error: BaseException, audience: Audience) -> int:
     """Report an error and return the exit status that belongs to it."""
     known = error if isinstance(error, ThunderError) else bug_of(error)
     if audience.debug:
-        stderr().print("".join(traceback.format_exception(error)), markup=False, end="")
+        stderr().print("".join(traceback.format_exception(error)), end="")
     if audience.json:
         print_json("error/1", {"error": {**known.as_dict(), **findings_of(known)}})
     else:

@@ -72,6 +72,11 @@ def watching(console: Console) -> Iterator[Progress]:
     if not console.is_terminal or console.quiet:
         yield Lines(console)
         return
-    columns = (SpinnerColumn(finished_text="[green]✓"), TextColumn("{task.description}"), BarColumn(32), Elapsed())
+    columns = (
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(32),
+        Elapsed(),
+    )
     with RichProgress(*columns, console=console) as bars:
         yield Bars(bars)

@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from thunder_core.printable import printable
+
 
 @dataclass(frozen=True)
 class SourceLine:
@@ -34,7 +36,7 @@ class SourceLine:
 
     def __str__(self) -> str:
         inside = f", in {self.function}" if self.function else ""
-        return f"{self.filename}:{self.lineno}{inside}"
+        return printable(f"{self.filename}:{self.lineno}{inside}")
 
 
 class RecompileWarning(UserWarning):
@@ -59,9 +61,8 @@ class ThunderError(Exception):
     status: ClassVar[int] = 70
 
     def __init__(self, what: str, *, fix: str, where: SourceLine | None = None) -> None:
-        super().__init__(what)
-        self.what = what
-        self.fix = fix
+        self.what, self.fix = printable(what), printable(fix)  # they name what others have written
+        super().__init__(self.what)
         self.where = where
 
     def __str__(self) -> str:

@@ -18,7 +18,6 @@ from thunder_core.artifact.place import whole_folder
 from thunder_core.compile_options import CompileOptions
 from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
 
-
 OPTIONS = {
     "cache": "constant values",
     "sharp_edges": "allow",

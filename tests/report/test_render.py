@@ -161,3 +161,33 @@ def test_what_executors_did_not_run_is_told_with_the_reason(full: Report, bare: 
     assert "| inductor | 7 | a result has \\| strides &lt; |" in markdown
     assert '<td>inductor<td class="number">7<td>a result has | strides &lt;</tr>' in html
     assert "did not run" not in render_markdown(bare) + render_html(bare)
+
+
+HIDDEN = "a\x1b[2Jb\x9bc\u202ed\x07"
+
+
+def everywhere(value: object) -> object:
+    """Plain data whose every text of no other meaning holds control characters and a link."""
+    if isinstance(value, dict):
+        return {key: one if key in LITERAL else everywhere(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [everywhere(one) for one in value]
+    return f"{value}{HIDDEN}![x](http://evil)" if isinstance(value, str) else value
+
+
+LITERAL = ("created", "validation_state", "trace", "state", "call")
+
+
+@pytest.mark.parametrize("render", [render_html, render_markdown])
+def test_no_control_character_of_a_report_is_on_a_page(full: Report, render) -> None:
+    nasty = Report.model_validate(everywhere(full.model_dump(mode="json")))
+    page = render(nasty)
+    assert page.replace("\n", "").isprintable()
+    assert page.count("\\x1b[2J" if render is render_html else "x1b\\[2J") > 20
+
+
+def test_no_link_of_a_report_is_a_link_in_markdown(full: Report) -> None:
+    nasty = Report.model_validate(everywhere(full.model_dump(mode="json")))
+    outside_code = re.sub(r"`[^`]*`", "", render_markdown(nasty))
+    assert "http://evil" in outside_code
+    assert re.findall(r"(?<!\\)\[", outside_code) == []

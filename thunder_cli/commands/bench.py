@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from thunder_cli import options
-from thunder_cli.console import stderr, stdout
+from thunder_cli.console import print_document, stderr, stdout
 from thunder_cli.hush import hushed
 from thunder_cli.spread import spread
 from thunder_core.errors import BadOption, OutputNotWritable
@@ -186,7 +186,7 @@ def show(suite: BenchmarkSuite, rows: Sequence[Comparison], *, json: bool, quiet
     from thunder_cli.views.bench import comparison_view, suite_view
 
     if json:
-        print(suite.model_dump_json(indent=2))
+        print_document(suite.model_dump_json(indent=2))
     else:
         stdout().print(suite_view(suite))
     if rows:

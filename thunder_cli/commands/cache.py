@@ -9,6 +9,7 @@ import typer
 from thunder_cli.console import plain, print_json, stdout
 from thunder_cli.options import FLAG, Debug, Json
 from thunder_core import plugins
+from thunder_core.printable import printable
 
 if TYPE_CHECKING:
     from thunder_core.cache import Freed, Record
@@ -22,7 +23,7 @@ def complete_entry(incomplete: str) -> list[tuple[str, str]]:
     """The entries whose digests begin so, each with its label, for the shell's completion."""
     from thunder_core.cache import Store
 
-    return [(one.digest[:12], one.label) for one in Store().entries() if one.digest.startswith(incomplete)]
+    return [(one.digest[:12], printable(one.label)) for one in Store().entries() if one.digest.startswith(incomplete)]
 
 
 @cache.callback()

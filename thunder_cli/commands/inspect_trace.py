@@ -11,6 +11,7 @@ from thunder_cli import options
 from thunder_cli.console import print_json, stderr
 from thunder_cli.hush import hushed
 from thunder_cli.spread import spread
+from thunder_core.printable import printable
 
 if TYPE_CHECKING:
     from thunder_cli.settings import Settings
@@ -107,7 +108,7 @@ def write(path: Path, text: str) -> None:
     from thunder_core.errors import OutputNotWritable
 
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(printable(text), encoding="utf-8")
     except OSError as error:
         raise OutputNotWritable(
             f"{path} cannot be written: {error.strerror or error}", fix="name a file that can be written with --output"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thunder_cli import options
-from thunder_cli.console import plain, print_json, stderr, stdout
+from thunder_cli.console import plain, print_json, say, stderr, stdout
 from thunder_cli.hush import hushed
 from thunder_cli.spread import spread
 
@@ -119,7 +119,7 @@ def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:
     if json:
         print_json("optimize/1", {"artifact": str(outcome.artifact), "report": plain(outcome.report)})
     elif quiet:
-        print(outcome.artifact)
+        say(str(outcome.artifact))
     else:
         stderr().print()
         console = stdout()

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from thunder_cli.views.bench import size_of
 from thunder_core.benchmark import BenchmarkSuite, Candidate
+from thunder_core.printable import printable
 from thunder_core.report import render_benchmark
 
 COLOURS = ("#8d99ae", "#e07a2f", "#3a6ea5", "#6a994e")
@@ -33,7 +34,7 @@ def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
             [candidate.median * MILLI for candidate in chosen],
             width * 0.94,
             yerr=_quartiles(chosen),
-            label=name,
+            label=printable(name),
             color=COLOURS[number % len(COLOURS)],
             error_kw={"elinewidth": 1, "capsize": 2, "ecolor": "#444"},
         )
@@ -43,7 +44,8 @@ def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
     axes.set_xlabel("batch x sequence length")
     axes.set_ylabel("median and quartiles, ms")
     first = suite.reports[0]
-    axes.set_title(f"{first.configuration['model']}, {first.configuration['recipe']}\n{first.machine}", fontsize=9)
+    title = f"{first.configuration['model']}, {first.configuration['recipe']}\n{first.machine}"
+    axes.set_title(printable(title), fontsize=9, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "thunder"}):

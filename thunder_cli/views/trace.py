@@ -11,7 +11,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.console import stderr, stdout
+from thunder_cli.console import say, stderr, stdout
 from thunder_core.errors import BadOption
 from thunder_core.inspect.difference import unified
 from thunder_core.inspect.plain import runnable
@@ -88,7 +88,7 @@ class View:
     def print(self) -> None:
         """Print what was asked for: in colours on a terminal."""
         if self.look.plain:
-            print(self.text(), end="")
+            say(self.text(), end="")
             return
         PRINTERS[self.kind](self, stdout())
 
@@ -133,7 +133,7 @@ class View:
     def print_list(self) -> None:
         """Print the traces and their stages."""
         if self.look.plain:
-            print(self.plain_list(), end="")
+            say(self.plain_list(), end="")
             return
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
         for name in ("trace", "stage", "made by"):
@@ -209,7 +209,7 @@ def plain_match(match: Match) -> str:
 def coloured(console: Console, text: str, language: str) -> None:
     """Print source: highlighted on a terminal, as it stands otherwise; long lines are the terminal's to wrap."""
     if not console.is_terminal or not text:
-        print(text, end="" if text.endswith("\n") or not text else "\n")
+        say(text, end="" if text.endswith("\n") or not text else "\n")
         return
     highlighted = Syntax("", language, theme=THEME, background_color="default").highlight(text)
     highlighted.rstrip()

@@ -7,16 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
+from markupsafe import Markup
 
 from thunder_core.benchmark.report import Interval
+from thunder_core.printable import printable
 from thunder_core.report import figures, plots
 from thunder_core.report.contents import Report
 from thunder_core.validation.report import GRADIENT, ValidationReport
+
+
+def as_shown(value: object) -> object:
+    """What a template writes for a value: text without control characters, markup of our own templates as markup."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return Markup(text) if isinstance(value, Markup) else text  # noqa: S704 (it was markup before)
+
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("thunder_core.report"),
     autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2", "svg.j2"), default=False),
     undefined=jinja2.StrictUndefined,
+    finalize=as_shown,
     trim_blocks=True,
     lstrip_blocks=True,
 )
@@ -24,8 +36,9 @@ FILTERS = ("seconds", "size", "count", "error", "times", "percent")
 
 
 def cell(text: object) -> str:
-    """Text for a cell of a Markdown table, which a line break or a bar would end."""
-    return " ".join(str(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())
+    """Text for a cell of a Markdown table, which a line break or a bar would end; no link, picture or tag comes of it."""
+    escaped = str(text).replace("\\", "\\\\").replace("|", "\\|").replace("[", "\\[").replace("<", "&lt;")
+    return " ".join(escaped.split())
 
 
 def code(text: object) -> str:

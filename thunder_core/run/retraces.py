@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.errors import RecompileWarning
 from thunder_core.ir.objects import Refused, Unexpected
+from thunder_core.printable import printable
 from thunder_core.run.dispatch import place_of
 from thunder_core.run.program import Program
 from thunder_core.run.tracers import LIBRARIES
@@ -52,7 +53,7 @@ class Retraces:
 
     def _warn(self, what: str, fix: str) -> None:
         name = getattr(self.subject, "__qualname__", type(self.subject).__name__)
-        warnings.warn(f"{name} {what}; fix: {fix}", RecompileWarning, stacklevel=callers_level())
+        warnings.warn(printable(f"{name} {what}; fix: {fix}"), RecompileWarning, stacklevel=callers_level())
 
 
 def fix_for(error: Exception) -> str:
