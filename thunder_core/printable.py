@@ -8,7 +8,7 @@ KEPT = frozenset("\n\t")
 
 
 def printable(text: str) -> str:
-    """The text with an escape (`\\x1b`, `\\u202e`) for each character that is not seen as itself.
+    r"""The text with an escape (`\x1b`, `\u202e`) for each character that is not seen as itself.
 
     These are control characters, those that change the direction of text or take no room, and halves of characters;
     ends of lines and tabulators stay.

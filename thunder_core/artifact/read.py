@@ -18,6 +18,7 @@ from thunder_core.artifact.manifest import (
     digest_of_file,
     is_sealed,
 )
+from thunder_core.artifact.shown import is_shown_truly
 from thunder_core.artifact.upgrade import upgraded
 from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, BadOption, NotAnArtifact
 from thunder_core.ir.listing import Listing
@@ -44,11 +45,20 @@ class Artifact:
 
     def text(self, name: str) -> str:
         """The content of a text file of the artifact, verified once more as it is read."""
-        return self.content(name).decode()
+        try:
+            return self.content(name).decode()
+        except UnicodeDecodeError as error:
+            raise damaged(self.folder, f"{name} is no text: {error}") from error
 
     def listing(self, stage: StageFacts) -> Listing:
-        """The lines of a stage with their metadata."""
-        return LISTINGS.validate_json(self.text(stage.lines_file))
+        """The lines of a stage with their metadata: those that run."""
+        try:
+            listing = LISTINGS.validate_json(self.text(stage.lines_file))
+        except ValidationError as error:
+            raise damaged(self.folder, f"{stage.lines_file} is not one of Thunder's: {first_of(error)}") from error
+        if listing.name != stage.trace or not is_shown_truly(listing, self.text(stage.file)):
+            raise damaged(self.folder, f"{stage.lines_file}, which is shown, is not what {stage.file} does")
+        return listing
 
 
 def is_artifact(path: Path) -> bool:
@@ -88,13 +98,18 @@ def read_manifest(folder: Path) -> Manifest:
         content = upgraded(content, schema)
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
-        place = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {place}: {error.errors()[0]['msg']}") from error
+        raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {first_of(error)}") from error
     except (ValueError, BadOption) as error:
         raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {error}") from error
     if manifest.to_bytes() != content:
         raise damaged(folder, f"{MANIFEST} is not in the form that Thunder writes")
     return manifest
+
+
+def first_of(error: ValidationError) -> str:
+    """The first thing that is wrong with data, and where."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def schema_of(folder: Path, content: bytes) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from thunder_core.artifact.read import Artifact
+from pydantic import ValidationError
+
+from thunder_core.artifact.read import Artifact, damaged, first_of
 from thunder_core.report.contents import Report
 
 REPORT = "report.json"
@@ -12,4 +14,7 @@ def read_report(artifact: Artifact) -> Report | None:
     """The report of an artifact; None where `thunder_core.save` wrote it, which makes none."""
     if REPORT not in artifact.manifest.files:
         return None
-    return Report.model_validate_json(artifact.content(REPORT))
+    try:
+        return Report.model_validate_json(artifact.content(REPORT))
+    except ValidationError as error:
+        raise damaged(artifact.folder, f"{REPORT} is not one of Thunder's: {first_of(error)}") from error

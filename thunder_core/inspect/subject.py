@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from thunder_core.artifact.manifest import TRACES, WEIGHTS, StageFacts, in_words
@@ -129,4 +129,4 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
 
 
 def _reader(artifact: Artifact, facts: StageFacts) -> Callable[[], Listing]:
-    return lambda: artifact.listing(facts)
+    return cache(lambda: artifact.listing(facts))

@@ -36,7 +36,7 @@ FILTERS = ("seconds", "size", "count", "error", "times", "percent")
 
 
 def cell(text: object) -> str:
-    """Text for a cell of a Markdown table, which a line break or a bar would end; no link, picture or tag comes of it."""
+    """Text for a cell of a Markdown table, which a line break or a bar would end; no link and no tag comes of it."""
     escaped = str(text).replace("\\", "\\\\").replace("|", "\\|").replace("[", "\\[").replace("<", "&lt;")
     return " ".join(escaped.split())
 
