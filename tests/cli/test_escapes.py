@@ -15,7 +15,7 @@ from thunder_core.models.request import ModelRequest
 from thunder_core.models.samples import SAMPLES
 from thunder_core.pipeline import Request, optimize
 
-OBEYED = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\r"
+OBEYED = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\x0c"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")  # what rich writes of its own on a terminal
 ALL = ("prologue", "computation", "epilogue")
 PLAIN = ("trace", "name", "file", "lines_file", "kind", "steps", "files", "digest", "created", "torch", "thunder")
