@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -63,9 +64,13 @@ OF_TWO: dict[str, Call] = {
 }
 
 
-def strides(results: object) -> list[tuple[int, ...]]:
+def strides(results: object) -> list[object]:
     found = results if isinstance(results, tuple) else (results,)
-    return [tuple(one.stride()) for one in found if isinstance(one, Tensor) and one.numel()]
+    return [(one.shape, one.stride(), one.dtype) if isinstance(one, Tensor) else one for one in found if kept(one)]
+
+
+def kept(result: object) -> bool:
+    return not isinstance(result, Tensor) or bool(result.numel())
 
 
 def compare(call: Call, given: list[Tensor]) -> None:
@@ -113,6 +118,45 @@ def test_convolutions(groups: int, transposed: bool) -> None:
         gradient = laid_out(aten.convolution.default(x, w, None, *numbers), draw)
         mask = [True, True, False]
         compare(lambda g, x, w: aten.convolution_backward.default(g, x, w, [0], *numbers, mask), [gradient, x, w])  # noqa: B023
+
+
+def test_indexing_by_tensors() -> None:
+    draw = random.Random(1)
+    for _ in range(120):
+        shape = draw.choice(SHAPES)
+        sizes = draw.choice(((3,), (1,), (3, 2), (4, 1), (2, 1, 2)))
+        places = draw.sample(range(len(shape)), draw.randint(1, len(shape)))
+        given = {
+            place: laid_out(torch.randint(0, shape[place], sizes[draw.randrange(len(sizes)) :]), draw)
+            for place in places
+        }
+
+        def call(x: Tensor, *indices: Tensor) -> Tensor:
+            wanted = dict(zip(given, indices, strict=True))  # noqa: B023
+            result: Tensor = aten.index.Tensor(x, [wanted.get(place) for place in range(x.dim())])
+            return result
+
+        compare(call, [some(draw, shape), *given.values()])
+
+
+FACTORS = ((6, 16), (8, 16), (3, 7, 16), (6, 3)), ((3, 16, 5), (16, 24), (3, 3, 8), (2, 16, 8))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("count", [None, 3, 2])
+def test_grouped_products(dtype: torch.dtype, count: int | None) -> None:
+    """They are refused where the kernel refuses them, and have its shapes and strides."""
+
+    def call(one: Tensor, other: Tensor, *offsets: Tensor) -> Tensor | str:
+        try:
+            return torch._grouped_mm(one, other, *offsets)
+        except RuntimeError:
+            return "refused"
+
+    offsets = [] if count is None else [torch.zeros(count, dtype=torch.int32)]
+    for one, other, across in itertools.product(*FACTORS, (False, True)):
+        x, y = torch.zeros(one, dtype=dtype), torch.zeros(other, dtype=dtype)
+        compare(call, [x, y.mT.contiguous().mT if across else y, *offsets])
 
 
 def test_writes_have_no_rule() -> None:

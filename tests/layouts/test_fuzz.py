@@ -7,6 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.layouts.fuzz import differences, program
 from thunder_core.capture import fake
+from thunder_executors.inductor import EXECUTOR
 
 
 @pytest.mark.parametrize("first", range(0, 24, 12))
@@ -18,6 +19,12 @@ def test_gradients_are_eagers_in_all_layouts(first: int) -> None:
 def test_gradients_are_eagers_in_regions_too() -> None:
     for number in range(200, 204):
         assert list(differences(program(number), "regions")) == [], number
+
+
+@pytest.mark.skipif(EXECUTOR.missing() is not None, reason="needs a C++ compiler")
+def test_gradients_are_eagers_in_compiled_regions_too() -> None:
+    """Of this program Inductor gives a result other strides in a dimension of size one than PyTorch."""
+    assert list(differences(program(25), "inductor")) == []
 
 
 def test_a_layout_that_is_recorded_wrongly_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import CvtConfig, CvtForImageClassification
+from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
 
 import thunder_core as thunder
 from thunder_core.compiler import last_backward_reason
@@ -49,3 +53,31 @@ def test_strides_that_a_program_asks_for_are_those_that_it_gets() -> None:
 
     y, strides = thunder.jit(looking)(torch.randn(1, 16, 8))
     assert y.stride() == strides == (8, 1, 32, 8)
+
+
+def test_transformers_cvt_trains_as_in_eager() -> None:
+    torch.manual_seed(0)
+    sizes = {"embed_dim": [8, 16], "num_heads": [1, 2], "depth": [1, 2], "patch_sizes": [7, 3], "patch_stride": [4, 2]}
+    rest = {"cls_token": [False, True], "mlp_ratio": [2.0, 2.0], "drop_path_rate": [0.0, 0.1], "patch_padding": [2, 1]}
+    each = ("attention_drop_rate", "drop_rate", "qkv_bias", "qkv_projection_method", "kernel_qkv", "padding_kv")
+    each = (*each, "stride_kv", "padding_q", "stride_q")
+    model = CvtForImageClassification(
+        CvtConfig(**sizes, **rest, **{name: CvtConfig().to_dict()[name][:2] for name in each})
+    )
+    model = model.double()
+    image = torch.randn(1, 3, 32, 32, dtype=torch.float64)
+    compiled = thunder.jit(model)
+
+    def step(run: Callable[..., ImageClassifierOutputWithNoAttention]) -> list[Tensor]:
+        torch.manual_seed(1)
+        out = run(image, labels=torch.tensor([1]))
+        assert out.loss is not None
+        return [out.logits, *torch.autograd.grad(out.loss, list(model.parameters()))]
+
+    with layouts_watched(exactly=True) as watch:
+        torch.testing.assert_close(step(compiled), step(model.train()))
+        assert last_backward_reason(compiled) == ""
+        model.eval()
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(image).logits, model(image).logits)
+    assert watch.mismatches == []

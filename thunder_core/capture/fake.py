@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.capture.layouts import FaithfulMode
+from thunder_core.capture.faithful import FaithfulMode
 from thunder_core.capture.wrappers import Wrapped, is_wrapper
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import TensorProxy

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.ir.tree import leaves
@@ -24,21 +23,6 @@ Strides = tuple[int, ...]
 Rule = Callable[[Any, Any, torch.Tensor], Strides | None]  # of the arguments and a result; None where that is right
 RULES: dict[object, Rule] = {}
 NUMBERS = (bool, int, float, complex)
-
-
-class FaithfulMode(FakeTensorMode):
-    """A mode in which operations compute metadata alone, with the strides that kernels give to their results."""
-
-    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation on tensors without data."""
-        kwargs = kwargs or {}
-        output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
-        rule = rule_of(func, args)
-        if rule is not None and all(tensor.layout is torch.strided for tensor in tensors_of(args, kwargs)):
-            for tensor in leaves(output):
-                if type(tensor) is FakeTensor and tensor.numel():
-                    lay_out(tensor, rule(args, kwargs, tensor))
-        return output
 
 
 def lay_out(tensor: torch.Tensor, strides: Strides | None) -> None:

@@ -46,7 +46,8 @@ class Mismatch:
 class Watch:
     """The tensors that are looked for, by the numbers of the lines that look, and the mismatches that were found."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, exactly: bool = False) -> None:
+        self._exactly = exactly
         self._wanted: list[tuple[BoundSymbol, TensorProxy]] = []
         self._found: dict[int, Mismatch] = {}
 
@@ -70,7 +71,7 @@ class Watch:
     def look(self, number: int, found: Any) -> None:
         """Note a tensor that is not what it was derived as."""
         line, proxy = self._wanted[number]
-        if isinstance(found, torch.Tensor) and differs(found, proxy):
+        if isinstance(found, torch.Tensor) and differs(found, proxy, exactly=self._exactly):
             told = described(found.shape, found.stride(), found.dtype)
             self._found.setdefault(number, Mismatch(line, proxy, told))
 
@@ -88,12 +89,13 @@ LOOK = symbol_of(look)
 
 
 @contextmanager
-def layouts_watched() -> Iterator[Watch]:
+def layouts_watched(*, exactly: bool = False) -> Iterator[Watch]:
     """While this lasts, all programs look at each tensor that they make; what is not as it was derived is noted.
 
-    Programs from artifacts do not take part: of their lines nothing is known but the text.
+    With `exactly`, the strides of all dimensions of size one matter, too. Programs from artifacts do not take part: of
+    their lines nothing is known but the text.
     """
-    watch = Watch()
+    watch = Watch(exactly=exactly)
     _watching.append(watch)
     try:
         with rewritten(watch.rewriting):
@@ -102,11 +104,11 @@ def layouts_watched() -> Iterator[Watch]:
         _watching.remove(watch)
 
 
-def differs(found: torch.Tensor, proxy: TensorProxy) -> bool:
+def differs(found: torch.Tensor, proxy: TensorProxy, *, exactly: bool = False) -> bool:
     """Whether a tensor is another than a proxy says, in what kernels and derivatives go by.
 
     Strides do not matter where there are no elements; those of dimensions of size one do where they decide which memory
-    format the tensor suggests.
+    format the tensor suggests, or with `exactly`.
     """
     if tuple(found.shape) != proxy.shape or found.dtype != proxy.dtype or found.layout is not torch.strided:
         return True
@@ -114,7 +116,7 @@ def differs(found: torch.Tensor, proxy: TensorProxy) -> bool:
     if strides == proxy.stride or not found.numel():
         return False
     pairs = zip(proxy.shape, strides, proxy.stride, strict=True)
-    if any(size > 1 and one != other for size, one, other in pairs):
+    if exactly or any(size > 1 and one != other for size, one, other in pairs):
         return True
     return is_channels_last(proxy.shape, strides) != is_channels_last(proxy.shape, proxy.stride)
 

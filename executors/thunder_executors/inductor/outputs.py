@@ -8,9 +8,8 @@ from thunder_core.lower.aliases import families
 from thunder_core.lower.region import Region
 from thunder_executors.inductor.generate import Generated, Unsupported
 from thunder_executors.inductor.graph import same_layout
+from thunder_executors.inductor.strides import VIEWS
 from thunder_executors.inductor.wrapper import statements, unpacked
-
-VIEWS = "reinterpret_tensor"
 
 
 def check_outputs(region: Region, generated: Generated) -> None:

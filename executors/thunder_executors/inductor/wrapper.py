@@ -15,6 +15,7 @@ from torch.overrides import resolve_name
 from thunder_core.lower.machine_code import ENTRY
 from thunder_core.lower.region import Region
 from thunder_executors.inductor.generate import Unsupported
+from thunder_executors.inductor.strides import with_strides
 
 GUARDS = "torch._C._dynamo.guards"
 # Functions of PyTorch's own library that the wrapper calls by short names.
@@ -42,7 +43,8 @@ def printed(wrapper: str, kernels: Collection[str], region: Region) -> str:
     It makes tensors of its numbers, and lets PyTorch know what its kernels have written to.
     """
     body = _Body(frozenset(kernels))
-    lines = [line for statement in statements(wrapper) for line in body.lines(statement)]
+    whole = with_strides(statements(wrapper), region.outputs)
+    lines = [line for statement in whole for line in body.lines(statement)]
     begin = lines.index(f"{GIVEN}.clear()") + 1 if body.inputs else 0
     lines[begin:begin] = _first(region, body.inputs)
     used = "\n".join(lines)

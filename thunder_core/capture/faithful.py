@@ -1,0 +1,89 @@
+"""Tensors without data, with the metadata that PyTorch's kernels give their results.
+
+PyTorch's functions for metadata are often written anew, in Python. Some lay results out otherwise (`layouts.py` has the
+rules), and one refuses dtypes that the kernel takes: it is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from thunder_core.capture.indexing import indexed
+from thunder_core.capture.layouts import lay_out, rule, rule_of, tensors_of
+from thunder_core.ir.tree import leaves
+
+ALIGNMENT = 16  # bytes, of the rows of grouped products and of what they are made of
+GROUPED = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class FaithfulMode(FakeTensorMode):
+    """A mode in which operations compute metadata alone, with the strides that kernels give to their results."""
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation on tensors without data."""
+        kwargs = kwargs or {}
+        if func in METADATA:
+            with self:
+                return METADATA[func](*args, **kwargs)
+        output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        strides = rule_of(func, args)
+        if strides is not None and all(tensor.layout is torch.strided for tensor in tensors_of(args, kwargs)):
+            for tensor in leaves(output):
+                if type(tensor) is FakeTensor and tensor.numel():
+                    lay_out(tensor, strides(args, kwargs, tensor))
+        return output
+
+
+def grouped_mm(
+    one: torch.Tensor,
+    other: torch.Tensor,
+    offsets: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """The product of groups of matrices, whose rows are padded to 16 bytes.
+
+    The checks are those of PyTorch's kernels (GroupedMMUtils.h). Its own function for metadata takes bfloat16 alone,
+    and pads in builds for CUDA alone.
+    """
+    require(one.dtype in GROUPED and other.dtype == one.dtype, "grouped_mm of other dtypes")
+    require(out_dtype in (None, one.dtype) and bias is None, "grouped_mm with a bias or another dtype")
+    require(one.dim() in (2, 3) and other.dim() in (2, 3), "grouped_mm of other than 2 or 3 dimensions")
+    require((offsets is None) == (one.dim() == other.dim() == 3), "grouped_mm needs offsets for 2 dimensions")
+    require(one.shape[-1] == other.shape[-2], "grouped_mm of matrices that do not fit")
+    require(is_aligned(one) and is_aligned(other), "strides should be multiple of 16 bytes")
+    shape = [*_groups(one, other, offsets), one.shape[-2], other.shape[-1]]
+    row = -(-shape[-1] * one.itemsize // ALIGNMENT) * ALIGNMENT // one.itemsize
+    strides = [shape[-2] * row, row, 1][-len(shape) :]
+    return torch.empty_strided(shape, strides, dtype=one.dtype, device=one.device)
+
+
+def _groups(one: torch.Tensor, other: torch.Tensor, offsets: torch.Tensor | None) -> list[int]:
+    """The leading dimension of the product, which it has where both or neither of the factors have one."""
+    counts = {tensor.shape[0] for tensor in (one, other) if tensor.dim() == 3}
+    counts |= set() if offsets is None else {offsets.shape[0]}
+    require(len(counts) == 1, "grouped_mm of other numbers of groups")
+    return list(counts) if one.dim() == other.dim() else []
+
+
+def is_aligned(matrix: torch.Tensor) -> bool:
+    """Whether the rows, or the columns, of matrices are whole ones that begin at multiples of 16 bytes."""
+    rows, columns = matrix.stride()[-2:]
+    if rows == 1 and columns >= max(1, matrix.shape[-2]):
+        return columns * matrix.itemsize % ALIGNMENT == 0
+    return columns == 1 and rows >= max(1, matrix.shape[-1]) and rows * matrix.itemsize % ALIGNMENT == 0
+
+
+def require(condition: bool, what: str) -> None:
+    """Raise an error of the operation's, which is one of the program's."""
+    if not condition:
+        raise RuntimeError(what)
+
+
+aten = torch.ops.aten
+METADATA: dict[object, Callable[..., torch.Tensor]] = {aten._grouped_mm.default: grouped_mm}
+rule(aten.index.Tensor, aten._unsafe_index.Tensor)(indexed)
