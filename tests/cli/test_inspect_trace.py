@@ -120,8 +120,85 @@ def test_grep_tells_numbers_and_places(thunder, artifact):
 
 def test_grep_without_a_match(thunder, artifact):
     result = thunder("inspect-trace", artifact, "--grep", "conv2d")
-    assert (result.status, result.out) == (0, "")
+    assert (result.status, result.out) == (1, "")
     assert "no line of computation, stage" in result.err
+
+
+def test_what_matches_at_an_earlier_stage_is_told(thunder, artifact):
+    dropped = thunder("inspect-trace", artifact, "--diff", "1", "2", "--plain").out
+    (text,) = re.findall(r"^-    (t\d+) = ", dropped, re.MULTILINE)[:1]
+    told = thunder("inspect-trace", artifact, "--grep", rf"^{text} = ", "--json")
+    assert (told.status, told.json["matches"]) == (1, [])
+    assert "lines of stage 1: share common expressions do: --stage 1" in told.err
+
+
+# ---- regions --------------------------------------------------------------------------------------------------
+
+
+def test_grep_looks_into_regions(thunder, fused):
+    found = thunder("inspect-trace", fused, "--grep", r"functional\.linear", "--json").json["matches"]
+    alone = thunder("inspect-trace", fused, "--grep", r"functional\.linear", "--stage", "acquire", "--json").json[
+        "matches"
+    ]
+    assert sorted(m["text"] for m in found) == sorted(m["text"] for m in alone)
+    assert {m["module"] for m in found} == {m["module"] for m in alone}
+    held = [m for m in found if m["inside"]]
+    assert held
+    lines = thunder("inspect-trace", fused, "--json").json["lines"]
+    for match in held:
+        region = re.match(r"(region_\d+) of inductor, line (\d+)$", match["inside"])
+        assert f"{region[1]}(" in lines[int(region[2]) - 1]["text"]
+        assert int(region[2]) == match["number"]
+        assert match["place"]
+        own = thunder("inspect-trace", fused, "--stage", match["stage"].partition(":")[0], "--plain").out
+        assert match["text"] in own
+    text = thunder("inspect-trace", fused, "--grep", r"functional\.linear").out
+    assert re.search(r"in region_\d+ of inductor, line \d+; a call of its own in stage \d: ", text)
+    plain = thunder("inspect-trace", fused, "--grep", r"functional\.linear", "--plain").out.splitlines()
+    assert sum("\tin region_" in line for line in plain) == len(held)
+
+
+def test_grep_looks_into_the_aten_operations_of_regions(thunder, fused):
+    found = thunder("inspect-trace", fused, "--grep", r"aten\.mm|aten\.addmm", "--level", "aten", "--json").json[
+        "matches"
+    ]
+    assert any(m["inside"] and m["module"].endswith("proj") for m in found)
+
+
+def test_grep_looks_into_the_regions_of_a_backward(thunder, fused):
+    found = thunder("inspect-trace", fused, "-t", "backward", "--grep", "silu_backward", "--json").json["matches"]
+    assert any(m["inside"] and m["module"].endswith("act_fn") for m in found)
+
+
+@pytest.mark.parametrize("module", ["layers.1.self_attn", "o_proj"])
+def test_a_module_is_found_in_regions(thunder, fused, module):
+    shown = thunder("inspect-trace", fused, "--module", module)
+    assert shown.status == 0, shown.err
+    assert re.search(r"# \d+ lines? in region_\d+ of inductor, line \d+; (calls|a call) of (their|its) own in stage", shown.out)
+    (claim,) = {int(number) for number in re.findall(r"stage (\d): ", shown.out.partition("import")[0])[1:]}
+    before = thunder("inspect-trace", fused, "--module", module, "--stage", claim, "--json").json["lines"]
+    whole = thunder("inspect-trace", fused, "--module", module, "--json").json["lines"]
+    held = [part for line in whole for part in (line, *line["parts"])]
+    assert {line["text"] for line in before} <= {line["text"] for line in held}
+
+
+@pytest.mark.parametrize("module", ["layers.1.mlp", "layers.0.input_layernorm"])
+def test_the_function_of_a_module_in_regions_computes_what_the_module_does(thunder, fused, loaded, here, module):
+    assert thunder("inspect-trace", fused, "--module", module, "-o", "part.py").status == 0
+    spec = importlib.util.spec_from_file_location("part", here / "part.py")
+    part = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(part)
+    inputs = thunder("inspect-trace", fused, "--module", module, "--json").json["inputs"]
+    x = torch.randn(2, 8, 64)
+    given = [eval(v["origin"], {"module": loaded.model}) if v["origin"] else x for v in inputs]
+    with torch.no_grad():
+        torch.testing.assert_close(part.computation(*given)[-1], loaded.model.get_submodule(f"model.{module}")(x))
+
+
+def test_an_unknown_module_of_a_fused_program_names_those_in_regions(thunder, fused):
+    result = thunder("inspect-trace", fused, "--module", "layers.0.mpl")
+    assert result.status == 2
+    assert "layers.0.mlp" in result.err
 
 
 def test_diff_of_two_stages(thunder, artifact):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from thunder_core.errors import BadOption, NoSuchTrace
 from thunder_core.inspect.difference import unified
 from thunder_core.inspect.plain import runnable
-from thunder_core.inspect.select import is_within, matches, module_lines
+from thunder_core.inspect.regions import Earlier, is_within
+from thunder_core.inspect.select import matches, module_lines
 from thunder_core.ir.layout import layout
 
 
@@ -63,6 +66,15 @@ def test_a_part_of_a_modules_path_is_enough(subject):
     with pytest.raises(NoSuchTrace, match=r"'layers\.7'") as missing:
         module_lines(stage.read(), "layers.7")
     assert "layers.1" in missing.value.fix
+
+
+def test_a_module_whose_lines_are_gone_is_looked_for_in_the_stages_before(subject):
+    stage = subject.stage("computation")
+    whole = stage.read()
+    rest = replace(whole, lines=tuple(line for line in whole.lines if not is_within(line.module, "layers.1")))
+    with pytest.raises(NoSuchTrace, match=r"'layers\.1' is left") as missing:
+        module_lines(rest, "layers.1", Earlier(subject.before(stage)))
+    assert missing.value.fix == "--stage 2 (drop dead code) is the last that has some"
 
 
 def test_the_function_of_a_module_computes_what_the_module_does(subject, compiled):

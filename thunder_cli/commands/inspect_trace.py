@@ -76,6 +76,9 @@ def inspect_trace(
         write(output, view.plain_list() if list_ else view.text())
     else:
         view.print_list() if list_ else view.print()
+    if not list_ and view.is_empty:
+        view.tell_where_else()
+        raise typer.Exit(1)
 
 
 def subject_named(settings: Settings, program: int) -> Subject:

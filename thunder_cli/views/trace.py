@@ -12,10 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.console import say, stderr, stdout
+from thunder_cli.views.quantity import counted
 from thunder_core.errors import BadOption
 from thunder_core.inspect.difference import unified
 from thunder_core.inspect.plain import runnable
-from thunder_core.inspect.select import Match, matches, module_lines
+from thunder_core.inspect.regions import Earlier, all_held
+from thunder_core.inspect.select import Match, belonging_to, matches, module_lines, modules
 from thunder_core.inspect.subject import Stage, Subject
 from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing
@@ -62,12 +64,24 @@ class View:
     def listing(self) -> Listing:
         """Its lines, or those of one module."""
         listing = self.stage.read()
-        return listing if self.look.module is None else module_lines(listing, self.look.module)
+        if self.look.module is None:
+            return listing
+        return module_lines(listing, self.look.module, self.earlier)
 
     @cached_property
     def matches(self) -> list[Match]:
         """The lines that match."""
-        return list(matches(self.listing, self.look.grep or "", self.look.level))
+        return list(matches(self.listing, self.look.grep or "", self.look.level, self.earlier))
+
+    @cached_property
+    def earlier(self) -> Earlier:
+        """The stages that led to the one that is shown."""
+        return Earlier(self.subject.before(self.stage))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether something was looked for and not found."""
+        return self.look.grep is not None and not self.matches
 
     @cached_property
     def diff(self) -> list[str]:
@@ -85,6 +99,15 @@ class View:
             return "".join(f"{plain_match(match)}\n" for match in self.matches)
         return runnable(self.subject, self.stage, self.listing, level=self.look.level)
 
+    def tell_where_else(self) -> None:
+        """Say on stderr that nothing matches, and in which earlier stage something does."""
+        told = f"no line of {self.stage.title} matches"
+        for stage in reversed(self.earlier.stages):
+            if any(matches(stage.read(), self.look.grep or "", self.look.level)):
+                told += f"; lines of stage {stage.short} do: --stage {stage.facts.number}"
+                break
+        stderr().print(told, style="dim")
+
     def print(self) -> None:
         """Print what was asked for: in colours on a terminal."""
         if self.look.plain:
@@ -100,10 +123,25 @@ class View:
     def print_trace(self, console: Console) -> None:
         """Print a trace or a part of it."""
         head = [f"# {self.stage.title}, of {self.subject.name}"]
-        if self.look.module is not None:
-            head += [f"# only the lines of {self.look.module}: what goes in, and what comes out"]
+        head += self.about_module()
         width = console.width if console.is_terminal else None
         coloured(console, layout(self.listing, level=self.look.level, width=width, head=head), "python")
+
+    def about_module(self) -> list[str]:
+        """Comments on the module that is shown, and on the regions that hold lines of it."""
+        if self.look.module is None:
+            return []
+        whole = self.stage.read()
+        belongs = belonging_to(self.look.module, modules(whole))
+        held = [one for one in all_held(whole) if belongs(one.line.module)]
+        told = [f"# only the lines of {self.look.module}: what goes in, and what comes out"]
+        for inside in dict.fromkeys(one.inside for one in held):
+            lines = [one.line for one in held if one.inside == inside]
+            stage = self.earlier.stage_of(lines[0])
+            calls = "a call of its own" if len(lines) == 1 else "calls of their own"
+            own = f"; {calls} in stage {stage.short}" if stage else ""
+            told.append(f"# {counted(len(lines), 'line')} in {inside}{own}")
+        return told
 
     def print_diff(self, console: Console) -> None:
         """Print a diff."""
@@ -113,8 +151,6 @@ class View:
 
     def print_matches(self, console: Console) -> None:
         """Print the lines that match."""
-        if not self.matches:
-            stderr().print(f"no line of {self.stage.title} matches", style="dim")
         module = ""
         for match in self.matches:
             if match.module != module:
@@ -125,8 +161,9 @@ class View:
             )
             line.highlight_regex(self.look.grep or "", "bold red")
             console.print(line, soft_wrap=True)
-            if match.place:
-                console.print(Text(f"      {match.place}", "dim"), soft_wrap=True)
+            for about in (match.place, held(match)):
+                if about:
+                    console.print(Text(f"      {about}", "dim"), soft_wrap=True)
 
     # ---- the list -------------------------------------------------------------------------------------------
 
@@ -200,10 +237,17 @@ def row(stage: Stage) -> tuple[str, str, str, str, str]:
     return str(facts.number), stage.made_by, str(facts.lines), changed, time
 
 
+def held(match: Match) -> str:
+    """What holds a match, and where it was a call of its own."""
+    own = f"; a call of its own in stage {match.stage}" if match.stage else ""
+    return f"in {match.inside}{own}" if match.inside else ""
+
+
 def plain_match(match: Match) -> str:
-    """A match on one line: its number, module, statement, metadata and the user's line."""
+    """A match on one line: its number, module, statement, metadata, the user's line, and what holds it if it is held."""
     told = f"  # {match.told}" if match.told else ""
-    return f"{match.number}\t{match.module}\t{match.text}{told}\t{match.place}"
+    where = f"\t{held(match)}" if match.inside else ""
+    return f"{match.number}\t{match.module}\t{match.text}{told}\t{match.place}{where}"
 
 
 def coloured(console: Console, text: str, language: str) -> None:

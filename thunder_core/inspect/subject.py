@@ -26,7 +26,12 @@ class Stage:
     @property
     def title(self) -> str:
         """For example `computation, stage 2: drop dead code`."""
-        return f"{self.facts.trace}, stage {self.facts.number}: {self.made_by}"
+        return f"{self.facts.trace}, stage {self.short}"
+
+    @property
+    def short(self) -> str:
+        """For example `2: drop dead code`, which tells it from the others of its trace."""
+        return f"{self.facts.number}: {self.made_by}"
 
     @property
     def made_by(self) -> str:
@@ -82,6 +87,12 @@ class Subject:
             known = ", ".join(f"{stage.facts.number} {stage.facts.name}" for stage in stages)
             raise NoSuchTrace(f"{problem} of the {trace} trace", fix=f"name one of: {known}")
         return matching[0]
+
+    def before(self, stage: Stage) -> list[Stage]:
+        """The stages of the same trace that led to one, the latest last."""
+        stages = self.traces[stage.facts.trace]
+        earlier = stages[: stages.index(stage)]
+        return [one for one in earlier if one.facts.given in ((), stage.facts.given)]
 
     def _no_such_trace(self, trace: str) -> NoSuchTrace:
         return NoSuchTrace(self.absent(trace), fix=f"name one of: {', '.join(self.traces)}")
