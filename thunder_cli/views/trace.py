@@ -244,7 +244,7 @@ def held(match: Match) -> str:
 
 
 def plain_match(match: Match) -> str:
-    """A match on one line: its number, module, statement, metadata, the user's line, and what holds it if it is held."""
+    """A match on one line: its number, module, statement, metadata, the user's line, and what holds it."""
     told = f"  # {match.told}" if match.told else ""
     where = f"\t{held(match)}" if match.inside else ""
     return f"{match.number}\t{match.module}\t{match.text}{told}\t{match.place}{where}"
