@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import functools
+import sys
 import types
+import typing
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -74,12 +76,31 @@ class Base:
     def scaled(self, x: Any, factor: int = 1) -> Any:
         return x * factor * self.scale
 
+    @classmethod  # type: ignore[misc]
+    @property
+    def of_all(cls) -> int:
+        return cls.scale
+
+    Listed: Any = list[int]
+    Mapped: Any = typing.List[int]  # noqa: UP006
+    Either: Any = int | str
+
     fresh = Fresh()
     partial = functools.partialmethod(scaled, factor=4)
 
 
 class Derived(Base):
     pass
+
+
+class Plain:
+    """An object for which Python's own ways answer."""
+
+    scale = 3
+
+
+class OfPlain(Plain):
+    held = Plain()
 
 
 class Counted(type):
@@ -155,6 +176,76 @@ USES: dict[str, tuple[Callable[[Any, Any], Any], str, Any]] = {
     "descriptor": (lambda x, one: one.fresh(x), "scale", 5),
     "partial method": (lambda x, one: one.partial(x), "scale", 5),
 }
+USES |= {
+    "generic alias": (lambda x, one: x * len(typing.get_args(one.Listed)), "Listed", dict[int, str]),
+    "typing's alias": (lambda x, one: (x, str(one.Mapped)), "Mapped", typing.Dict[int, str]),  # noqa: UP006
+    "union": (lambda x, one: x * isinstance(2.0, one.Either), "Either", int | float),
+}
+if sys.version_info < (3, 13):
+    USES["property of a class"] = (lambda x, one: x * one.of_all * type(one).of_all, "scale", 5)
+
+
+def added(x: Any, one: Any) -> Any:
+    one += 1
+    return x * one
+
+
+def set_and_read(x: Any, one: Any) -> Any:
+    one.other = 1.0
+    return x * one.other
+
+
+def set_and_deleted(x: Any, one: Any) -> Any:
+    one.other = 1.0
+    del one.other
+    vars(one).pop("other", None)
+    return x * vars(one).pop("deleted", 2)
+
+
+def made(x: Any, one: Any) -> Any:
+    return x * vars(type(one)()).get("scale", 2)
+
+
+def or_else(use: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """A use of an object, or another result where its class does not have it."""
+
+    def used(x: Any, one: Any) -> Any:
+        try:
+            return x * use(one)
+        except TypeError:
+            return x * 77
+
+    return used
+
+
+def scaled_instead(kind: Any) -> Any:
+    one = object.__new__(kind)
+    vars(one).update(scale=7)
+    return one
+
+
+# How a program uses an object of a class that leaves it to Python, and what the class gets later.
+SPECIAL: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
+    "__add__": (or_else(lambda one: one + 1), lambda self, other: 9),
+    "__radd__": (or_else(lambda one: 1 + one), lambda self, other: 9),
+    "__iadd__": (or_else(lambda one: added(1, one)), lambda self, other: 9),
+    "__setattr__": (set_and_read, lambda self, name, value: object.__setattr__(self, name, value * 9)),
+    "__delattr__": (set_and_deleted, lambda self, name: vars(self).update(deleted=9)),
+    "__format__": (lambda x, one: (x, f"{one}"[:4]), lambda self, text: "nine"),
+    "__repr__": (lambda x, one: (x, repr(one)[:4]), lambda self: "nine"),
+    "__str__": (lambda x, one: (x, str(one)[:4]), lambda self: "nine"),
+    "__bool__": (lambda x, one: x if one else -x, lambda self: False),
+    "__len__": (lambda x, one: x if one else -x, lambda self: 0),
+    "__hash__": (lambda x, one: x * (hash(one) == 9), lambda self: 9),
+    "__eq__": (lambda x, one: x if one == 1 else -x, lambda self, other: True),
+    "__iter__": (or_else(lambda one: sum(one)), lambda self: iter([1, 2])),
+    "__contains__": (or_else(lambda one: 1 in one), lambda self, key: True),
+    "__getattr__": (lambda x, one: x * getattr(one, "lacking", 2), lambda self, name: 9),
+    "__getattribute__": (lambda x, one: x * one.scale, lambda self, name: 9),
+    "__new__": (made, scaled_instead),
+    "__init__": (made, lambda self: vars(self).update(scale=9)),
+    "__get__": (lambda x, one: x * (one.held == 9), lambda self, owner, kind: 9),
+}
 # Programs whose values are new at each read, what they depend on, and another value of it.
 READS: dict[str, tuple[Callable[[Any], Any], tuple[Any, str, Any]]] = {
     "descriptor": (lambda x: outside.fresh(x), (Fresh, "factor", 7)),
@@ -203,6 +294,25 @@ def test_what_a_class_has_is_guarded(name: str, holder: type) -> None:
     use, attribute, value = USES[name]
     assert_noticed(lambda x: use(x, outside), (holder, attribute, value))
     assert_noticed(lambda x: use(x, Derived()), (holder, attribute, value))
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+@pytest.mark.parametrize("holder", [Plain, OfPlain])
+def test_special_methods_that_come_later_are_noticed(name: str, holder: type) -> None:
+    """Python has its own way until then, for objects from outside as for those that the program makes."""
+    use, value = SPECIAL[name]
+    one = OfPlain()
+    if (name, holder) != ("__get__", OfPlain):
+        assert_noticed(lambda x: use(x, one), (holder, name, value))
+        assert_noticed(lambda x: use(x, OfPlain()), (holder, name, value))
+
+
+def test_what_else_a_class_gets_does_not_matter() -> None:
+    one, compiled = OfPlain(), thunder.jit(lambda x, one: x * one.scale)
+    assert torch.equal(compiled(X, one), X * 3)
+    with replaced(Plain, "another", 5):
+        assert torch.equal(compiled(X, one), X * 3)
+    assert thunder.cache_misses(compiled) == 1
 
 
 @pytest.mark.parametrize("name", READS)

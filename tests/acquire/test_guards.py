@@ -218,6 +218,12 @@ CASES: dict[str, Case] = {
         lambda x, c: setattr(c, "inner", [*c.inner]),
         "inner: was one certain list",
     ),
+    "a special method that comes later": Case(
+        lambda x, c: x if c else -x,
+        lambda: (X, type("Made", (Config,), {})()),
+        lambda x, c: setattr(type(c), "__bool__", lambda self: False),
+        "had the special methods",
+    ),
     "a key that is an object": Case(
         lambda x, d: x * sum(key.size * value for key, value in d.items()),
         lambda: (X, {Config(): 3}),

@@ -307,6 +307,7 @@ def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, shar
         entry = entry.tb_next
     error.__traceback__ = entry
     _guard_tensors(run, _inputs(run))
+    run.classes.guard_special()
     trace = Prologue(run.roots, state, {}).trace(list(_lasting(run)), ((), ()), run.roots)
     return ProgramRaised(error, users_line(error), trace, sharp=sharp)
 
@@ -329,6 +330,7 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     lines = checked_ahead(lines, [proxy for _, proxy, _ in inputs], aliases, run.recorder.tensors.next_name)
     require_defined(run, lines)
     _guard_tensors(run, inputs)
+    run.classes.guard_special()
     roots = run.roots
     objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
     given: list[tuple[Proxy, Path]] = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]

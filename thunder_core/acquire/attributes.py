@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.acquire.guards import is_constant
 from thunder_core.acquire.paths import MODULE_TABLES, Path
+from thunder_core.interpreter.lookup import dict_of, mro_of
 
 if TYPE_CHECKING:
     from thunder_core.acquire.outside import Outside
@@ -52,14 +53,21 @@ def _of_type(outside: Outside, path: Path, name: str, value: Any) -> Path | None
     base = _base_with(owner, name)
     if base is None or isinstance(getattr(type(owner), name, None), property):
         return path.attribute(name, value) if type(owner) is type else _of_class(outside, path, name, value)
-    raw = vars(base)[name]
-    if not isinstance(getattr(type(raw), "__get__", None), types.FunctionType):
+    raw = dict_of(base)[name]
+    if not is_interpreted(raw):
         return path.attribute(name, value)
-    for hiding in owner.__mro__[: owner.__mro__.index(base)]:
+    for hiding in mro_of(owner)[: mro_of(owner).index(base)]:
         hidden = outside.root("class", hiding.__name__, hiding)
-        outside.absent(hidden.attribute("__dict__", vars(hiding)), name)
+        outside.absent(hidden.attribute("__dict__", dict_of(hiding)), name)
     outside.read(outside.root("class", base.__name__, base).entry(name, raw), raw)
     return None
+
+
+def is_interpreted(raw: Any) -> bool:
+    """Whether reading what a class holds from the class runs Python code, whose own reads are known."""
+    if isinstance(raw, classmethod):
+        return isinstance(raw.__func__, property)
+    return isinstance(getattr(type(raw), "__get__", None), types.FunctionType)
 
 
 def _of_module(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
@@ -74,15 +82,15 @@ def _of_module(outside: Outside, path: Path, name: str, value: Any) -> Path | No
 
 def _base_with(kind: type, name: str) -> type | None:
     """The class among a class and its bases that defines a name."""
-    return next((base for base in kind.__mro__ if name in vars(base)), None)
+    return next((base for base in mro_of(kind) if name in dict_of(base)), None)
 
 
 def _of_class(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
     kind = type(path.value)
-    for base in kind.__mro__:
-        if name not in base.__dict__:
+    for base in mro_of(kind):
+        if name not in dict_of(base):
             continue
-        raw = base.__dict__[name]
+        raw = dict_of(base)[name]
         if isinstance(raw, types.FunctionType | property | staticmethod):
             _unshadowed(outside, path, name, raw)
             read = raw.__func__ if isinstance(raw, staticmethod) else raw

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from thunder_core.acquire.sharp import is_users_code, is_users_file
+from thunder_core.interpreter.lookup import dict_of, mro_of
+from thunder_core.interpreter.special import special_methods
 
 if TYPE_CHECKING:
     from thunder_core.acquire.outside import Outside
@@ -40,16 +42,41 @@ class Classes:
         self._made: dict[int, type] = {}
         self._seen: set[tuple[int, str]] = set()
         self._of_user: dict[int, tuple[type, bool]] = {}
+        self._met: dict[int, type] = {}
 
     def made(self, kind: type) -> None:
         """The program made a class."""
         self._made[id(kind)] = kind
+
+    def met(self, kind: type) -> None:
+        """The program met an instance of a class."""
+        self._met[id(kind)] = kind
+
+    def reached(self, kind: type) -> None:
+        """The program reads an attribute of a class that it came to by an object; one of the user's is known by it."""
+        if self._is_users(kind):
+            self._outside.root("class", kind.__name__, kind)
+
+    def guard_special(self) -> None:
+        """Guard which special methods the user's classes have of whose instances something was asked.
+
+        Where a class lacks one, Python does something of its own: what comes to it later, or goes, is noticed so.
+        """
+        for guard in list(self._outside.guards.values()):
+            if guard.kind == "type" or (guard.kind == "is" and isinstance(guard.expected, type)):
+                self.met(guard.expected if guard.kind == "type" else type(guard.expected))
+        bases = {id(base): base for kind in self._met.values() for base in self._bases(kind)}
+        for base in bases.values():
+            if not self._outside.effects.has_written_any(base):
+                root = self._outside.root("class", base.__name__, base)
+                self._outside.guard("special methods", root, special_methods(base))
 
     def called(self, function: types.FunctionType, arguments: tuple[Any, ...]) -> None:
         """Guard the entry by which a function was reached, where the class of its first argument holds it."""
         if not arguments or self._outside.path_of(function) is not None or not is_users_code(function.__code__):
             return
         first = arguments[0]
+        self.met(type(first))
         for kind in (type(first), first) if isinstance(first, type) else (type(first),):
             name = self._name_of(kind, function)
             if name is not None:
@@ -63,13 +90,14 @@ class Classes:
     def described(self, holder: type, descriptor: Any) -> None:
         """Guard the entry of a class that holds a descriptor which the program uses."""
         for base in self._bases(holder):
-            for name, raw in vars(base).items():
+            for name, raw in dict_of(base).items():
                 if raw is descriptor:
                     self.found(holder, name)
                     return
 
     def attribute(self, owner: Any, name: str) -> None:
         """Guard what the class of an object without a path holds under a name, unless the object itself has it."""
+        self.met(type(owner))
         namespace = getattr(owner, "__dict__", None)
         if not isinstance(namespace, dict) or name not in namespace:
             self.found(type(owner), name)
@@ -79,14 +107,14 @@ class Classes:
         if (id(kind), name) in self._seen:
             return
         self._seen.add((id(kind), name))
-        for base in kind.__mro__:
-            is_held = name in vars(base)
+        for base in mro_of(kind):
+            is_held = name in dict_of(base)
             if self._is_users(base):
                 root = self._outside.root("class", base.__name__, base)
                 if is_held:
-                    self._read(root.entry(name, vars(base)[name]), vars(base)[name])
+                    self._read(root.entry(name, dict_of(base)[name]), dict_of(base)[name])
                 else:
-                    self._outside.absent(root.attribute("__dict__", vars(base)), name)
+                    self._outside.absent(root.attribute("__dict__", dict_of(base)), name)
             if is_held:
                 return
 
@@ -105,13 +133,13 @@ class Classes:
         bases = list(self._bases(kind))
         named = function.__name__
         for base in bases:
-            if named in vars(base):
-                return named if _holds(vars(base)[named], function) else None
-        return next((name for base in bases for name, raw in vars(base).items() if _holds(raw, function)), None)
+            if named in dict_of(base):
+                return named if _holds(dict_of(base)[named], function) else None
+        return next((name for base in bases for name, raw in dict_of(base).items() if _holds(raw, function)), None)
 
     def _bases(self, kind: type) -> Iterable[type]:
         """The user's own classes among a class and its bases."""
-        return filter(self._is_users, kind.__mro__)
+        return filter(self._is_users, mro_of(kind))
 
     def _is_users(self, kind: type) -> bool:
         """Whether a class is the user's own, and was there before the program."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.interpreter.lookup import type_lookup
+from thunder_core.interpreter.lookup import dict_of, mro_of, type_lookup
 
 # Methods of builtin containers that change them; all others only read.
 IN_PLACE = ("__setitem__", "__delitem__", "__iadd__", "__imul__", "__ior__", "__iand__", "__isub__", "__ixor__")
@@ -106,8 +106,8 @@ def level_of(kind: type, name: str) -> type | None:
     """The class whose C method instances of a type override in Python; None where they have the C method itself."""
     if not isinstance(type_lookup(kind, name), types.FunctionType):
         return None
-    bases = (base for base in kind.__mro__ if name in vars(base))
-    return next((base for base in bases if not isinstance(vars(base)[name], types.FunctionType)), None)
+    bases = (base for base in mro_of(kind) if name in dict_of(base))
+    return next((base for base in bases if not isinstance(dict_of(base)[name], types.FunctionType)), None)
 
 
 def kept_arguments(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from thunder_core.acquire.containers import (
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.snapshots import MISSING, attribute_snapshot, entry_snapshot, has_own, tables_of
 from thunder_core.errors import CannotReplay
+from thunder_core.interpreter.lookup import mro_of
 from thunder_core.ir.states import state_of
 
 
@@ -105,9 +106,13 @@ class EffectLog:
             return True
         if (id(owner), name) in self._touched:
             return True
-        classes = owner.__mro__ if isinstance(owner, type) else type(owner).__mro__
+        classes = mro_of(owner if isinstance(owner, type) else type(owner))
         hidden = any(name in table for table in tables)
         return not hidden and any((id(base), name) in self._touched for base in classes)
+
+    def has_written_any(self, owner: Any) -> bool:
+        """Whether the program has written any attribute of an object that has no tables of attributes, as a class."""
+        return any(number == id(owner) for number, _ in self._touched)
 
     def has_stored(self, table: Any, name: Any) -> bool:
         """Whether the program has written the entry of that name in a table of attributes."""

@@ -110,6 +110,7 @@ def _without_hooks(subject: str, expected: None, scope: Scope) -> str:
     return "not (" + " or ".join(f"{subject}[{name!r}]" for name in HOOKS) + ")"
 
 
+SPECIAL_METHODS = "thunder_core.interpreter.special:special_methods"
 STATE_OF = "thunder_core.ir.states:state_of"
 OF_NAMESPACE = frozenset({"no hooks"})  # kinds whose condition is on the `__dict__` of what lies at the path
 OF_TWO_PATHS = frozenset({"same as", "apart", "lacks key"})  # kinds that expect something of what lies at another path
@@ -147,7 +148,13 @@ def _misses(subject: str, expected: int, scope: Scope) -> str:
     return f"{subject}.cache_info()[1] == {expected}"
 
 
+def _special_methods(subject: str, expected: tuple[str, ...], scope: Scope) -> str:
+    scope.imports.add(SPECIAL_METHODS)
+    return f"special_methods({subject}) == {literal(expected, scope)}"
+
+
 CONDITIONS: dict[str, Condition] = {
+    "special methods": _special_methods,
     "misses": _misses,
     "state": _state,
     "is": _is,
@@ -174,6 +181,7 @@ CONDITIONS: dict[str, Condition] = {
 }
 
 DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
+    "special methods": lambda expected: f"had the special methods {', '.join(expected) or 'of its bases alone'}",
     "misses": lambda expected: f"had computed {expected} values",
     "state": lambda expected: f"had the state {expected!r:.60}",
     "is": lambda expected: f"was {getattr(expected, '__name__', expected)!s}",

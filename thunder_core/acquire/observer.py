@@ -140,8 +140,11 @@ class Acquisition(Observer):
         changing = self.outside.changing(owner, name, value, is_item=False)
         if changing is not None:
             return self.numbers.at(changing)
-        if self.outside.path_of(owner) is None and not isinstance(owner, QUIET_OWNERS):
-            self.classes.attribute(owner, name)
+        if self.outside.path_of(owner) is None:
+            if issubclass(type(owner), type):
+                self.classes.reached(owner)
+            elif not isinstance(owner, QUIET_OWNERS):
+                self.classes.attribute(owner, name)
         self.outside.attribute(owner, name, value)
         return value
 
@@ -268,6 +271,8 @@ class Acquisition(Observer):
     def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """Lookasides first; torch operations run natively; C code sees all of the containers that it is given."""
         kind = type(function)
+        if issubclass(kind, type):
+            self.classes.met(function)
         plain = function.__func__ if kind is types.MethodType else function
         try:
             lookaside = LOOKASIDES.get(plain)
@@ -402,7 +407,7 @@ class Acquisition(Observer):
             self.outside.call_changing(function, args, kwargs)
         expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
         for arg in (*rest, *kwargs.values()):
-            if not (is_of_classes(function) and has_state(arg)):
+            if not (is_of_classes(function) and has_state(arg) and arg is rest[0]):
                 expand(arg)
             self._check_iterator(function, arg)
         return None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, OF_TWO_PATHS, STATE_OF, Guard, bound
+from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, OF_TWO_PATHS, SPECIAL_METHODS, STATE_OF, Guard, bound
 from thunder_core.acquire.outside import NUMBERS
 from thunder_core.acquire.paths import MODULE_TABLES, Path, operands_of
 from thunder_core.ir.known import PLAIN
@@ -26,7 +26,7 @@ OVERLAP = "thunder_core.ir.overlap:overlap_as"
 TRACER = "thunder_core.ir.tracers:tracer_at_work"
 ALONE = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
-CALLED = (REFUSE, *KNOWN, OVERLAP, TRACER, STATE_OF, PROXIED)
+CALLED = (REFUSE, *KNOWN, OVERLAP, TRACER, STATE_OF, PROXIED, SPECIAL_METHODS)
 RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in CALLED)})
 
 

@@ -1,5 +1,6 @@
 """Attribute access: native, except that Python-level getters, setters and `__getattr__` are interpreted."""
 
+import sys
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -154,7 +155,7 @@ def _class_getter(kind: type, owner: type, name: str) -> Getter | None:
         if own is ABSENT or _is_data(type(of_metaclass)):
             return None
     if own is ABSENT or type(own) in _PLAIN_IN_CLASS:
-        return None
+        return _property_of_class(own, owner)
     method = python_method(type(own), "__get__")
     return None if method is None else (method, (own, None, owner))
 
@@ -166,6 +167,9 @@ def _descriptor_getter(raw: Any, owner: Any, kind: type, hidden: Any) -> Getter 
     """The callable behind a descriptor; None where the instance hides it or C does the reading."""
     if type(raw) is property:
         return None if raw.fget is None else (raw.fget, (owner,))
+    if type(raw) is classmethod:
+        found = _property_of_class(raw, kind)
+        return None if found is None or hidden() else found
     method = python_method(type(raw), "__get__")
     if method is None:
         return python_property(raw, owner)
@@ -180,6 +184,13 @@ def python_property(raw: Any, owner: Any) -> Getter | None:
         function = property.__dict__["fget"].__get__(raw)
         return None if function is None else (function, (owner,))
     return None
+
+
+def _property_of_class(raw: Any, owner: type) -> Getter | None:
+    """The getter of a property under `classmethod`, which 3.11 and 3.12 ask for the class's attribute."""
+    if type(raw) is not classmethod or sys.version_info >= (3, 13):
+        return None
+    return python_property(raw.__func__, owner)
 
 
 def _is_data(kind: type) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 from thunder_core.interpreter.native import UNBOUND, type_version
 
 ABSENT = UNBOUND
-_dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
-_mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
+mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 
 
 class _View:
@@ -68,8 +68,8 @@ def _look(kind: type, name: str) -> Any:
         view.shortcuts.clear()
         view.version = view.versions.value
     found = ABSENT
-    for base in _mro_of(kind):
-        names = _dict_of(base)
+    for base in mro_of(kind):
+        names = dict_of(base)
         if name in names:
             found = names[name]
             break

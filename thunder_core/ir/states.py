@@ -7,6 +7,7 @@ import datetime as dt
 import decimal
 import hashlib
 import re
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,7 @@ def of_array(value: Any) -> Any:
 STATES: dict[type | str, State] = {
     **dict.fromkeys((dt.date, dt.time, dt.datetime, dt.timedelta, dt.timezone, decimal.Decimal, re.Pattern), repr),
     bytearray: bytes,
+    **dict.fromkeys((types.GenericAlias, types.UnionType, "typing._GenericAlias"), lambda value: value),
     array.array: lambda value: (value.typecode, value.tobytes()),
     memoryview: lambda value: (value.format, value.shape, value.tobytes()),
     "numpy.generic": lambda value: (value.dtype.str, value.tobytes()),
