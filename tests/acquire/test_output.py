@@ -35,6 +35,9 @@ class Shown:
         self.name = "shown"
         self.items: list[Any] = []
         self.value = torch.ones(2)
+        self.weight = nn.Parameter(torch.ones(2))
+        self.leaf = torch.ones(2, requires_grad=True)
+        self.derived = self.leaf * 3
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.items} {self.value}>"
@@ -97,7 +100,26 @@ def texts(box: Shown, x: Tensor) -> Tensor:
     return x
 
 
+def gradients(box: Shown, x: Tensor) -> Tensor:
+    y = x * box.weight
+    print(y, [y.sum(), y.detach(), y.view(1, 2)[0]], box.weight, box.leaf, box.leaf.view(2), box.derived, Pair(y, {}))
+    y.add_(1)
+    print(y, torch.zeros(1, requires_grad=True), nn.Parameter(torch.zeros(1)), Doubled.apply(y), f"{box.derived}")
+    with torch.no_grad():
+        print(x * box.weight, y)
+    return y
+
+
+class Doubled(torch.autograd.Function):
+    """An operation of the user's own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+
 PROGRAMS = [
+    gradients,
     containers,
     values_at_their_line,
     objects,
@@ -118,6 +140,20 @@ def test_each_call_prints_what_eager_prints(program: Callable[..., Any], capsys:
             printed.append(capsys.readouterr())
         assert printed[0] == printed[1]
     assert thunder.cache_misses(compiled) == 1
+
+
+def test_what_autograd_knows_of_what_is_printed_is_guarded(capsys: pytest.CaptureFixture[str]) -> None:
+    def program(x: Tensor) -> Tensor:
+        print(x)
+        return x * 1
+
+    compiled, leaf = thunder.jit(program), torch.ones(2, requires_grad=True)
+    for x in (leaf, leaf * 2, leaf + 1, leaf * 3, leaf.detach()):
+        for run in (program, compiled):
+            run(x)
+        first, _, second = capsys.readouterr().out.strip().partition("\n")
+        assert first == second
+    assert thunder.cache_misses(compiled) == 4
 
 
 def test_the_text_of_a_value_is_guarded(capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ from thunder_core.acquire.attributes import C_METHODS
 from thunder_core.errors import CannotReplay
 from thunder_core.interpreter.bridges import BridgedIterator, Callback
 from thunder_core.interpreter.generators import frame_of
-from thunder_core.ir import objects
+from thunder_core.ir import objects, output
 
 LARGE = 4096  # bytes: an array that is larger is kept as an object, and not as text
 
@@ -53,6 +53,15 @@ class Reduction:
         """The values that have to be there for the call."""
         called = [] if isinstance(self.call, str) else [self.call]
         return [*called, *self.args, *self.keywords.values(), self.state]
+
+
+@dataclass(frozen=True, eq=False)
+class Dressed:
+    """A tensor that is shown: its values, its class, and the name of its node in autograd's graph, if it has one."""
+
+    values: torch.Tensor
+    kind: type
+    node: str
 
 
 Reduce = Callable[[Any, str], Reduction]
@@ -225,6 +234,7 @@ VALUES = (
     *(array.array, bytearray),
 )
 REDUCE: dict[type, Reduce] = {
+    Dressed: lambda value, where: Reduction(output.dressed, (value.values, value.kind, value.node)),
     **dict.fromkeys((*ITERATORS, *VALUES), reduced),
     **{type(getattr(_MAPPED, name)()): of_view(name) for name in ("keys", "values", "items")},
     deque: of_deque,

@@ -11,12 +11,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.expectations import foreseen
+from thunder_core.capture.fake import FROM_OUTSIDE
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.measures import Measures
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.tensors import Tensors
 from thunder_core.errors import CannotReplay
 from thunder_core.ir.objects import digest_of
+from thunder_core.ir.output import node_name
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 
@@ -33,10 +35,19 @@ class Array:
 class Data:
     """The data that a program takes out of tensors; `record(function, args, kwargs)` runs a function on tensors.
 
+    `asked` is told what a real tensor was asked for, and what it answered.
+
     The values are those of the call that is recorded, and a line checks at each call that they are the same.
     """
 
-    def __init__(self, tensors: Tensors, measures: Measures, record: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        tensors: Tensors,
+        measures: Measures,
+        record: Callable[..., Any],
+        asked: Callable[[torch.Tensor, str, object], None],
+    ) -> None:
+        self._asked = asked
         self._tensors = tensors
         self._measures = measures
         self._record = record
@@ -106,12 +117,25 @@ class Data:
         """`repr(tensor)`: of its values, with what autograd knows of it."""
         values, fake = self.values(torch.Tensor.__repr__, tensor), self._tensors.fake(tensor)
         kind = torch.Tensor if type(tensor) is FakeTensor else type(tensor)
-        node = tensor.grad_fn if self._tensors.is_outside(tensor) else fake.grad_fn
+        node = self.node_of(tensor) if fake.requires_grad else ""
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             dressed = values.as_subclass(kind).requires_grad_(fake.requires_grad)
             text = torch.Tensor.__repr__(dressed, **options)  # type: ignore[no-untyped-call]
         head, mark, tail = text.rpartition("requires_grad=True")
-        return text if node is None or not mark else f"{head}grad_fn=<{type(node).__name__}>{tail}"
+        return f"{head}grad_fn=<{node}>{tail}" if node and mark else text
+
+    def requires_grad(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor requires a gradient as the program is now."""
+        return self._tensors.fake(tensor).requires_grad
+
+    def node_of(self, tensor: torch.Tensor) -> str:
+        """The name of a tensor's node in autograd's graph, empty for a leaf; that of one from outside is guarded."""
+        node: Any = self._tensors.fake(tensor).grad_fn
+        if self._tensors.is_outside(tensor) and (node is None or isinstance(node, FROM_OUTSIDE)):
+            with torch._C.DisableTorchFunction(), _disable_current_modes():
+                node = tensor.grad_fn
+            self._asked(tensor, *(("is_leaf", True) if node is None else ("grad_fn.name()", node.name())))
+        return "" if node is None else node_name(node)
 
     def formatted(self, tensor: torch.Tensor, specification: str) -> str:
         """`format(tensor, specification)`: of a number as that number's, of others without a specification."""

@@ -89,7 +89,7 @@ class Recorder:
         self.numbers = Numbers(self.tensors.next_name, self._compute, self._measure)
         evaluation = Evaluation(self.tensors, self.bound_symbols, self.numbers.known)
         self.measures = Measures(evaluation, self.bound_symbols, self._compute, self._fail, evaluates)
-        self.data = Data(self.tensors, self.measures, self.function)
+        self.data = Data(self.tensors, self.measures, self.function, asked)
         self.is_differentiating = False
         self.has_hidden = False
         self.hides_numbers = False

@@ -1,9 +1,12 @@
-"""What the text of epilogues calls to log a message: at the program's line, not at that of the epilogue."""
+"""What the text of epilogues calls to show values: messages at the program's line, tensors as autograd knows them."""
 
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import Any
+
+import torch
 
 
 def log(name: str, level: int, where: tuple[str, int, str], message: Any, *arguments: Any) -> None:
@@ -14,3 +17,29 @@ def log(name: str, level: int, where: tuple[str, int, str], message: Any, *argum
     if logger.isEnabledFor(level):
         file, line, function = where
         logger.handle(logger.makeRecord(name, level, file, line, message, arguments, None, function))
+
+
+def node_name(node: Any) -> str:
+    """The name of a node of autograd's graph, as the text of a tensor has it."""
+    name = type(node).__name__
+    return str(node.name()).rpartition("::")[-1] if name == "CppFunction" else name
+
+
+def dressed(values: torch.Tensor, kind: type, node: str = "") -> torch.Tensor:
+    """A tensor of these values that requires a gradient: of this class, and made by a node of this name, if any."""
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf: torch.Tensor = values.detach().clone().as_subclass(kind).requires_grad_()
+        shown: torch.Tensor = named_node(node).apply(leaf) if node else leaf
+        return shown
+
+
+@cache
+def named_node(name: str) -> Any:
+    """An operation that gives what it is given, whose node in autograd's graph has this name."""
+
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.view_as(tensor)
+
+    operation: Any = type("Shown", (torch.autograd.Function,), {"forward": staticmethod(forward)})
+    operation._backward_cls.__name__ = name
+    return operation

@@ -10,11 +10,13 @@ from types import BuiltinMethodType
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.containers import container_base
 from thunder_core.acquire.epilogue import attributes_of, is_rebuildable
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.acquire.reductions import Dressed
 from thunder_core.capture.numbers import Unknown
 from thunder_core.ir.objects import fill, is_native, new
 from thunder_core.ir.output import log
@@ -132,7 +134,7 @@ def shown(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
     if id(value) in copies:
         return copies[id(value)]
     if isinstance(value, torch.Tensor):
-        return copies.setdefault(id(value), value.detach().clone())
+        return copies.setdefault(id(value), shown_tensor(acquisition, value))
     if is_constant(value) or isinstance(value, (Unknown, *BY_IDENTITY)):
         return value
     if acquisition.outside.path_of(value) is not None:
@@ -143,6 +145,14 @@ def shown(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
             return value
         acquisition.outside.expand_whole(value)
     return _copied(acquisition, value, copies)
+
+
+def shown_tensor(acquisition: Any, tensor: torch.Tensor) -> Any:
+    """A copy of a tensor's values, with what its text says of autograd."""
+    values, data = tensor.detach().clone(), acquisition.recorder.data
+    if not data.requires_grad(tensor):
+        return values
+    return Dressed(values, torch.Tensor if type(tensor) is FakeTensor else type(tensor), data.node_of(tensor))
 
 
 def _copied(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
