@@ -13,6 +13,7 @@ from blake3 import blake3
 from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
 
 from thunder_core.compile_options import CompileOptions
+from thunder_core.digest import digest_for
 from thunder_core.run.wiring import Wiring
 
 SCHEMA_VERSION: Literal[4] = 4  # `upgrade.py` says what the earlier ones lack
@@ -243,8 +244,9 @@ def digest_of(content: bytes) -> str:
 
 def digest_of_file(path: Path) -> str:
     """The BLAKE3 digest of a file, which may grow or shrink meanwhile: a map of one that shrinks kills the process."""
-    digest = blake3(max_threads=blake3.AUTO)
-    block = bytearray(min(BLOCK, max(1, path.stat().st_size)))
+    size = path.stat().st_size
+    digest = digest_for(size)
+    block = bytearray(min(BLOCK, max(1, size)))
     with path.open("rb", buffering=0) as file:
         while read := file.readinto(block):
             digest.update(memoryview(block)[:read])

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from blake3 import blake3
 
 from thunder_core.artifact.manifest import FileFacts
 from thunder_core.artifact.read import Artifact, damaged, inside
+from thunder_core.digest import digest_for
 
 # https://huggingface.co/docs/safetensors: eight bytes that say how long the header is, the header, which is JSON, and
 # the tensors one behind the other.
@@ -83,7 +83,7 @@ def read_tensors(artifact: Artifact, name: str) -> dict[str, torch.Tensor]:
 
 
 def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
-    digest = blake3(max_threads=blake3.AUTO)
+    digest = digest_for(facts.size)
     prefix = file.read(PREFIX)
     length = int.from_bytes(prefix, "little")
     if length > facts.size - PREFIX:

@@ -10,6 +10,8 @@ import torch
 from blake3 import blake3
 from transformers import PretrainedConfig
 
+from thunder_core.digest import digest_for
+
 # What a config holds about its own history, not about the model; a forward with labels sets `problem_type`, and who
 # trains `use_cache`, which is guarded where a program reads it.
 HISTORY = frozenset(
@@ -32,7 +34,8 @@ def structure_fingerprint(model: torch.nn.Module) -> str:
 
 def weights_fingerprint(model: torch.nn.Module) -> str:
     """A hash over the structure and the contents of every parameter and buffer, the same on every device."""
-    digest = blake3(structure_fingerprint(model).encode(), max_threads=blake3.AUTO)
+    digest = digest_for(sum(tensor.nbytes for _, tensor in _tensors(model)))
+    digest.update(structure_fingerprint(model).encode())
     hashed: set[int] = set()
     for _, tensor in _tensors(model):
         if id(tensor) not in hashed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import tempfile
 import warnings
@@ -33,6 +34,8 @@ SETTINGS: dict[str, Any] = {
     "cpp.vec_isa_ok": True,  # what the CPU has is read from it; compiling a probe for each takes seconds
 }
 
+# A parallel region with the number of threads that it was compiled for, by which its accumulators are counted.
+PARALLEL = re.compile(r"#pragma omp parallel(?: num_threads\((\d+)\))?")
 LOGGER = logging.getLogger("torch._inductor.utils")
 OF_THE_MACHINE = (InvalidCxxCompiler, OSError, MemoryError, torch.OutOfMemoryError, subprocess.SubprocessError)
 
@@ -64,16 +67,34 @@ def generate(region: Region) -> Generated:
     sources: list[Kernel] = []
 
     def note(self: object, argtypes: list[str], source_code: str) -> object:
-        sources.append(Kernel(tuple(argtypes), source_code))
+        sources.append(Kernel(tuple(argtypes), with_bounded_teams(source_code)))
         return None
 
-    with quiet(), config.patch(SETTINGS), mock.patch.object(AsyncCompile, "cpp_pybinding", note), torch.no_grad():
+    settings = {**SETTINGS, "cpp.threads": torch.get_num_threads()}  # said, it is written into every parallel region
+    with quiet(), config.patch(settings), mock.patch.object(AsyncCompile, "cpp_pybinding", note), torch.no_grad():
         compiled: Any = compile_fx_inner(graph, fakes)
     if getattr(compiled, "constants", None):
         raise Unsupported("it holds constant tensors")
     return Generated(
         compiled.source_code, dict(zip(_names(compiled.source_code), sources, strict=True)), strides_of(compiled)
     )
+
+
+def with_bounded_teams(source: str) -> str:
+    """A kernel whose parallel regions have at most the threads that they were compiled for, and that a call may use.
+
+    With more, threads would write behind the accumulators that each has one of. With more than a call may use, what
+    PyTorch is told later (`torch.set_num_threads`) would not hold, and a forked child, which has to use one thread,
+    would wait for those of its parent.
+    """
+    return PARALLEL.sub(_bounded, source)
+
+
+def _bounded(region: re.Match[str]) -> str:
+    if region[1] is None:
+        raise Unsupported("it has a parallel region for any number of threads")
+    allowed = "omp_get_max_threads()"
+    return f"#pragma omp parallel num_threads({allowed} < {region[1]} ? {allowed} : {region[1]})"
 
 
 def strides_of(compiled: Any) -> tuple[tuple[int, ...] | None, ...]:

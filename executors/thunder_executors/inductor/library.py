@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 
 from torch._inductor import config
 from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
@@ -23,7 +23,9 @@ from thunder_executors.inductor.generate import SETTINGS, Kernel, Unsupported
 from thunder_executors.inductor.machine import processors
 
 MEMORY = 1 << 30  # bytes that a compiler may need for the headers and the kernels of one unit
-_SETTINGS = Lock()
+_SETTINGS = RLock()
+# Nobody holds it while the process forks, so that a child does not wait for a thread that only its parent has.
+os.register_at_fork(before=_SETTINGS.acquire, after_in_parent=_SETTINGS.release, after_in_child=_SETTINGS.release)
 POINTER = re.compile(r"(const )?[a-zA-Z_:0-9<>]+ ?\*")
 
 HEAD = """

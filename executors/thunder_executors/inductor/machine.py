@@ -49,7 +49,7 @@ def facts() -> dict[str, str]:
         "compiler": compiler(cxx_name()),
         "hardware": f"{name} {' '.join(needs)}",
         "python": sys.implementation.cache_tag,  # the library is an extension module
-        "threads": "one" if torch.get_num_threads() == 1 else "many",  # one writes no parallel loops
+        "threads": str(torch.get_num_threads()),  # how loops are shared out
         "torch": torch.__version__,
     }
 
