@@ -35,6 +35,11 @@ compiled kernels are kept; [the cache](cache.md) has a page of its own.
     thunder bench ./llama --train --against eager,inductor
     thunder bench out --batch 1,8 --seq 128 --json > baseline.json
     thunder bench out --batch 1,8 --seq 128 --baseline baseline.json --fail-above 5%
+    thunder bench out --require-speedup 1.1          # a gate: exit status 5 unless that is shown
+    thunder bench out other --seq 128                # two artifacts, in turn in one process
+    thunder bench before.json after.json             # two results
+
+[What a measurement says](benchmark.md), and when it says nothing, has a page of its own.
 
 Without `--out` the artifact goes to `MODEL-RECIPE.thunder` in the working folder, or `MODEL-RECIPE-2.thunder` and so on
 where that exists. A folder named with `--out` is kept if it exists, unless `--force` is given, which replaces

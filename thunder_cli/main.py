@@ -14,8 +14,9 @@ from thunder_cli.app import build_app
 from thunder_cli.failure import Audience, tell
 from thunder_core.errors import BadOption, Interrupted, ThunderError
 
-# Read by huggingface_hub and transformers when they are imported. Nothing is sent anywhere for statistics.
-ENVIRONMENT = {"HF_HUB_DISABLE_TELEMETRY": "1", "DISABLE_TELEMETRY": "1"}
+# Read by huggingface_hub and transformers when they are imported: nothing is sent anywhere for statistics. And by
+# PyTorch's profiler, which counts memory for `bench`: it writes on stderr when it begins and ends.
+ENVIRONMENT = {"HF_HUB_DISABLE_TELEMETRY": "1", "DISABLE_TELEMETRY": "1", "KINETO_LOG_LEVEL": "6"}
 INTERRUPTED = Interrupted.status
 
 

@@ -122,6 +122,12 @@ TrustRemoteCode = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
+RequireSpeedup = Annotated[
+    float | None,
+    typer.Option(
+        "--require-speedup", metavar="X", help="Exit with 5 unless the whole interval of the speed-up is X or more."
+    ),
+]
 AllowNonFinite = Annotated[
     bool,
     typer.Option(

@@ -52,6 +52,7 @@ class Settings(BaseModel):
     no_validate: bool | None = None
     allow_non_finite: bool | None = None
     no_benchmark: bool | None = None
+    require_speedup: float | None = None
     set: dict[str, Value] | None = None
 
     def over(self, other: Settings) -> Settings:
@@ -88,6 +89,7 @@ REQUEST_FIELDS = (
     "target",
     "train",
     "allow_non_finite",
+    "require_speedup",
 )
 
 

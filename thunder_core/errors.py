@@ -5,7 +5,7 @@ ThunderError
 ├── UsageError           exit 2    the command, the options or the configuration are wrong
 ├── MissingRequirement   exit 3    the environment lacks something that was required (--strict)
 ├── ValidationError      exit 4    the optimized model is not the eager model; nothing was published
-├── BaselineError        exit 5    slower than the baseline allows
+├── BaselineError        exit 5    slower than the baseline, or the speed-up that is required, allows
 ├── ArtifactError        exit 6    an artifact was rejected
 ├── ResourceError        exit 7    out of memory, disk or time
 ├── UnsupportedError     exit 8    the model or an operation is not supported
@@ -102,7 +102,7 @@ class ValidationError(ThunderError):
 
 
 class BaselineError(ThunderError):
-    """A measurement is worse than the baseline allows."""
+    """A measurement is worse than the baseline, or the speed-up that was required, allows."""
 
     status = 5
 
@@ -405,6 +405,18 @@ class SlowerThanBaseline(BaselineError):
 
     code = "TH0501"
     rows: tuple[object, ...] = ()  # every comparison that was made, for whoever catches the error
+
+
+class SpeedupMissed(BaselineError):
+    """`--require-speedup X` was given, and the measurement does not show that speed-up over the first contender.
+
+    It is shown where the whole 95% interval of the speed-up lies at or above X, after six rounds or more, and the
+    measurement is not unstable. `thunder optimize` writes no artifact then; `thunder bench` writes what `--out` and
+    `--plot` ask for.
+    """
+
+    code = "TH0502"
+    report: object = None  # the BenchmarkSuite or BenchmarkReport, for whoever catches the error
 
 
 # ---- 06: artifacts --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from thunder_core.benchmark import BenchmarkReport, measure, timing
+from thunder_core.benchmark import BenchmarkReport, measure, threads_in_use, timing
 from thunder_core.benchmark.statistics import speedup
 from thunder_core.errors import BadOption
 
@@ -51,6 +51,24 @@ def test_the_figures_are_those_of_the_times() -> None:
     assert (report.configuration, report.device, report.runs, report.warmup) == ({"batch": "1"}, "cpu", 6, 2)
     assert " thread" in report.machine
     assert BenchmarkReport.model_validate_json(report.model_dump_json()) == report
+
+
+def test_memory_is_counted_on_a_cpu_where_it_is_asked_for() -> None:
+    calls = {"none": lambda: None, "a mebibyte": lambda: torch.empty(1 << 18)}
+    report = measure(calls, runs=2, warmup=1, device=CPU, memory=True)
+    nothing, something = (candidate.peak_bytes for candidate in report.candidates)
+    assert nothing == 0
+    assert 1 << 20 <= something < 1.01 * (1 << 20)
+
+
+def test_the_number_of_threads_is_put_back(one_thread: None) -> None:
+    with threads_in_use(1):
+        assert torch.get_num_threads() == 1
+    with threads_in_use(None):
+        assert torch.get_num_threads() == 1
+    for count in (0, -1, 10**6):
+        with pytest.raises(BadOption, match=f"--threads is {count}"), threads_in_use(count):
+            pass
 
 
 def test_what_takes_half_as_long_is_twice_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import shutil
 
 import pytest
 import torch
 
+from tests.artifact.damages import reseal
 from thunder_core.benchmark import BenchmarkSuite
 from thunder_core.models.request import ModelRequest
 from thunder_core.pipeline import Request, contest, optimize, rules
@@ -60,8 +64,6 @@ def test_an_artifact_has_its_own_recipe(thunder, artifact):
 
 
 def test_a_damaged_artifact_is_rejected(thunder, artifact, tmp_path):
-    import shutil
-
     copy = tmp_path / "copy.thunder"
     shutil.copytree(artifact, copy)
     (copy / "report.md").write_text("the fastest of all")
@@ -92,18 +94,18 @@ def measured(monkeypatch):
     from thunder_core.benchmark.statistics import describe_candidate
 
     def set_to(milliseconds):
-        def measure(candidates, *, runs, warmup, device, progress, configuration):
-            eager = [0.010, 0.011, 0.010, 0.010]
-            ours = [milliseconds / 1000] * 4
+        def measure(candidates, *, runs, warmup, device, progress, configuration, memory):
+            eager = [0.010, 0.011, 0.010, 0.010] * 2
+            first, *others = candidates
             described = (
-                describe_candidate("eager", eager, eager, None),
-                describe_candidate("thunder", ours, eager, None),
+                describe_candidate(first, eager, eager, None),
+                *(describe_candidate(name, [milliseconds / 1000] * 8, eager, 3 << 20) for name in others),
             )
             return BenchmarkReport(
                 machine="m",
                 device=str(device),
                 configuration=dict(configuration),
-                runs=4,
+                runs=8,
                 warmup=0,
                 candidates=described,
             )
@@ -148,6 +150,94 @@ class TestBaseline:
         assert thunder("bench", model, "--seq", 4, "--baseline", "again.json").status == 0
 
 
+SAID = {5.0: "faster than eager", 10.0: "not distinguishable from eager", 20.0: "slower than eager"}
+
+
+@pytest.mark.parametrize("milliseconds", SAID)
+@pytest.mark.parametrize("sizes", ["4", "4,8"])
+def test_the_verdict_is_the_first_that_is_said(thunder, model, measured, milliseconds, sizes):
+    measured(milliseconds)
+    done = thunder("bench", model, "--seq", sizes, "--quiet")
+    first = done.out.splitlines()[0]
+    assert first.startswith(f"Speed  thunder  {SAID[milliseconds]}")
+    assert ("1 x 4, 1 x 8" in first) is (sizes == "4,8")
+    assert max(map(len, done.out.splitlines())) <= 100
+    verdict = SAID[milliseconds].partition(" eager")[0].removesuffix(" than").removesuffix(" from")
+    data = thunder("bench", model, "--seq", sizes, "--quiet", "--json").json
+    assert {report["verdicts"]["thunder"] for report in data["reports"]} == {verdict}
+    assert data["reports"][0]["candidates"][1].keys() >= {"p90", "p99", "peak_bytes"}
+    assert data["reports"][0]["throughput"]["thunder"] == pytest.approx(1000 / milliseconds)
+
+
+@pytest.mark.parametrize(("required", "status"), [(1.5, 0), (2.5, 5)])
+def test_a_speedup_that_is_required(thunder, model, measured, here, required, status):
+    measured(5.0)
+    run = ("bench", model, "--seq", 4, "--require-speedup", required)
+    done = thunder(*run, "--out", "result.json")
+    assert done.status == status, done.err
+    assert ("TH0502" in done.err) is (status == 5)
+    assert "faster than eager" in done.out
+    assert BenchmarkSuite.model_validate_json((here / "result.json").read_text())
+    told = thunder(*run, "--json")
+    assert told.status == status
+    if status:
+        assert told.json["error"]["code"] == "TH0502"
+        assert told.json["error"]["report"]["reports"][0]["verdicts"] == {"thunder": "faster"}
+
+
+def test_other_forms_of_the_result(thunder, model, measured, here):
+    measured(5.0)
+    table = thunder("bench", model, "--seq", "4,8", "--format", "csv", "--out", "result.md").out
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert [(row["seq"], row["candidate"], row["verdict"]) for row in rows] == [
+        (seq, *rest) for seq in "48" for rest in (("eager", ""), ("thunder", "faster"))
+    ]
+    text = thunder("bench", model, "--seq", "4,8", "--format", "markdown", "--out", "result.csv").out
+    assert text == (here / "result.md").read_text()
+    assert table == (here / "result.csv").read_text()
+    assert "| thunder | 5.00 ms |" in text
+
+
+def test_two_results(thunder, model, measured, here):
+    for milliseconds, name in ((10.0, "before.json"), (5.0, "after.json")):
+        measured(milliseconds)
+        assert thunder("bench", model, "--seq", 4, "--out", name, "--quiet").status == 0
+    done = thunder("bench", "before.json", "after.json")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("Speed  after  faster than before")
+    data = thunder("bench", "after.json", "before.json", "--json").json
+    assert (data["schema"], data["rows"][0]["verdict"]) == ("thunder.contrast/1", "slower")
+    assert data["rows"][0]["ratio"]["value"] == pytest.approx(0.5)
+    for extra, words in ((("--out", "x.json"), "--out"), (("--require-speedup", 1), "--require-speedup")):
+        refused = thunder("bench", "before.json", "after.json", *extra)
+        assert (refused.status, words in refused.err) == (2, True)
+    (here / "junk.json").write_text("{}")
+    assert "junk.json is not a measurement" in thunder("bench", "before.json", "junk.json").err
+
+
+def test_two_artifacts_are_measured_in_turn(thunder, artifact, tmp_path):
+    copy = shutil.copytree(artifact, tmp_path / "other.thunder")
+    rounds = ("--seq", 8, "--runs", 6, "--warmup", 1, "--threads", 1, "--json")
+    report = thunder("bench", artifact, copy, *rounds).json["reports"][0]
+    assert [candidate["name"] for candidate in report["candidates"]] == [artifact.name, copy.name]
+    assert list(report["verdicts"]) == [copy.name]
+    assert (report["configuration"]["recipe"], report["machine"][-8:]) == ("hf-llama", "1 thread")
+    with_eager = thunder("bench", artifact, artifact, *rounds, "--against", "eager").json["reports"][0]
+    names = [candidate["name"] for candidate in with_eager["candidates"]]
+    assert names == [f"A: {artifact.name}", f"B: {artifact.name}", "eager"]
+
+
+def test_what_cannot_be_compared(thunder, artifact, model, tmp_path):
+    for first, second in ((artifact, model), (artifact, tmp_path / "nowhere"), (artifact, __file__)):
+        done = thunder("bench", first, second)
+        assert (done.status, done.out) == (2, "")
+        assert f"{second} is neither" in done.err
+    copy = shutil.copytree(artifact, tmp_path / "training.thunder")
+    reseal(copy, train=True)
+    assert "one is for training, and the other is not" in thunder("bench", artifact, copy).err
+    assert thunder("bench", artifact, copy, "--recipe", "default").status == 2
+
+
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
 def test_a_plot(thunder, model, measured, here, suffix):
     measured(5.0)
@@ -172,6 +262,11 @@ OPTIONS = {
     "no percentage": (("--baseline", "none.json", "--fail-above", "5"), "TH0201", "5%"),
     "no such baseline": (("--baseline", "none.json"), "TH0201", "none.json"),
     "no such model": ((), "TH0204", "nowhere"),
+    "no such form": (("--format", "cvs"), "TH0202", "csv"),
+    "no factor": (("--require-speedup", "0"), "TH0201", "--require-speedup is 0"),
+    "too few rounds": (("--require-speedup", "1.1", "--runs", "5"), "TH0201", "--runs is 5"),
+    "no threads": (("--threads", "0"), "TH0201", "--threads is 0"),
+    "a long number": (("--batch", "9" * 5001), "TH0201", "no list of numbers"),
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.benchmark.test_verdict import report_of
 from tests.cli.small import QUICK, assert_refused, own_model, saved
 from thunder_core.models import samples
 from thunder_core.pipeline import STAGES
@@ -182,6 +183,9 @@ OPTIONS = {
     "unknown task": (("--task", "causal-ml"), 2, "TH0202", "causal-lm"),
     "too long": (("--seq", 257), 2, "TH0209", "256"),
     "no samples": (("--batch", 0), 2, "TH0201", "--batch is 0"),
+    "a gate, and nothing measured": (("--require-speedup", 2, "--no-benchmark"), 2, "TH0201", "exclude each other"),
+    "a gate, and no GPU": (("--require-speedup", 2, "--target", "sm_90"), 2, "TH0201", "exclude each other"),
+    "no factor": (("--require-speedup", -1), 2, "TH0201", "--require-speedup is -1"),
     "one run": (("--runs", 1), 2, "TH0201", "--runs is 1"),
     "no config file": (("--config", "none.toml"), 2, "TH0203", "none.toml"),
     "unwritable": (("--out", "/proc/result"), 2, "TH0207", "/proc/result"),
@@ -273,6 +277,40 @@ def test_a_failed_validation_publishes_nothing_and_tells_what_it_measured(thunde
     assert data["error"]["code"] == "TH0401"
     assert data["error"]["report"]["passed"] is False
     assert list(here.iterdir()) == []
+
+
+@pytest.fixture
+def takes(monkeypatch):
+    """Sets what is measured: eager takes 10 ms, and thunder this many."""
+
+    def set_to(milliseconds):
+        from thunder_core.pipeline import whole_way
+
+        report = report_of([0.01] * 30, [milliseconds / 1000] * 30)
+        monkeypatch.setattr(whole_way, "measure", lambda *_, **__: report)
+
+    return set_to
+
+
+def test_a_recipe_that_makes_a_model_slower_says_so_first(thunder, here, llama, takes):
+    takes(20.0)
+    run = ("optimize", llama, "-r", "hf-llama", *QUICK, "--no-validate")
+    done = thunder(*run, "--out", "result")
+    assert done.status == 0, done.err
+    first = done.out.splitlines()[0]
+    assert first.startswith("Speed  slower than eager: hf-llama makes this model slower here  0.50x")
+    assert "hf-llama makes this model slower than eager PyTorch here" in (here / "result" / "report.md").read_text()
+    data = thunder(*run, "--out", "other", "--json").json
+    assert data["report"]["benchmark"]["verdicts"] == {"thunder": "slower"}
+
+
+def test_an_artifact_without_the_speedup_that_is_required_is_not_written(thunder, here, llama, takes):
+    run = ("optimize", llama, "-r", "hf-llama", "--seq", 8, "--no-validate", "--out", "result", "--quiet")
+    takes(9.0)
+    assert_refused(thunder(*run, "--require-speedup", 1.2), here, 5, "TH0502", "thunder is 1.111x")
+    told = thunder(*run, "--require-speedup", 1.2, "--json").json["error"]
+    assert told["report"]["verdicts"] == {"thunder": "faster"}
+    assert thunder(*run, "--require-speedup", 1.1).status == 0
 
 
 def spoil(folder, value):

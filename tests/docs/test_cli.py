@@ -28,7 +28,7 @@ def test_the_example_of_a_file_is_valid(tmp_path):
     assert read_settings(tmp_path / "run.toml").recipe == "hf-llama3"
 
 
-PAGES = ("README.md", "docs/training.md", "docs/inspect-trace.md", "docs/cli.md")
+PAGES = ("README.md", "docs/training.md", "docs/inspect-trace.md", "docs/cli.md", "docs/benchmark.md")
 TEXT = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
 
 

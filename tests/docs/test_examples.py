@@ -11,6 +11,7 @@ from tests.readme import ROOT
 
 PAGES = (
     "docs/artifacts.md",
+    "docs/benchmark.md",
     "docs/cache.md",
     "docs/kernels.md",
     "docs/memory.md",

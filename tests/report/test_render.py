@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmark.test_verdict import steady
 from tests.report.samples import output, validation
 from thunder_core.report import Report, render_html, render_markdown, write_report
 from thunder_core.report.figures import TIMES
@@ -43,6 +44,28 @@ def test_the_big_figures(full: Report) -> None:
     assert "20.5 ms eager" in speed.detail
     assert (error.figure, error.mood) == (f"1.00{TIMES}", "plain")
     assert error.detail == "past_key_values.layers.0.keys: 1.0e-06, eager 1.0e-06, allowed 3.0e-06"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "noise", "figure", "mood"),
+    [
+        (0.5, 0.02, f"0.500{TIMES}", "bad"),
+        (1.0, 0.02, "Not distinguishable", "plain"),
+        (2.0, 0.9, "Unstable", "warning"),
+    ],
+)
+def test_a_speed_is_never_told_better_than_it_is(
+    full: Report, ratio: float, noise: float, figure: str, mood: str
+) -> None:
+    report = full.model_copy(update={"benchmark": steady(ratio, noise=noise)})
+    headline = headlines_of(report)[1]
+    assert (headline.figure[:4], headline.mood) == (figure[:4], mood)
+    warning = "hf-llama3 makes this model slower than eager PyTorch here"
+    page, text = render_html(report), render_markdown(report)
+    assert (warning in page, warning in text.partition("| |")[0]) == (ratio < 1, ratio < 1)
+    for told in (report.benchmark.told(report.benchmark.candidates[1]), "p99", "samples/s"):
+        assert told in page
+        assert told in text
 
 
 def test_the_verdict_is_never_better_than_the_run(full: Report, bare: Report) -> None:

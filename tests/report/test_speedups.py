@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 
 import pytest
 
+from tests.benchmark.test_verdict import steady
 from tests.report.samples import benchmark
-from thunder_core.benchmark import BenchmarkSuite, Interval
-from thunder_core.report import render_benchmark
+from thunder_core.benchmark import BenchmarkSuite
+from thunder_core.report import render_benchmark, render_benchmark_markdown, render_csv
 from thunder_core.report.render import mood_of
 from thunder_core.report.speedups import configuration_name, speedup_intervals
 
@@ -38,9 +41,41 @@ def test_speedups_lie_on_one_axis_with_the_line_of_no_gain() -> None:
     assert first.mood == "good"
 
 
-@pytest.mark.parametrize(("low", "high", "mood"), [(1.01, 1.2, "good"), (0.9, 1.1, "plain"), (0.8, 0.99, "bad")])
-def test_only_what_is_sure_is_coloured(low: float, high: float, mood: str) -> None:
-    assert mood_of(Interval(value=(low + high) / 2, low=low, high=high)) == mood
+@pytest.mark.parametrize(
+    ("ratio", "noise", "mood"), [(1.3, 0.02, "good"), (1.0, 0.02, "plain"), (0.7, 0.02, "bad"), (1.3, 0.9, "warning")]
+)
+def test_a_speed_is_coloured_by_its_verdict(ratio: float, noise: float, mood: str) -> None:
+    report = steady(ratio, noise=noise)
+    assert mood_of(report, report.candidates[1]) == mood
+    page = render_benchmark(BenchmarkSuite(thunder="0.1.0", reports=(report,)))
+    assert f'<span class="mark {mood}">{report.told(report.candidates[1])}</span>' in page
+
+
+def test_measurements_as_comma_separated_values() -> None:
+    """Every figure is a column, and what a spreadsheet would compute is text."""
+    measured = steady(1.3).model_copy(update={"configuration": {"model": "=1+1", "batch": "4", "seq": "8"}})
+    eager, ours = csv.DictReader(io.StringIO(render_csv(BenchmarkSuite(thunder="0.1.0", reports=(measured,)))))
+    assert (eager["candidate"], ours["candidate"]) == ("eager", "thunder")
+    assert (ours["model"], ours["batch"], ours["call"]) == ("'=1+1", "4", "call")
+    candidate = measured.candidates[1]
+    for column, value in (
+        ("median_s", candidate.median),
+        ("p99_s", candidate.p99),
+        ("speedup_low", candidate.speedup.low),
+    ):
+        assert float(ours[column]) == value
+    assert (eager["verdict"], ours["verdict"]) == ("", "faster")
+    assert (eager["peak_bytes"], ours["peak_bytes"]) == ("", str(1 << 20))
+
+
+def test_measurements_as_markdown() -> None:
+    text = render_benchmark_markdown(suite("1", "8"))
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == ["batch 1", "batch 8"]
+    tables = re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+    assert len(tables) == 2
+    for table in tables:
+        assert len({line.count("|") for line in table.splitlines()}) == 1, table
+    assert "| faster than eager |" in text
 
 
 def test_the_page_is_whole_and_self_contained() -> None:

@@ -1,9 +1,7 @@
-"""`thunder bench`: an artifact, or a model and a recipe, measured against eager PyTorch and others."""
+"""`thunder bench`: an artifact, or a model and a recipe, measured against eager PyTorch and others, or two compared."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,17 +9,16 @@ import typer
 from rich.console import Console
 
 from thunder_cli import options
-from thunder_cli.console import print_document, stderr, stdout
+from thunder_cli.console import stderr
 from thunder_cli.hush import hushed
 from thunder_cli.spread import spread
-from thunder_core.errors import BadOption, OutputNotWritable
+from thunder_cli.wishes import STYLES, Wishes, numbers
+from thunder_core.errors import BadOption
 
 if TYPE_CHECKING:
     from thunder_cli.settings import Settings
-    from thunder_core.benchmark import BenchmarkSuite, Comparison
+    from thunder_core.benchmark import BenchmarkSuite
     from thunder_core.pipeline.rules import Contest
-
-PLOTS = (".svg", ".png", ".pdf", ".html")
 
 
 def complete_contender(incomplete: str) -> list[str]:
@@ -30,30 +27,51 @@ def complete_contender(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in ("eager", "inductor") if name.startswith(last)]
 
 
+def complete_style(incomplete: str) -> list[str]:
+    """The forms of a result whose names begin so."""
+    return [name for name in STYLES if name.startswith(incomplete)]
+
+
 @spread
 def bench(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="ARTIFACT|MODEL",
-            help="An artifact, a model's folder or a hub name; without it, the recipe's own sample.",
+            metavar="[ARTIFACT|MODEL|RESULT]",
+            help="An artifact, a model's folder or a hub name; without it, the recipe's own sample. A result with a "
+            "second one.",
+            show_default=False,
+        ),
+    ] = None,
+    other: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ARTIFACT|RESULT]",
+            help="Compare it with the first: two artifacts are measured in turn, two results of --out are read.",
             show_default=False,
         ),
     ] = None,
     *,
     chosen: options.ModelOptions,
     against: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--against", metavar="NAMES", help="eager, inductor (torch.compile).", autocompletion=complete_contender
+            "--against",
+            metavar="NAMES",
+            help="eager, inductor (torch.compile) [default: eager, and nobody where two artifacts are compared]",
+            autocompletion=complete_contender,
         ),
-    ] = "eager",
+    ] = None,
     batch: Annotated[str, typer.Option("--batch", metavar="N,...", help="Samples in an input.")] = "1",
     seq: Annotated[str | None, typer.Option("--seq", metavar="N,...", help="Tokens in a sample [default: 128]")] = None,
     runs: options.Runs = None,
     warmup: options.Warmup = None,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", metavar="N", help="Threads of PyTorch on the CPU [default: as PyTorch chooses]"),
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the result here, as JSON.")
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the result here: .json, .csv or .md.")
     ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result: .svg, .png, .pdf or .html.")
@@ -67,73 +85,113 @@ def bench(
             "--fail-above", metavar="P%", help="Exit with 5 if more than this of a speed-up is lost [default: 5%]"
         ),
     ] = None,
+    require_speedup: options.RequireSpeedup = None,
     strict: options.Strict = False,
+    style: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="How the result is printed: table, csv or markdown.",
+            rich_help_panel=options.OUTPUT,
+            autocompletion=complete_style,
+        ),
+    ] = "table",
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Measure an artifact, or MODEL under a recipe, against eager PyTorch and others.
+    """Measure an artifact, or MODEL under a recipe, against eager PyTorch and others; or compare two.
 
-    With --train, and for an artifact that was made with it, what is measured is a step of training.
+    With --train, and for an artifact that was made with it, what is measured is a step of training. Each speed is told
+    as faster, slower, not distinguishable or unstable.
     """
     with hushed(debug=debug):
+        wishes = Wishes(out, plot, baseline, fail_above, require_speedup, "json" if json else style, quiet)
+        wishes.check()
+        batches, seqs = numbers("--batch", batch), (None,) if seq is None else numbers("--seq", seq)
+
+        from thunder_cli.measuring import compare_files, earlier_result, finish
         from thunder_cli.settings import chosen_settings
-        from thunder_core.benchmark.baseline import (
-            check_against_baseline,
-            compare_with_baseline,
-            fraction_of,
-            read_suite,
-        )
         from thunder_core.pipeline.rules import Contest, check_contest
 
-        if fail_above is not None and baseline is None:
-            raise BadOption("--fail-above was given without --baseline", fix="name the earlier result with --baseline")
-        allowed = fraction_of(fail_above or "5%")
-        earlier = None if baseline is None else read_suite(baseline)
-        for file in (out, plot):
-            require_file(file, PLOTS if file is plot else None)
         settings = chosen_settings(chosen, model=model, strict=strict)
+        if other is not None and all(Path(name).expanduser().is_file() for name in (model or "", other)):
+            compare_files(Path(model or "").expanduser(), Path(other).expanduser(), wishes)
+            return
         contest = Contest(
-            against=tuple(name.strip() for name in against.split(",") if name.strip()),
-            batches=numbers("--batch", batch),
-            seqs=(None,) if seq is None else numbers("--seq", seq),
+            against=contenders(against, alone=other is None),
+            batches=batches,
+            seqs=seqs,
+            threads=threads,
             **{name: value for name, value in (("runs", runs), ("warmup", warmup)) if value is not None},
         )
-        check_contest(contest)
-        suite = measured(settings, contest, stderr(quiet=quiet))
-        keep(suite, out, plot)
-        rows = [] if earlier is None else compare_with_baseline(suite, earlier, allowed)
-        if not (json and any(row.too_slow for row in rows)):
-            show(suite, rows, json=json, quiet=quiet)
-        if earlier is not None:
-            check_against_baseline(suite, earlier, allowed)
+        check_contest(contest, 1 if other is None else 2)
+        earlier = earlier_result(wishes, contest.runs)
+        suite, subject = measured(settings, other, contest, stderr(quiet=quiet))
+        finish(suite, earlier, wishes, subject)
 
 
-def measured(settings: Settings, contest: Contest, told: Console) -> BenchmarkSuite:
-    """Measure what MODEL names: an artifact where its folder holds one, a model otherwise."""
+def contenders(against: str | None, *, alone: bool) -> tuple[str, ...]:
+    """The names in a list such as `eager,inductor`; where there is none, eager beside what is measured alone."""
+    if against is None:
+        return ("eager",) if alone else ()
+    return tuple(name.strip() for name in against.split(",") if name.strip())
+
+
+def measured(settings: Settings, other: str | None, contest: Contest, told: Console) -> tuple[BenchmarkSuite, str]:
+    """Measure what MODEL names: an artifact where its folder holds one, a model otherwise; two artifacts together.
+
+    With it the name of the candidate that is on trial.
+    """
     from thunder_core.artifact.read import is_artifact
+    from thunder_core.pipeline.rules import OURS
 
     folder = Path(settings.model or "").expanduser()
+    if other is not None:
+        suite = measured_artifacts(folder, Path(other).expanduser(), settings, contest, told)
+        return suite, suite.reports[0].candidates[1].name
     if settings.model and is_artifact(folder):
-        return measured_artifact(folder, settings, contest, told)
-    return measured_model(settings, contest, told)
+        return measured_artifact(folder, settings, contest, told), OURS
+    return measured_model(settings, contest, told), OURS
+
+
+def measured_artifacts(
+    first: Path, second: Path, settings: Settings, contest: Contest, told: Console
+) -> BenchmarkSuite:
+    """Measure the second artifact beside the first, of which the device alone may be another."""
+    from thunder_cli.first_word import importing
+    from thunder_cli.progress import watching
+
+    require_two_artifacts(first, second)
+    devices = [devices_own(folder, settings) for folder in (first, second)]
+    with importing(told):
+        from thunder_core.pipeline.contest import bench_artifacts
+    with watching(told) as progress:
+        return bench_artifacts(first, second, contest, device=devices[0], progress=progress)
 
 
 def measured_artifact(folder: Path, settings: Settings, contest: Contest, told: Console) -> BenchmarkSuite:
     """Measure an artifact, of which the device alone may be another."""
     from thunder_cli.first_word import importing
     from thunder_cli.progress import watching
+
+    device = devices_own(folder, settings)
+    with importing(told):
+        from thunder_core.pipeline.contest import bench_artifact
+    with watching(told) as progress:
+        return bench_artifact(folder, contest, device=device, progress=progress)
+
+
+def devices_own(folder: Path, settings: Settings) -> str | None:
+    """The device that was named for an artifact; raises for what is no artifact of ours, and for any other setting."""
     from thunder_cli.settings import require_artifacts_own
     from thunder_core.artifact.read import read_manifest
     from thunder_core.models.names import spelled_device
 
     require_artifacts_own(settings, folder, but={"device"})
     read_manifest(folder)
-    device = None if settings.device is None else spelled_device(settings.device)
-    with importing(told):
-        from thunder_core.pipeline.contest import bench_artifact
-    with watching(told) as progress:
-        return bench_artifact(folder, contest, device=device, progress=progress)
+    return None if settings.device is None else spelled_device(settings.device)
 
 
 def measured_model(settings: Settings, contest: Contest, told: Console) -> BenchmarkSuite:
@@ -150,44 +208,13 @@ def measured_model(settings: Settings, contest: Contest, told: Console) -> Bench
         return bench_model(request, contest, progress)
 
 
-def numbers(option: str, text: str) -> tuple[int, ...]:
-    """The numbers in a list such as `1,4,16`; raises `BadOption`."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() for word in words):
-        raise BadOption(f"{option} is {text!r}, which is no list of numbers", fix=f"write it as {option} 1,4,16")
-    return tuple(dict.fromkeys(int(word) for word in words))
+def require_two_artifacts(*folders: Path) -> None:
+    """Raise `BadOption` where what is to be compared is not two artifacts."""
+    from thunder_core.artifact.read import is_artifact
 
-
-def require_file(file: Path | None, suffixes: tuple[str, ...] | None) -> None:
-    """Raise `BadOption` for a suffix that cannot be drawn, `OutputNotWritable` where no file can be made."""
-    if file is None:
-        return
-    if suffixes is not None and file.suffix.lower() not in suffixes:
-        raise BadOption(f"--plot {file} has no suffix that can be drawn", fix=f"use one of: {', '.join(suffixes)}")
-    if not file.parent.is_dir() or file.is_dir() or not os.access(file.parent, os.W_OK):
-        raise OutputNotWritable(f"{file} cannot be written", fix="name a file in a folder that can be written")
-
-
-def keep(suite: BenchmarkSuite, out: Path | None, plot: Path | None) -> None:
-    """Write the files that were asked for."""
-    from thunder_cli.views.bench_plot import draw_suite
-    from thunder_core.benchmark import write_suite
-    from thunder_core.pipeline.calamity import calamities
-
-    with calamities(lambda: "write the result"):
-        if out is not None:
-            write_suite(suite, out)
-        if plot is not None:
-            draw_suite(suite, plot)
-
-
-def show(suite: BenchmarkSuite, rows: Sequence[Comparison], *, json: bool, quiet: bool) -> None:
-    """Print the measurements, as JSON that `--baseline` reads or as tables, and the comparisons."""
-    from thunder_cli.views.bench import comparison_view, suite_view
-
-    if json:
-        print_document(suite.model_dump_json(indent=2))
-    else:
-        stdout().print(suite_view(suite))
-    if rows:
-        (stderr(quiet=quiet) if json else stdout()).print(comparison_view(rows))
+    strange = [str(folder) for folder in folders if not is_artifact(folder)]
+    if strange:
+        raise BadOption(
+            f"two artifacts are compared, or two results that `--out` wrote, and {' and '.join(strange)} is neither",
+            fix="make an artifact of each with `thunder optimize`, or measure each with `thunder bench --out FILE`",
+        )

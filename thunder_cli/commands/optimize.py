@@ -51,6 +51,7 @@ def optimize(
     ] = False,
     allow_non_finite: options.AllowNonFinite = False,
     no_benchmark: Annotated[bool, typer.Option("--no-benchmark", metavar=options.FLAG, help="Do not measure.")] = False,
+    require_speedup: options.RequireSpeedup = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", metavar=options.FLAG, help="Print the plan and stop.")] = False,
     strict: options.Strict = False,
     json: options.Json = False,
@@ -83,6 +84,7 @@ def optimize(
             no_validate=no_validate,
             allow_non_finite=allow_non_finite,
             no_benchmark=no_benchmark,
+            require_speedup=require_speedup,
             strict=strict,
         )
         request = given.over(read_settings(config) if config else Settings()).request()

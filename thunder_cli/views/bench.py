@@ -4,34 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.outcome import benchmark_view, rounds_of, speedup_text
-from thunder_cli.views.quantity import seconds, speedup
-from thunder_cli.views.table import plain_table, titled
-from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Comparison
+from thunder_cli.views.outcome import COLUMNS, SPARE, VERDICTS, WIDE, benchmark_view, columns_of, rounds_of
+from thunder_cli.views.quantity import speedup
+from thunder_cli.views.table import HEAD, fitting, plain_table, titled
+from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Comparison, Contrast, Verdict
+from thunder_core.benchmark.verdict import in_words
 
 
-def suite_view(suite: BenchmarkSuite) -> RenderableType:
-    """Every candidate at every size."""
+def suite_view(suite: BenchmarkSuite, *, width: int = WIDE) -> RenderableType:
+    """The verdicts first, then every candidate at every size, for a console of this width."""
+    return Group(*map(verdict_line, verdicts_of(suite)), Text(), _table(suite, width))
+
+
+def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
+    """What is to be said of the speeds: in words, once for all sizes of which it is said."""
+    sizes: dict[tuple[str, Verdict], list[str]] = {}
+    for report in suite.reports:
+        for candidate in report.candidates[1:]:
+            told = f"{candidate.name}  {report.told(candidate)}"
+            where = f"{speedup(candidate.speedup)}" if len(suite.reports) == 1 else size_of(report)
+            sizes.setdefault((told, report.verdict(candidate)), []).append(where)
+    return [(told, verdict, places) for (told, verdict), places in sizes.items()]
+
+
+def verdict_line(line: tuple[str, Verdict, list[str]]) -> Text:
+    """One verdict, and where it holds."""
+    told, verdict, places = line
+    return Text.assemble(("Speed", HEAD), "  ", (told, VERDICTS[verdict]), f"  {', '.join(places)}")
+
+
+def _table(suite: BenchmarkSuite, width: int) -> RenderableType:
     first = suite.reports[0]
     names = first.configuration
     title = f"{names['model']}, {names['recipe']}, {names['dtype']}"
     if len(suite.reports) == 1:
-        return benchmark_view(first, title=f"{title}, {size_of(first)}")
-    table = plain_table("batch x seq", "candidate", "median", "spread", "speed-up  [95%]", text=2)
-    for report in suite.reports:
-        for candidate in report.candidates:
-            leading = candidate is report.first
-            table.add_row(
-                size_of(report) if leading else "",
-                candidate.name,
-                seconds(candidate.median),
-                Text(seconds(candidate.spread), "dim"),
-                "" if leading else speedup_text(candidate),
-            )
-    return titled(title, rounds_of(first), table)
+        return benchmark_view(first, title=f"{title}, {size_of(first)}", width=width)
+
+    def table_of(columns: Sequence[str]) -> Table:
+        table = plain_table("batch x seq", "candidate", *columns, text=2)
+        table.columns[-1].justify = "left"
+        for report in suite.reports:
+            for candidate in report.candidates:
+                place = size_of(report) if candidate is report.first else ""
+                table.add_row(place, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
+        return table
+
+    return titled(title, rounds_of(first), fitting(table_of, columns_of(suite.reports), SPARE, width))
 
 
 def size_of(report: BenchmarkReport) -> str:
@@ -52,3 +74,22 @@ def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
             Text("too slow", "bold red") if row.too_slow else Text("ok", "green"),
         )
     return titled("Against the baseline", "", table)
+
+
+def contrast_view(rows: Sequence[Contrast], first: str, second: str) -> RenderableType:
+    """The verdicts on the second of two results, then the speed-ups in each, and how they compare."""
+    table = plain_table("batch x seq", "candidate", first, second, "ratio  [95%]", "verdict", text=2)
+    table.columns[-1].justify = "left"
+    for row in rows:
+        table.add_row(
+            f"{row.configuration.get('batch', '')} x {row.configuration.get('seq', '')}",
+            row.candidate,
+            f"{row.first.value:.2f}x",
+            f"{row.second.value:.2f}x",
+            speedup(row.ratio),
+            Text(row.verdict, VERDICTS[row.verdict]),
+        )
+    lines = dict.fromkeys((f"{second}  {in_words(row.verdict, first, row.rounds)}", row.verdict) for row in rows)
+    told = [Text.assemble(("Speed", HEAD), "  ", (words, VERDICTS[verdict])) for words, verdict in lines]
+    detail = "speed-ups over the contender that both were measured against"
+    return Group(*told, Text(), titled(f"{second} against {first}", detail, table))

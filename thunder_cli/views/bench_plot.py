@@ -8,7 +8,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from thunder_cli.views.bench import size_of
-from thunder_core.benchmark import BenchmarkSuite, Candidate
+from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Candidate
 from thunder_core.printable import printable
 from thunder_core.report import render_benchmark
 
@@ -39,7 +39,8 @@ def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
             error_kw={"elinewidth": 1, "capsize": 2, "ecolor": "#444"},
         )
         if number:
-            axes.bar_label(bars, [f"{candidate.speedup.value:.2f}x" for candidate in chosen], padding=2, fontsize=8)
+            pairs = zip(suite.reports, chosen, strict=True)
+            axes.bar_label(bars, [_label(report, candidate) for report, candidate in pairs], padding=2, fontsize=8)
     axes.set_xticks(range(len(suite.reports)), [size_of(report) for report in suite.reports])
     axes.set_xlabel("batch x sequence length")
     axes.set_ylabel("median and quartiles, ms")
@@ -50,6 +51,12 @@ def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
     axes.legend(frameon=False)
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "thunder"}):
         figure.savefig(file, dpi=160)
+
+
+def _label(report: BenchmarkReport, candidate: Candidate) -> str:
+    """The speed-up; where it is none to rely on, also why."""
+    verdict = report.verdict(candidate)
+    return f"{candidate.speedup.value:.2f}x{'' if verdict == 'faster' else f'{chr(10)}{verdict}'}"
 
 
 def _quartiles(candidates: list[Candidate]) -> list[list[float]]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import magnitude, percent, seconds, size, speedup
-from thunder_cli.views.table import DIM, HEAD, plain_table, titled
-from thunder_core.benchmark import BenchmarkReport, Candidate
+from thunder_cli.views.quantity import magnitude, percent, rate, seconds, size, speedup
+from thunder_cli.views.table import DIM, HEAD, fitting, plain_table, titled
+from thunder_core.benchmark import BenchmarkReport, Candidate, Verdict
 from thunder_core.report import Report
 from thunder_core.validation import OutputReport, ValidationReport
 from thunder_core.validation.report import GRADIENT
@@ -21,13 +22,20 @@ FIRST = ("loss",)  # shown whatever else there is, with what is the language mod
 WIDE = 100  # columns; below it, mean errors are left out
 LONGEST_NAME, LONG_NAME = 30, 48
 GOOD, BAD = "green", "bold red"
+VERDICTS: Mapping[Verdict, str] = {
+    "faster": GOOD,
+    "slower": BAD,
+    "unstable": "bold yellow",
+    "not distinguishable": "",
+}
 
 
 def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
     """Everything that the report says in short, for a console of this width."""
     parts = [
+        *_speed(report),
         *_validation(report, width),
-        *_benchmark(report),
+        *_benchmark(report, width),
         *operations_view(report),
         *_memory(report),
         *refused_view(report),
@@ -92,22 +100,47 @@ def _judged(output: OutputReport) -> Text:
     return Text(output.remark, "bold yellow") if output.remark else Text("ok", GOOD)
 
 
-def _benchmark(report: Report) -> Iterator[RenderableType]:
+def _speed(report: Report) -> Iterator[RenderableType]:
+    """The verdict on the recipe's speed, which nobody should have to look for."""
+    benchmark = report.benchmark
+    if benchmark is None or len(benchmark.candidates) < 2:
+        return
+    candidate = benchmark.candidates[1]
+    verdict = benchmark.verdict(candidate)
+    loss = f": {report.recipe.name} makes this model slower here" if verdict == "slower" else ""
+    yield Text.assemble(
+        ("Speed", HEAD),
+        "  ",
+        (benchmark.told(candidate), VERDICTS[verdict]),
+        (loss, VERDICTS[verdict]),
+        f"  {speedup(candidate.speedup)}",
+    )
+
+
+def _benchmark(report: Report, width: int) -> Iterator[RenderableType]:
     if report.benchmark is None:
         yield Text.assemble(("Benchmark", HEAD), "  ", ("not measured", DIM))
         return
-    yield benchmark_view(report.benchmark)
+    yield benchmark_view(report.benchmark, width=width)
 
 
-def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark") -> RenderableType:
-    """Each candidate: its median, spread and speed-up."""
-    detail = rounds_of(benchmark)
-    memory = any(candidate.peak_bytes is not None for candidate in benchmark.candidates)
-    columns = ("median", "spread", "speed-up  [95%]", *(("peak memory",) if memory else ()))
-    table = plain_table("candidate", *columns)
-    for candidate in benchmark.candidates:
-        table.add_row(*_candidate(candidate, benchmark, memory))
-    return titled(title, detail, table)
+def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark", width: int = WIDE) -> RenderableType:
+    """Each candidate: its times, its speed-up, and the verdict on it, for a console of this width."""
+
+    def table_of(columns: Sequence[str]) -> Table:
+        table = plain_table("candidate", *columns)
+        for candidate in benchmark.candidates:
+            table.add_row(candidate.name, *(COLUMNS[column](candidate, benchmark) for column in columns))
+        table.columns[-1].justify = "left"
+        return table
+
+    return titled(title, rounds_of(benchmark), fitting(table_of, columns_of([benchmark]), SPARE, width))
+
+
+def columns_of(reports: Sequence[BenchmarkReport]) -> list[str]:
+    """What there is to tell of each candidate; memory only where it was counted."""
+    counted = any(candidate.peak_bytes is not None for report in reports for candidate in report.candidates)
+    return [name for name in COLUMNS if counted or name != "peak memory"]
 
 
 def rounds_of(benchmark: BenchmarkReport) -> str:
@@ -116,20 +149,22 @@ def rounds_of(benchmark: BenchmarkReport) -> str:
     return f"{benchmark.runs} {what} in turn after {benchmark.warmup} to warm up, {benchmark.machine}"
 
 
-def _candidate(candidate: Candidate, benchmark: BenchmarkReport, memory: bool) -> Iterator[RenderableType]:
-    yield candidate.name
-    yield seconds(candidate.median)
-    yield Text(seconds(candidate.spread), DIM)
-    yield "" if candidate is benchmark.first else speedup_text(candidate)
-    if memory:
-        yield "" if candidate.peak_bytes is None else f"{candidate.peak_bytes / 2**20:.1f} MiB"
+def _behind(candidate: Candidate, benchmark: BenchmarkReport, text: str, style: str = "") -> Text:
+    """What is told of every candidate but the one that it is compared with."""
+    return Text("" if candidate is benchmark.first else text, style)
 
 
-def speedup_text(candidate: Candidate) -> Text:
-    """The speed-up: green where the whole interval is above 1, yellow where it is below, else plain."""
-    interval = candidate.speedup
-    style = GOOD if interval.low > 1 else "yellow" if interval.high < 1 else ""
-    return Text(speedup(interval), style)
+COLUMNS: Mapping[str, Callable[[Candidate, BenchmarkReport], Text]] = {
+    "median": lambda one, _: Text(seconds(one.median)),
+    "spread": lambda one, _: Text(seconds(one.spread), DIM),
+    "p90": lambda one, _: Text(seconds(one.p90)),
+    "p99": lambda one, _: Text(seconds(one.p99)),
+    "samples/s": lambda one, report: Text(rate(report.throughput[one.name])),
+    "peak memory": lambda one, _: Text("" if one.peak_bytes is None else size(one.peak_bytes)),
+    "speed-up  [95%]": lambda one, report: _behind(one, report, speedup(one.speedup)),
+    "verdict": lambda one, report: _behind(one, report, report.verdict(one), VERDICTS[report.verdict(one)]),
+}
+SPARE = ("p90", "samples/s", "spread", "p99", "peak memory")  # what narrow consoles do without, the first first
 
 
 def operations_view(report: Report) -> Iterator[RenderableType]:

@@ -33,6 +33,11 @@ def speedup(interval: Interval) -> str:
     return f"{interval.value:.2f}x  [{interval.low:.2f}, {interval.high:.2f}]"
 
 
+def rate(value: float) -> str:
+    """A number a second: `1,532`, and three digits of a small one."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def percent(share: float) -> str:
     """A share of 1 as a percentage, whole where it is whole: never `100%` for less than all."""
     text = f"{share:.2%}"

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 DIM, HEAD = "dim", "bold"
+BROAD = 1000  # columns, more than any table takes
 
 
 def titled(title: str, detail: str, body: RenderableType) -> RenderableType:
     """A part of the output under its title."""
     return Group(Text.assemble((title, HEAD), (f"  {detail}" if detail else "", DIM)), body)
+
+
+def fitting(build: Callable[[Sequence[str]], Table], columns: Sequence[str], spare: Sequence[str], width: int) -> Table:
+    """The table of as many columns as a console of this width shows whole; the spare ones go, the first first."""
+    shown = list(columns)
+    for column in (*spare, None):
+        table = build(shown)
+        if column is None or Console(width=BROAD).measure(table).maximum <= width:
+            break
+        shown = [name for name in shown if name != column]
+    return table
 
 
 def plain_table(*columns: str, text: int = 1) -> Table:

@@ -18,23 +18,32 @@ if TYPE_CHECKING:
         read_suite,
         write_suite,
     )
-    from thunder_core.benchmark.machine import machine_name, processor_name
+    from thunder_core.benchmark.gate import check_gate, require_speedup
+    from thunder_core.benchmark.machine import machine_name, processor_name, threads_in_use
     from thunder_core.benchmark.measurement import measure
     from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate, Interval
+    from thunder_core.benchmark.verdict import Verdict
+    from thunder_core.benchmark.versus import Contrast, contrast_suites
 
 HOMES = {
     "BenchmarkReport": "report",
     "BenchmarkSuite": "report",
     "Candidate": "report",
     "Comparison": "baseline",
+    "Contrast": "versus",
     "Interval": "report",
+    "Verdict": "verdict",
     "check_against_baseline": "baseline",
+    "check_gate": "gate",
     "compare_with_baseline": "baseline",
+    "contrast_suites": "versus",
     "fraction_of": "baseline",
     "machine_name": "machine",
     "measure": "measurement",
     "processor_name": "machine",
     "read_suite": "baseline",
+    "require_speedup": "gate",
+    "threads_in_use": "machine",
     "write_suite": "baseline",
 }
 
@@ -43,14 +52,20 @@ __all__ = [
     "BenchmarkSuite",
     "Candidate",
     "Comparison",
+    "Contrast",
     "Interval",
+    "Verdict",
     "check_against_baseline",
+    "check_gate",
     "compare_with_baseline",
+    "contrast_suites",
     "fraction_of",
     "machine_name",
     "measure",
     "processor_name",
     "read_suite",
+    "require_speedup",
+    "threads_in_use",
     "write_suite",
 ]
 

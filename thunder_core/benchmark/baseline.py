@@ -53,15 +53,15 @@ def write_suite(suite: BenchmarkSuite, path: Path) -> None:
     path.write_text(suite.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
-def read_suite(path: Path) -> BenchmarkSuite:
-    """The measurements in a baseline file. Raises BadOption if it cannot be read or has another schema."""
+def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:
+    """The measurements in a file. Raises BadOption, which says how it was named, if it cannot be read or understood."""
     try:
         return BenchmarkSuite.model_validate_json(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadOption(f"--baseline {path} cannot be read: {error.strerror}", fix="name an existing file") from error
+        raise BadOption(f"{option}{path} cannot be read: {error.strerror}", fix="name an existing file") from error
     except (Malformed, UnicodeDecodeError) as error:
         raise BadOption(
-            f"--baseline {path} is not a measurement that this version can read: {_first(error)}", fix=AGAIN
+            f"{option}{path} is not a measurement that this version can read: {_first(error)}", fix=AGAIN
         ) from error
 
 

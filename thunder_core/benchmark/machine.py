@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -18,6 +20,20 @@ def processor_name() -> str:
         if names.get("model name"):
             return names["model name"]
     return platform.processor() or platform.machine()
+
+
+@contextmanager
+def threads_in_use(count: int | None) -> Iterator[None]:
+    """While the block runs PyTorch computes on the CPU with so many threads; with None, as it did."""
+    if count is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def machine_name(device: torch.device) -> str:

@@ -31,11 +31,13 @@ def measure(
     device: torch.device,
     progress: Callable[[int, int], None] = say_nothing,
     configuration: Mapping[str, str] | None = None,
+    memory: bool = False,
 ) -> BenchmarkReport:
     """Time each candidate `runs` times after `warmup` rounds that do not count; the first is the one to compare with.
 
     A round calls every candidate once, in an order that changes from round to round and is the same every time.
-    The garbage collector runs between rounds, never within a call. `progress(done, total)` counts rounds.
+    The garbage collector runs between rounds, never within a call. `progress(done, total)` counts rounds. With
+    `memory` the peak of a call is counted on the CPU too, which takes one more call of each, a slow one.
     Raises BadOption for fewer than two runs: a confidence interval needs them.
     """
     if runs < FEWEST_RUNS:
@@ -53,7 +55,7 @@ def measure(
                 if number >= warmup:
                     seconds[name].append(elapsed)
             progress(number + 1, total)
-        peaks = {name: peak_of(call, device) for name, call in candidates.items()}
+        peaks = {name: peak_of(call, device, on_host=memory) for name, call in candidates.items()}
     first = next(iter(seconds.values()))
     return BenchmarkReport(
         machine=machine_name(device),

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
+from statistics import quantiles
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import computed_field
+
+from thunder_core.benchmark.interval import Facts, Interval
+from thunder_core.benchmark.verdict import Verdict, in_words, verdict_of
 
 SCHEMA_VERSION: Literal[1] = 1
 
-
-class Facts(BaseModel):
-    """Frozen data that refuses unknown keys; infinities and NaN survive JSON."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class Interval(Facts):
-    """An estimate and its 95% confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def overlaps(self, other: Interval) -> bool:
-        """Whether the two estimates may be of the same value."""
-        return self.low <= other.high and other.low <= self.high
+__all__ = ["BenchmarkReport", "BenchmarkSuite", "Candidate", "Facts", "Interval"]
 
 
 class Candidate(Facts):
@@ -41,12 +29,30 @@ class Candidate(Facts):
     speedup: Interval
     """How many times as fast as the first candidate."""
     peak_bytes: int | None
-    """Device memory that one call takes beyond what was allocated before; None on a CPU, which does not count it."""
+    """Memory that one call takes beyond what was allocated before; None where it was not counted."""
 
     @property
     def spread(self) -> float:
         """The interquartile range, in seconds."""
         return self.third_quartile - self.first_quartile
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def p90(self) -> float:
+        """The time that nine calls of ten are done in."""
+        return self.percentile(90)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def p99(self) -> float:
+        """The time that 99 calls of a hundred are done in; of fewer rounds than that, nearly the slowest."""
+        return self.percentile(99)
+
+    def percentile(self, percent: int) -> float:
+        """A percentile of the times, between two of them where it falls there (Hyndman and Fan, 1996, type 7)."""
+        if len(self.seconds) < 2:
+            return self.median
+        return quantiles(self.seconds, n=100, method="inclusive")[percent - 1]
 
 
 class BenchmarkReport(Facts):
@@ -69,6 +75,32 @@ class BenchmarkReport(Facts):
     def first(self) -> Candidate:
         """The candidate that the others are compared with."""
         return self.candidates[0]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """What the measurement allows to be said of each candidate but the first; `verdict` defines it."""
+        return {one.name: self.verdict(one) for one in self.candidates[1:]}
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def throughput(self) -> dict[str, float]:
+        """Samples a second of each candidate: those of one call, over the median of its time."""
+        return {one.name: self.samples / one.median if one.median else 0.0 for one in self.candidates}
+
+    @property
+    def samples(self) -> int:
+        """How many samples one call is given."""
+        batch = self.configuration.get("batch", "1")
+        return int(batch) if batch.isdecimal() else 1
+
+    def verdict(self, candidate: Candidate) -> Verdict:
+        """What the measurement allows to be said of a candidate."""
+        return verdict_of(candidate.speedup, len(candidate.seconds), self.first, candidate)
+
+    def told(self, candidate: Candidate) -> str:
+        """The verdict on a candidate in words."""
+        return in_words(self.verdict(candidate), self.first.name, len(candidate.seconds))
 
 
 class BenchmarkSuite(Facts):

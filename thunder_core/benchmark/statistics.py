@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from thunder_core.benchmark.report import Candidate, Interval
+from thunder_core.benchmark.interval import Interval
+from thunder_core.benchmark.report import Candidate
 
 Times = NDArray[np.float64]
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+from thunder_core.benchmark.allocations import peak_allocated
+
 Call = Callable[[], object]
 
 
@@ -34,11 +36,14 @@ def _time_on_cuda(call: Call) -> float:
 TIMERS: dict[str, Callable[[Call], float]] = {"cuda": _time_on_cuda}
 
 
-def peak_of(call: Call, device: torch.device) -> int | None:
-    """Bytes that a call takes at its peak beyond what was allocated before; None where the device does not count.
+def peak_of(call: Call, device: torch.device, *, on_host: bool = False) -> int | None:
+    """Bytes that a call takes at its peak beyond what was allocated before; None where nobody counts.
 
-    On a CPU the resident set of the process says little: the allocator keeps what earlier calls have freed.
+    CUDA's allocator counts anyway. On a CPU the resident set of the process says little (the allocator keeps what
+    earlier calls have freed), so that PyTorch's profiler has to be asked, where `on_host` says so.
     """
+    if device.type == "cpu" and on_host:
+        return peak_allocated(call)
     if device.type != "cuda":
         return None
     torch.cuda.synchronize(device)

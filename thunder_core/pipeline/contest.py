@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import torch
 
 from thunder_core import __version__
 from thunder_core.artifact.loading import load
-from thunder_core.artifact.read import open_artifact
-from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure
+from thunder_core.artifact.read import Artifact, open_artifact
+from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure, threads_in_use
+from thunder_core.errors import BadOption
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
@@ -23,9 +26,9 @@ from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.rules import Contest, check_contest
+from thunder_core.pipeline.rules import OURS, Contest, check_contest
 
-OURS = "thunder"
+Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def bench_model(request: Request, contest: Contest, progress: Progress | None = 
         names = {"model": prepared.model_name, "recipe": prepared.recipe.name}
         return Subject(loaded, apply(prepared, loaded.model), names, prepared.model.seed, Purpose(request.train))
 
-    return _bench(subject, contest, progress)
+    return _bench({OURS: subject}, contest, progress)
 
 
 def bench_artifact(
@@ -76,74 +79,136 @@ def bench_artifact(
 ) -> BenchmarkSuite:
     """Measure an artifact against the model that it was made from."""
     check_contest(contest)
-    artifact = open_artifact(folder)
+    return _bench({OURS: subject_of(open_artifact(folder), device)}, contest, progress)
+
+
+def bench_artifacts(
+    first: Path, second: Path, contest: Contest, *, device: str | None = None, progress: Progress | None = None
+) -> BenchmarkSuite:
+    """Measure the second artifact against the first, in turn in one process, and contenders beside both.
+
+    Raises `BadOption` for an artifact of training beside one of inference.
+    """
+    check_contest(contest, subjects=2)
+    artifacts = [open_artifact(folder) for folder in (first, second)]
+    if artifacts[0].manifest.train != artifacts[1].manifest.train:
+        raise BadOption(
+            f"of {first} and {second} one is for training, and the other is not",
+            fix="compare two artifacts that were made for the same purpose",
+        )
+    names = told_apart(first, second)
+    subjects = {name: subject_of(artifact, device) for name, artifact in zip(names, artifacts, strict=True)}
+    return _bench(subjects, contest, progress)
+
+
+def told_apart(first: Path, second: Path) -> tuple[str, str]:
+    """What two folders are called beside each other and contenders: their names, with A and B where they need it."""
+    names = first.absolute().name, second.absolute().name
+    clear = names[0] != names[1] and not {*names} & {*CONTENDERS}
+    return names if clear else (f"A: {names[0]}", f"B: {names[1]}")
+
+
+def subject_of(artifact: Artifact, device: str | None) -> Callable[[], Subject]:
+    """What loads an artifact, and the model that it was made from."""
     manifest = artifact.manifest
 
-    def subject() -> Subject:
+    def load_both() -> Subject:
         loaded = loaded_from(artifact, device)
-        names = {"model": str(manifest.source.get("name") or manifest.source.get("path") or manifest.recipe)}
-        names["recipe"] = manifest.recipe
-        return Subject(loaded, load(folder, loaded.model), names, 0, Purpose(manifest.train))
+        model = str(manifest.source.get("name") or manifest.source.get("path") or manifest.recipe)
+        names = {"model": model, "recipe": manifest.recipe}
+        return Subject(loaded, load(artifact.folder, loaded.model), names, 0, Purpose(manifest.train))
 
-    return _bench(subject, contest, progress)
+    return load_both
 
 
-def _bench(make: Callable[[], Subject], contest: Contest, progress: Progress | None) -> BenchmarkSuite:
+def _bench(makers: Mapping[str, Callable[[], Subject]], contest: Contest, progress: Progress | None) -> BenchmarkSuite:
     clock = Clock(progress or Unwatched())
-    with calamities(lambda: clock.stage or "the start"):
+    with calamities(lambda: clock.stage or "the start"), threads_in_use(contest.threads), ExitStack() as stack:
         clock.begin("load")
-        subject = make()
-        sizes = list(_sizes(subject.loaded, contest))
-        with subject.purpose.ready(subject.loaded.model):
-            _prepare(subject, sizes, clock)
-            reports = [_measured(subject, contest, size, clock) for size in sizes]
+        subjects = {name: make() for name, make in makers.items()}
+        require_one_device(subjects)
+        for subject in subjects.values():
+            stack.enter_context(subject.purpose.ready(subject.loaded.model))
+        sizes = common_sizes(list(subjects.values()), contest)
+        _prepare(list(subjects.values()), sizes, clock)
+        reports = [_measured(subjects, contest, size, clock) for size in sizes]
         clock.stop()
     return BenchmarkSuite(thunder=__version__, reports=tuple(reports))
 
 
-def _sizes(loaded: LoadedModel, contest: Contest) -> Iterable[tuple[int, int]]:
-    seqs: Sequence[int] = [sequence_length(loaded.config, seq) for seq in contest.seqs]
-    return ((batch, seq) for batch in contest.batches for seq in seqs)
+def require_one_device(subjects: Mapping[str, Subject]) -> None:
+    """Raise `BadOption` for subjects on different devices."""
+    devices = {name: str(subject.loaded.model.device) for name, subject in subjects.items()}
+    if len(set(devices.values())) > 1:
+        told = ", ".join(f"{name} is on {device}" for name, device in devices.items())
+        raise BadOption(f"what runs on different devices is not compared: {told}", fix="give --device")
 
 
-def _prepare(subject: Subject, sizes: Sequence[tuple[int, int]], clock: Clock) -> None:
+def common_sizes(subjects: Sequence[Subject], contest: Contest) -> list[tuple[int, int]]:
+    """Batches and sequence lengths; a length that nobody named is one that all subjects take."""
+    lengths = [min(sequence_length(one.loaded.config, seq) for one in subjects) for seq in contest.seqs]
+    return [(batch, seq) for batch in contest.batches for seq in lengths]
+
+
+def _prepare(subjects: Sequence[Subject], sizes: Sequence[tuple[int, int]], clock: Clock) -> None:
     """Compile for every size at once: other compilers leave hooks in PyTorch that would be traced along."""
     clock.begin("compile")
-    for done, size in enumerate(sizes, start=1):
+    for done, (subject, size) in enumerate(product(subjects, sizes), start=1):
         subject.call(subject.compiled)(**_inputs(subject, size))
-        clock.advance(done, len(sizes))
+        clock.advance(done, len(subjects) * len(sizes))
 
 
 def _inputs(subject: Subject, size: tuple[int, int]) -> dict[str, torch.Tensor]:
     return subject.purpose.inputs(subject.loaded, batch=size[0], seq=size[1], seed=subject.seed)
 
 
-def _measured(subject: Subject, contest: Contest, size: tuple[int, int], clock: Clock) -> BenchmarkReport:
+def calls_of(subjects: Mapping[str, Subject], contest: Contest, size: tuple[int, int]) -> dict[str, Call]:
+    """What is called in turn, by name; the first is what the others are compared with.
+
+    That is the first contender where one subject is measured, and the first subject where there are two.
+    """
+    first = next(iter(subjects.values()))
+    given = {name: _inputs(subject, size) for name, subject in subjects.items()}
+    rivals = {
+        name: _call(first.call(CONTENDERS[name](first.loaded.model)), next(iter(given.values())))
+        for name in contest.against
+    }
+    ours = {name: _call(one.call(one.compiled), given[name]) for name, one in subjects.items()}
+    return rivals | ours if len(subjects) == 1 else ours | rivals
+
+
+def _measured(
+    subjects: Mapping[str, Subject], contest: Contest, size: tuple[int, int], clock: Clock
+) -> BenchmarkReport:
     batch, seq = size
-    loaded = subject.loaded
-    inputs = _inputs(subject, size)
-    functions = {name: CONTENDERS[name](loaded.model) for name in contest.against} | {OURS: subject.compiled}
-    candidates = {name: subject.call(function) for name, function in functions.items()}
+    first = next(iter(subjects.values()))
+    calls = calls_of(subjects, contest, size)
     clock.begin(f"warm up {batch} x {seq}")
-    for done, candidate in enumerate(candidates.values(), start=1):
-        candidate(**inputs)
-        clock.advance(done, len(candidates))
+    for done, call in enumerate(calls.values(), start=1):
+        call()
+        clock.advance(done, len(calls))
     clock.begin(f"measure {batch} x {seq}")
     return measure(
-        {name: _call(candidate, inputs) for name, candidate in candidates.items()},
+        calls,
         runs=contest.runs,
         warmup=contest.warmup,
-        device=loaded.model.device,
+        device=first.loaded.model.device,
         progress=clock.advance,
+        memory=True,
         configuration={
-            **subject.configuration,
-            "dtype": str(loaded.source["dtype"]),
+            **joined_names([subject.configuration for subject in subjects.values()]),
+            "dtype": str(first.loaded.source["dtype"]),
             "batch": str(batch),
             "seq": str(seq),
-            **subject.purpose.configuration,
+            **first.purpose.configuration,
         },
     )
 
 
-def _call(candidate: Callable[..., Any], inputs: Mapping[str, torch.Tensor]) -> Callable[[], object]:
+def joined_names(configurations: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The names of what is measured; of two, both where they differ."""
+    return {key: " and ".join(dict.fromkeys(one[key] for one in configurations)) for key in configurations[0]}
+
+
+def _call(candidate: Callable[..., Any], inputs: Mapping[str, torch.Tensor]) -> Call:
     return lambda: candidate(**inputs)

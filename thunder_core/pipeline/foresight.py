@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thunder_core import plugins
+from thunder_core.benchmark.gate import check_gate
 from thunder_core.errors import BadOption
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.folder import CONFIG_FILE, read_json
@@ -25,6 +26,7 @@ def foresee(request: Request) -> None:
     """
     for option, name, least in LEAST:
         require_least(option, getattr(request, name), least)
+    require_measurable(request)
     if request.target:
         parse_target(request.target)
         refuse_training(request)
@@ -42,6 +44,18 @@ def require_least(option: str, value: int | None, least: int) -> None:
     """Raise `BadOption` for a number that is too small."""
     if value is not None and value < least:
         raise BadOption(f"{option} is {value}", fix=f"give {option} a number of {least} or more")
+
+
+def require_measurable(request: Request) -> None:
+    """Raise `BadOption` for a speed-up that is required of a run that does not measure it, or not often enough."""
+    if request.require_speedup is None:
+        return
+    against = f"--target {request.target}" if request.target else "" if request.benchmark else "--no-benchmark"
+    if against:
+        raise BadOption(
+            f"--require-speedup and {against} exclude each other: nothing is measured", fix="leave one of the two out"
+        )
+    check_gate(request.require_speedup, request.runs)
 
 
 def refuse_training(request: Request) -> None:

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from thunder_core.errors import BadOption
 from thunder_core.pipeline.foresight import require_least
 from thunder_core.plugins import unknown_name
 
+OURS = "thunder"
 # Whom Thunder may be measured against, and who that is; `contest.py` says how each is made.
 AGAINST: dict[str, str] = {"eager": "eager PyTorch", "inductor": "torch.compile"}
 
 
 @dataclass(frozen=True)
 class Contest:
-    """What to measure: contenders by name, batches and sequence lengths, and how often."""
+    """What to measure: contenders by name, batches and sequence lengths, how often, and with how many threads."""
 
     against: tuple[str, ...] = ("eager",)
     batches: tuple[int, ...] = (1,)
     seqs: tuple[int | None, ...] = (None,)
     runs: int = 30
     warmup: int = 5
+    threads: int | None = None
 
 
-def check_contest(contest: Contest) -> None:
-    """Raise UnknownName for a contender that does not exist, and BadOption for sizes that cannot be."""
+def check_contest(contest: Contest, subjects: int = 1) -> None:
+    """Raise UnknownName for a contender that does not exist, and BadOption for sizes that cannot be.
+
+    Two subjects are compared with each other, and need no contender.
+    """
     for name in contest.against:
         if name not in AGAINST:
             raise unknown_name("contender", name, AGAINST)
-    if not contest.against:
+    if not contest.against and subjects == 1:
         raise BadOption("--against names nobody", fix=f"name one of: {', '.join(AGAINST)}")
     for option, values, least in (
         ("--batch", contest.batches, 1),
@@ -38,3 +44,13 @@ def check_contest(contest: Contest) -> None:
     ):
         for value in values:
             require_least(option, value, least)
+    require_threads(contest.threads)
+
+
+def require_threads(count: int | None) -> None:
+    """Raise `BadOption` for fewer threads than one, or more than the machine has processors."""
+    processors = os.cpu_count() or 1
+    if count is not None and not 1 <= count <= processors:
+        raise BadOption(
+            f"--threads is {count}", fix=f"give --threads a number of 1 to {processors}, the processors here"
+        )

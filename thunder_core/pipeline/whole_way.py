@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.artifact.write import write_artifact
-from thunder_core.benchmark import BenchmarkReport, measure
+from thunder_core.benchmark import BenchmarkReport, measure, require_speedup
 from thunder_core.compiler import last_program, trace_for
 from thunder_core.lower.device_code import DeviceCode
 from thunder_core.models.load import LoadedModel, load_model
@@ -24,6 +24,7 @@ from thunder_core.pipeline.prepare import as_facts, require_whole
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Inputs, Purpose
 from thunder_core.pipeline.request import Request
+from thunder_core.pipeline.rules import OURS
 from thunder_core.pipeline.shares import TimeShares, program_shares
 from thunder_core.report import Report
 from thunder_core.run.program import Program
@@ -76,6 +77,8 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
             require_whole(prepared.recipe, as_facts(given_up(running(program))))
         validation = _validated(plan, loaded, compiled, clock) if request.validate else None
         benchmark = _measured(plan, loaded, compiled, traced, clock) if request.benchmark else None
+        if benchmark and request.require_speedup is not None:
+            require_speedup(benchmark, request.require_speedup, OURS)
         shares = _shares(loaded, program, traced, train=request.train) if request.benchmark else TimeShares()
     clock.begin("write")
     report = report_of(plan, loaded, compiled, program, clock.times, validation, benchmark, shares, kernels)
@@ -133,7 +136,7 @@ def _measured(plan: Plan, loaded: LoadedModel, compiled: Any, inputs: Inputs, cl
     call = Purpose(plan.request.train).call
     eager, ours = call(loaded.model, loaded.model), call(compiled, loaded.model)
     return measure(
-        {"eager": lambda: eager(**inputs), "thunder": lambda: ours(**inputs)},
+        {"eager": lambda: eager(**inputs), OURS: lambda: ours(**inputs)},
         runs=plan.request.runs,
         warmup=plan.request.warmup,
         device=loaded.model.device,

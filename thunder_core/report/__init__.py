@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     )
     from thunder_core.report.environment import describe_environment
     from thunder_core.report.render import PAGES, render_html, render_markdown, write_report
-    from thunder_core.report.speedups import render_benchmark
+    from thunder_core.report.sheet import render_csv
+    from thunder_core.report.speedups import render_benchmark, render_benchmark_markdown
 
 HOMES = {
     "PAGES": "render",
@@ -44,6 +45,8 @@ HOMES = {
     "TraceSummary": "contents",
     "describe_environment": "environment",
     "render_benchmark": "speedups",
+    "render_benchmark_markdown": "speedups",
+    "render_csv": "sheet",
     "render_html": "render",
     "render_markdown": "render",
     "write_report": "render",
@@ -65,6 +68,8 @@ __all__ = [
     "TraceSummary",
     "describe_environment",
     "render_benchmark",
+    "render_benchmark_markdown",
+    "render_csv",
     "render_html",
     "render_markdown",
     "write_report",

@@ -9,7 +9,8 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from thunder_core.benchmark.report import Interval
+from thunder_core.benchmark.report import BenchmarkReport, Candidate
+from thunder_core.benchmark.verdict import Verdict
 from thunder_core.printable import printable
 from thunder_core.report import figures, plots
 from thunder_core.report.contents import Report
@@ -32,7 +33,14 @@ TEMPLATES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-FILTERS = ("seconds", "size", "count", "error", "times", "percent")
+FILTERS = ("seconds", "size", "count", "error", "times", "percent", "significant")
+MOODS: dict[Verdict, str] = {
+    "faster": "good",
+    "slower": "bad",
+    "unstable": "warning",
+    "not distinguishable": "plain",
+}
+SHOWN_FIGURE: frozenset[Verdict] = frozenset({"faster", "slower"})
 
 
 def cell(text: object) -> str:
@@ -62,13 +70,15 @@ class Headline:
 
 def render_markdown(report: Report) -> str:
     """The report as GitHub-flavoured Markdown."""
-    return TEMPLATES.get_template("report.md.j2").render(report=report, headlines=headlines_of(report))
+    return TEMPLATES.get_template("report.md.j2").render(
+        report=report, headlines=headlines_of(report), warning=warning_of(report)
+    )
 
 
 def render_html(report: Report) -> str:
     """The report as one HTML file that needs neither network nor script."""
     return TEMPLATES.get_template("report.html.j2").render(
-        report=report, headlines=headlines_of(report), plots=plots_of(report)
+        report=report, headlines=headlines_of(report), plots=plots_of(report), warning=warning_of(report)
     )
 
 
@@ -136,17 +146,28 @@ def _speed(report: Report) -> list[Headline]:
     if report.benchmark is None or len(report.benchmark.candidates) < 2:
         return []
     first, second = report.benchmark.candidates[:2]
-    ratio = second.speedup
+    verdict, ratio = report.benchmark.verdict(second), second.speedup
+    figure = figures.times(ratio.value) if verdict in SHOWN_FIGURE else verdict.capitalize()
     between = f"95% interval {figures.times(ratio.low)} to {figures.times(ratio.high)}"
-    detail = f"{between}; {figures.seconds(first.median)} {first.name}, {figures.seconds(second.median)} {second.name}"
-    return [Headline(f"Speed against {first.name}", figures.times(ratio.value), detail, mood_of(ratio))]
+    medians = f"{figures.seconds(first.median)} {first.name}, {figures.seconds(second.median)} {second.name}"
+    detail = f"{report.benchmark.told(second)}; {figures.times(ratio.value)}, {between}; {medians}"
+    return [Headline(f"Speed against {first.name}", figure, detail, MOODS[verdict])]
 
 
-def mood_of(speedup: Interval) -> str:
-    """Good where it is surely faster, bad where it is surely slower."""
-    if speedup.low > 1:
-        return "good"
-    return "bad" if speedup.high < 1 else "plain"
+def warning_of(report: Report) -> str:
+    """What a reader has to be told before all else: that the recipe makes the model slower; empty where it does not."""
+    if report.benchmark is None or len(report.benchmark.candidates) < 2:
+        return ""
+    second = report.benchmark.candidates[1]
+    if report.benchmark.verdict(second) != "slower":
+        return ""
+    told = f"{report.recipe.name} makes this model slower than {report.benchmark.first.name} PyTorch here"
+    return f"{told}: {figures.times(second.speedup.value)} its speed."
+
+
+def mood_of(report: BenchmarkReport, candidate: Candidate) -> str:
+    """Good where it is faster, bad where it is slower, a warning where the measurement is unstable."""
+    return MOODS[report.verdict(candidate)]
 
 
 def _error(report: Report) -> list[Headline]:

@@ -1,4 +1,4 @@
-"""The page of a benchmark: speed-ups of many configurations side by side, and the times behind each."""
+"""The pages of a benchmark: speed-ups of many configurations side by side, and the times behind each."""
 
 from __future__ import annotations
 
@@ -51,6 +51,12 @@ def render_benchmark(suite: BenchmarkSuite) -> str:
     )
 
 
+def render_benchmark_markdown(suite: BenchmarkSuite) -> str:
+    """The measurements as GitHub-flavoured Markdown: a table for each configuration."""
+    parts = [(configuration_name(report, suite), report) for report in suite.reports]
+    return TEMPLATES.get_template("bench.md.j2").render(suite=suite, parts=parts)
+
+
 def configuration_name(report: BenchmarkReport, suite: BenchmarkSuite) -> str:
     """What sets this configuration apart from the others of the suite: `batch 1, seq 128`."""
     others = [other.configuration for other in suite.reports]
@@ -62,19 +68,23 @@ def configuration_name(report: BenchmarkReport, suite: BenchmarkSuite) -> str:
 
 def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
     """Every candidate but the first, in every configuration."""
-    rows = [(_label(report, c, suite), c.speedup) for report in suite.reports for c in report.candidates[1:]]
-    texts = [f"{figures.times(s.value)} ({figures.times(s.low)} to {figures.times(s.high)})" for _, s in rows]
+    rows = [
+        (_label(report, candidate, suite), candidate.speedup, mood_of(report, candidate))
+        for report in suite.reports
+        for candidate in report.candidates[1:]
+    ]
+    texts = [f"{figures.times(s.value)} ({figures.times(s.low)} to {figures.times(s.high)})" for _, s, _ in rows]
     text_at = WIDTH - max((len(text) for text in texts), default=0) * LETTER
-    ends = [EVEN, *(end for _, speedup in rows for end in (speedup.low, speedup.high))]
-    axis = linear(ends, label_room(label for label, _ in rows) + 4, text_at - 14, from_zero=False)
+    ends = [EVEN, *(end for _, speedup, _ in rows for end in (speedup.low, speedup.high))]
+    axis = linear(ends, label_room(label for label, _, _ in rows) + 4, text_at - 14, from_zero=False)
     return Intervals(
         title=f"Speed against {suite.reports[0].first.name}" if suite.reports else "Speed",
         height=len(rows) * ROW + 34,
         even=axis(EVEN),
         text_at=text_at,
         rows=tuple(
-            _row(label, speedup, text, axis, 14 + number * ROW)
-            for number, ((label, speedup), text) in enumerate(zip(rows, texts, strict=True))
+            _row(label, speedup, mood, text, axis, 14 + number * ROW)
+            for number, ((label, speedup, mood), text) in enumerate(zip(rows, texts, strict=True))
         ),
         ticks=axis.ticks(lambda value: f"{value:g}", about=4),
     )
@@ -85,7 +95,7 @@ def _label(report: BenchmarkReport, candidate: Candidate, suite: BenchmarkSuite)
     return f"{candidate.name}: {where}" if where else candidate.name
 
 
-def _row(label: str, speedup: Interval, text: str, axis: Axis, y: float) -> IntervalRow:
+def _row(label: str, speedup: Interval, mood: str, text: str, axis: Axis, y: float) -> IntervalRow:
     return IntervalRow(
         label=figures.shortened(label, LONGEST),
         full_label=label,
@@ -94,5 +104,5 @@ def _row(label: str, speedup: Interval, text: str, axis: Axis, y: float) -> Inte
         value=axis(speedup.value),
         low=axis(speedup.low),
         high=axis(speedup.high),
-        mood=mood_of(speedup),
+        mood=mood,
     )

@@ -1,0 +1,136 @@
+"""A speed is told as what the rounds allow, and a gate holds only where it is shown."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Interval, check_gate, require_speedup
+from thunder_core.benchmark.report import Candidate
+from thunder_core.benchmark.statistics import describe_candidate
+from thunder_core.benchmark.verdict import in_words, verdict_of
+from thunder_core.errors import BadOption, SpeedupMissed
+
+
+def report_of(eager: list[float], ours: list[float]) -> BenchmarkReport:
+    """A measurement of eager and of ours."""
+    described = describe_candidate("eager", eager, eager, None), describe_candidate("thunder", ours, eager, 1 << 20)
+    return BenchmarkReport(
+        machine="m",
+        device="cpu",
+        configuration={"batch": "4", "seq": "8"},
+        runs=len(eager),
+        warmup=0,
+        candidates=described,
+    )
+
+
+def steady(ratio: float, rounds: int = 30, noise: float = 0.02) -> BenchmarkReport:
+    """Ours is `ratio` times as fast, and each time is off by so much of itself."""
+    draw = random.Random(3)
+    eager, ours = ([scale * (1 + noise * draw.gauss(0, 1)) for _ in range(rounds)] for scale in (1.0, 1.0 / ratio))
+    return report_of(eager, ours)
+
+
+def interval(value: float, low: float, high: float) -> Interval:
+    return Interval(value=value, low=low, high=high)
+
+
+QUIET = report_of([1.0] * 30, [1.0] * 30).first
+LOUD = report_of([0.1 * n for n in range(1, 31)], [1.0] * 30).first
+SAID = {
+    "0.67x with an interval that holds 1": (interval(0.67, 0.60, 1.02), 30, QUIET, "not distinguishable"),
+    "2.93x of anything": (interval(2.93, 0.12, 89.92), 30, QUIET, "unstable"),
+    "a spread above the median": (interval(0.92, 0.90, 0.94), 30, LOUD, "unstable"),
+    "surely slower": (interval(0.67, 0.6, 0.7), 30, QUIET, "slower"),
+    "surely faster": (interval(1.31, 1.28, 1.34), 30, QUIET, "faster"),
+    "much faster, if not known how much": (interval(10.0, 8.0, 14.0), 30, QUIET, "faster"),
+    "five rounds": (interval(2.0, 2.0, 2.0), 5, QUIET, "not distinguishable"),
+    "six rounds": (interval(2.0, 2.0, 2.0), 6, QUIET, "faster"),
+    "no number": (interval(math.nan, math.nan, math.nan), 30, QUIET, "unstable"),
+    "endless": (interval(math.inf, 1.0, math.inf), 30, QUIET, "unstable"),
+}
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_what_a_measurement_allows_to_be_said(case: str) -> None:
+    speedup, rounds, candidate, verdict = SAID[case]
+    assert verdict_of(speedup, rounds, QUIET, candidate) == verdict
+    assert verdict_of(speedup, rounds, candidate, QUIET) == verdict
+
+
+def test_six_rounds_are_where_the_sign_test_can_tell() -> None:
+    assert 2 / 2**5 > 0.05 > 2 / 2**6
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.3, "faster"), (0.7, "slower"), (1.0, "not distinguishable")])
+def test_the_verdict_is_in_the_data_and_in_words(ratio: float, verdict: str) -> None:
+    report = steady(ratio)
+    assert report.verdicts == {"thunder": verdict}
+    assert f'"verdicts":{{"thunder":"{verdict}"}}' in report.model_dump_json()
+    assert verdict.split(maxsplit=1)[0] in report.told(report.candidates[1])
+    assert "too few" in in_words("not distinguishable", "eager", 5)
+
+
+def test_equal_candidates_are_seldom_told_apart() -> None:
+    """The interval holds the truth in about 95 of 100 measurements; with this seed in 96 of 100."""
+    draw = random.Random(0)
+    verdicts = [report_of(*([draw.gauss(1, 0.05) for _ in range(30)] for _ in "ab")) for _ in range(100)]
+    assert sum(report.verdicts["thunder"] == "not distinguishable" for report in verdicts) >= 90
+
+
+def test_percentiles_and_throughput_are_those_of_the_times() -> None:
+    report = report_of([0.01 * n for n in range(1, 102)], [0.5] * 101)
+    eager, ours = report.candidates
+    assert (eager.median, eager.p90, eager.p99) == pytest.approx((0.51, 0.91, 1.0))
+    assert (ours.p90, ours.p99) == (0.5, 0.5)
+    assert report.throughput == pytest.approx({"eager": 4 / 0.51, "thunder": 8.0})
+    once = Candidate.model_validate(eager.model_dump() | {"seconds": (1.0,), "median": 1.0})
+    assert once.p99 == 1.0
+
+
+def test_what_is_computed_is_written_and_computed_anew_when_read() -> None:
+    report = steady(1.3)
+    data = report.model_dump()
+    assert data["candidates"][0]["p99"] == report.first.p99
+    data["verdicts"], data["candidates"][1]["p90"] = {"thunder": "slower"}, 99.0
+    assert BenchmarkReport.model_validate(data) == report
+    assert BenchmarkReport.model_validate(data).verdicts == {"thunder": "faster"}
+    without = {key: value for key, value in data.items() if key not in {"verdicts", "throughput"}}
+    assert BenchmarkReport.model_validate(without) == report  # as earlier versions wrote it
+
+
+def suite_of(*reports: BenchmarkReport) -> BenchmarkSuite:
+    return BenchmarkSuite(thunder="0.1.0", reports=reports)
+
+
+@pytest.mark.parametrize(
+    ("report", "least", "holds"),
+    [
+        (steady(1.3), 1.1, True),
+        (steady(1.3), 1.299, False),  # the median alone shows it
+        (steady(1.05), 1.1, False),
+        (steady(0.9), 0.8, True),
+        (steady(1.3, rounds=5), 1.1, False),
+        (report_of([0.1 * n for n in range(1, 31)], [0.01 * n for n in range(1, 31)]), 1.1, False),  # unstable
+    ],
+)
+def test_a_gate_holds_where_the_speedup_is_shown(report: BenchmarkReport, least: float, holds: bool) -> None:
+    if holds:
+        require_speedup(report, least, "thunder")
+        return
+    with pytest.raises(SpeedupMissed) as caught:
+        require_speedup(suite_of(steady(2.0), report), least, "thunder")
+    assert (caught.value.code, caught.value.status) == ("TH0502", 5)
+    assert f"a speed-up of {least:g} is required, and 1 of 2 measurements do not show it: batch 4, seq 8" in str(
+        caught.value
+    )
+    assert caught.value.report == suite_of(steady(2.0), report)
+
+
+@pytest.mark.parametrize(("least", "runs"), [(0.0, 30), (-1.0, 30), (math.nan, 30), (math.inf, 30), (1.1, 5)])
+def test_what_is_no_gate(least: float, runs: int) -> None:
+    with pytest.raises(BadOption, match="--runs is 5" if runs == 5 else "--require-speedup is"):
+        check_gate(least, runs)

@@ -1,0 +1,57 @@
+"""Two results are compared by their speed-ups, with the rounds of each drawn apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmark.test_verdict import steady
+from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, contrast_suites
+from thunder_core.errors import BadOption
+
+
+def suite(*reports: BenchmarkReport, **changes: object) -> BenchmarkSuite:
+    """These measurements, with what is changed in each."""
+    return BenchmarkSuite(thunder="0.1.0", reports=tuple(one.model_copy(update=changes) for one in reports))
+
+
+def named(recipe: str, **sizes: str) -> dict[str, str]:
+    return {"model": "tiny", "recipe": recipe, "batch": "1", "seq": "8", **sizes}
+
+
+@pytest.mark.parametrize(("second", "verdict"), [(2.6, "faster"), (0.65, "slower"), (1.3, "not distinguishable")])
+def test_what_is_told_of_the_second(second: float, verdict: str) -> None:
+    (row,) = contrast_suites(
+        suite(steady(1.3), configuration=named("a")), suite(steady(second), configuration=named("b"))
+    )
+    assert (row.candidate, row.verdict, row.rounds) == ("thunder", verdict, 30)
+    assert row.ratio.low <= row.ratio.value <= row.ratio.high
+    assert row.ratio.value == pytest.approx(second / 1.3, rel=0.03)
+    assert row.configuration == {"batch": "1", "seq": "8"}
+
+
+def test_the_interval_is_about_that_of_two_independent_measurements() -> None:
+    """Its width is that of both intervals together: the root of the sum of squares, for small ones."""
+    first, second = steady(1.3), steady(1.3, rounds=40)
+    (row,) = contrast_suites(suite(first), suite(second))
+    widths = [
+        (one.speedup.high - one.speedup.low) / one.speedup.value for one in (first.candidates[1], second.candidates[1])
+    ]
+    assert (row.ratio.high - row.ratio.low) / row.ratio.value == pytest.approx(
+        sum(w**2 for w in widths) ** 0.5, rel=0.3
+    )
+
+
+def test_sizes_that_only_one_has_are_left_out() -> None:
+    both = suite(
+        steady(1.3).model_copy(update={"configuration": named("a")}),
+        steady(1.5).model_copy(update={"configuration": named("a", seq="16")}),
+    )
+    rows = contrast_suites(both, suite(steady(1.3), configuration=named("b", seq="16")))
+    assert [row.configuration["seq"] for row in rows] == ["16"]
+    with pytest.raises(BadOption, match=r"nothing in common: .* seq=8.* seq=32"):
+        contrast_suites(both, suite(steady(1.3), configuration=named("b", seq="32")))
+
+
+def test_results_of_two_machines_are_refused() -> None:
+    with pytest.raises(BadOption, match="was measured on m"):
+        contrast_suites(suite(steady(1.3)), suite(steady(1.3), machine="another"))

@@ -1,0 +1,59 @@
+"""The gate of `--require-speedup`: a speed-up that has to be shown, not hoped for."""
+
+from __future__ import annotations
+
+from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate
+from thunder_core.benchmark.verdict import FEWEST_ROUNDS
+from thunder_core.errors import BadOption, SpeedupMissed
+
+LARGEST = 1e6
+
+
+def check_gate(least: float, runs: int) -> None:
+    """Raise `BadOption` for what is no factor, and for fewer rounds than a speed-up can be shown by."""
+    if not 0 < least <= LARGEST:
+        raise BadOption(f"--require-speedup is {least:g}", fix="give it a factor above 0, such as 1.1")
+    if runs < FEWEST_ROUNDS:
+        raise BadOption(
+            f"--runs is {runs}, and --require-speedup needs {FEWEST_ROUNDS} rounds to tell a speed-up from chance",
+            fix="give --runs 30, or leave --require-speedup out",
+        )
+
+
+def require_speedup(measured: BenchmarkReport | BenchmarkSuite, least: float, candidate: str) -> None:
+    """Raise `SpeedupMissed`, with what was measured as its `report`, unless the candidate has that speed-up throughout.
+
+    It has where the whole 95% interval is at or above `least` and the measurement is not unstable: the first candidate
+    is what it is held against.
+    """
+    reports = measured.reports if isinstance(measured, BenchmarkSuite) else (measured,)
+    missed = [
+        f"{where(report)}{miss}"
+        for report in reports
+        for one in report.candidates[1:]
+        if one.name == candidate and (miss := shortfall(report, one, least))
+    ]
+    if not missed:
+        return
+    error = SpeedupMissed(
+        f"a speed-up of {least:g} is required, and {len(missed)} of {len(reports)} measurements do not show it: "
+        f"{'; '.join(missed)}",
+        fix="try another recipe, or require less; more --runs on a quiet machine narrow the interval",
+    )
+    error.report = measured
+    raise error
+
+
+def shortfall(report: BenchmarkReport, candidate: Candidate, least: float) -> str:
+    """How a candidate misses a speed-up, in words; empty where it does not."""
+    speedup, verdict = candidate.speedup, report.verdict(candidate)
+    if speedup.low >= least and verdict != "unstable" and len(candidate.seconds) >= FEWEST_ROUNDS:
+        return ""
+    told = f"{candidate.name} is {speedup.value:.3f}x [{speedup.low:.3f}, {speedup.high:.3f}] as fast"
+    return f"{told} as {report.first.name} ({report.told(candidate)})"
+
+
+def where(report: BenchmarkReport) -> str:
+    """The size of a measurement, before what is said of it."""
+    sizes = [f"{key} {report.configuration[key]}" for key in ("batch", "seq") if key in report.configuration]
+    return f"{', '.join(sizes)}: " if sizes else ""

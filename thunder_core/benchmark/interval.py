@@ -1,0 +1,35 @@
+"""Frozen data of measurements, and an estimate with its confidence interval."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+
+class Facts(BaseModel):
+    """Frozen data that refuses unknown keys; infinities and NaN survive JSON.
+
+    What is computed from the rest is written for readers, and computed anew where it is read.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_computed(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if name not in cls.model_computed_fields}
+
+
+class Interval(Facts):
+    """An estimate and its 95% confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def overlaps(self, other: Interval) -> bool:
+        """Whether the two estimates may be of the same value."""
+        return self.low <= other.high and other.low <= self.high
