@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
-from thunder_cli.console import plain, print_document, print_json, say, stderr, stdout
-from thunder_cli.views.bench import comparison_view, contrast_view, suite_view
+from thunder_cli.console import print_document, say, stderr, stdout
+from thunder_cli.gates import allowed
+from thunder_cli.views.bench import comparison_view, suite_view
+from thunder_cli.views.bench_plot import draw_suite
 from thunder_cli.wishes import Wishes
 from thunder_core.benchmark import (
     BenchmarkSuite,
     Comparison,
     check_against_baseline,
-    check_gate,
     compare_with_baseline,
-    contrast_suites,
-    fraction_of,
-    read_suite,
     require_speedup,
     write_suite,
 )
-from thunder_core.errors import BadOption, SpeedupMissed
+from thunder_core.errors import SpeedupMissed
+from thunder_core.pipeline.calamity import calamities
 from thunder_core.report import render_benchmark_markdown, render_csv
 
 TEXTS: Mapping[str, Callable[[BenchmarkSuite], str]] = {"csv": render_csv, "markdown": render_benchmark_markdown}
 SUFFIXES = {".csv": "csv", ".md": "markdown"}  # of --out; all others are JSON
-
-
-def earlier_result(wishes: Wishes, runs: int) -> BenchmarkSuite | None:
-    """The baseline, if there is one; raises for what could not be told of a measurement of so many rounds."""
-    if wishes.require_speedup is not None:
-        check_gate(wishes.require_speedup, runs)
-    allowed(wishes)
-    return None if wishes.baseline is None else read_suite(wishes.baseline)
-
-
-def allowed(wishes: Wishes) -> float:
-    """How much of a speed-up may be lost."""
-    return fraction_of(wishes.fail_above or "5%")
 
 
 def finish(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, wishes: Wishes, subject: str) -> None:
@@ -65,9 +50,6 @@ def missed_by(suite: BenchmarkSuite, wishes: Wishes, subject: str) -> SpeedupMis
 
 def keep(suite: BenchmarkSuite, wishes: Wishes) -> None:
     """Write the files that were asked for."""
-    from thunder_cli.views.bench_plot import draw_suite
-    from thunder_core.pipeline.calamity import calamities
-
     with calamities(lambda: "write the result"):
         if wishes.out is not None:
             style = SUFFIXES.get(wishes.out.suffix.lower())
@@ -90,23 +72,3 @@ def show(suite: BenchmarkSuite, rows: Sequence[Comparison], wishes: Wishes) -> N
         console.print(suite_view(suite, width=console.width))
     if rows:
         (console if wishes.style == "table" else stderr(quiet=wishes.quiet)).print(comparison_view(rows))
-
-
-def compare_files(first: Path, second: Path, wishes: Wishes) -> None:
-    """Print how two results compare; raises `BadOption` for what cannot be compared, or asked of it."""
-    asked = {
-        "--out": wishes.out,
-        "--plot": wishes.plot,
-        "--baseline": wishes.baseline,
-        "--fail-above": wishes.fail_above,
-        "--require-speedup": wishes.require_speedup,
-        f"--format {wishes.style}": wishes.style in TEXTS or None,
-    }
-    given = [name for name, value in asked.items() if value is not None]
-    if given:
-        raise BadOption(f"{', '.join(given)} is for measuring, and two results are read", fix="leave it out")
-    rows = contrast_suites(read_suite(first, ""), read_suite(second, ""))
-    if wishes.style == "json":
-        print_json("contrast/1", {"first": str(first), "second": str(second), "rows": [plain(row) for row in rows]})
-        return
-    stdout().print(contrast_view(rows, first.stem, second.stem))

@@ -266,6 +266,7 @@ OPTIONS = {
     "no factor": (("--require-speedup", "0"), "TH0201", "--require-speedup is 0"),
     "too few rounds": (("--require-speedup", "1.1", "--runs", "5"), "TH0201", "--runs is 5"),
     "no threads": (("--threads", "0"), "TH0201", "--threads is 0"),
+    "too many threads": (("--threads", "999999"), "TH0201", "--threads is 999999"),
     "a long number": (("--batch", "9" * 5001), "TH0201", "no list of numbers"),
 }
 

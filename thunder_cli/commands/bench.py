@@ -111,14 +111,8 @@ def bench(
         wishes.check()
         batches, seqs = numbers("--batch", batch), (None,) if seq is None else numbers("--seq", seq)
 
-        from thunder_cli.measuring import compare_files, earlier_result, finish
-        from thunder_cli.settings import chosen_settings
         from thunder_core.pipeline.rules import Contest, check_contest
 
-        settings = chosen_settings(chosen, model=model, strict=strict)
-        if other is not None and all(Path(name).expanduser().is_file() for name in (model or "", other)):
-            compare_files(Path(model or "").expanduser(), Path(other).expanduser(), wishes)
-            return
         contest = Contest(
             against=contenders(against, alone=other is None),
             batches=batches,
@@ -127,8 +121,19 @@ def bench(
             **{name: value for name, value in (("runs", runs), ("warmup", warmup)) if value is not None},
         )
         check_contest(contest, 1 if other is None else 2)
+        if other is not None and all(Path(name).expanduser().is_file() for name in (model or "", other)):
+            from thunder_cli.contrasting import compare_files
+
+            compare_files(Path(model or "").expanduser(), Path(other).expanduser(), wishes)
+            return
+        from thunder_cli.gates import earlier_result
+        from thunder_cli.settings import chosen_settings
+
+        settings = chosen_settings(chosen, model=model, strict=strict)
         earlier = earlier_result(wishes, contest.runs)
         suite, subject = measured(settings, other, contest, stderr(quiet=quiet))
+        from thunder_cli.measuring import finish
+
         finish(suite, earlier, wishes, subject)
 
 
