@@ -31,6 +31,8 @@ train = true
 target = "sm_90"
 no-validate = true
 no-benchmark = true
+allow-non-finite = true
+require-speedup = 1.25
 
 [set]
 speed = "high"
@@ -54,6 +56,8 @@ def test_a_file_may_hold_everything(tmp_path):
     assert (request.force, request.strict, request.validate, request.benchmark) == (True, True, False, False)
     assert request.include_weights
     assert request.train
+    assert request.allow_non_finite
+    assert request.require_speedup == 1.25
     assert request.out == Path("result")
     assert request.options == {"speed": "high"}
 
