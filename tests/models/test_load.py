@@ -21,7 +21,7 @@ import transformers
 from huggingface_hub import constants
 from transformers.utils import logging
 
-from thunder_core.errors import BadOption, ModelNotFound, UnknownArchitecture
+from thunder_core.errors import BadModelFolder, BadOption, ModelNotFound, UnknownArchitecture
 from thunder_core.models.fingerprint import weights_fingerprint
 from thunder_core.models.load import load_model, rebuild_model
 from thunder_core.models.quiet import quietly, told_to_users
@@ -242,6 +242,29 @@ def test_online_what_is_not_cached_is_downloaded(hub_cache, saved, monkeypatch, 
     assert asked[0] == ("config.json", "v1")
     assert {revision for _, revision in asked[1:]} == {COMMIT}
     assert {name for name, _ in asked} >= {path.name for path in saved("llama", shards).glob("*.safetensors")}
+
+
+def test_a_quantized_model_of_the_hub_is_not_downloaded(hub_cache, saved):
+    snapshot = put_into_cache(hub_cache, "acme/tiny", saved("llama"))
+    (snapshot / "model.safetensors").unlink()
+    config = json.loads((snapshot / "config.json").read_text())
+    (snapshot / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "gptq"}}))
+    with pytest.raises(BadModelFolder, match=r"quantized \(gptq\)"):
+        load_model(ModelRequest(model="acme/tiny"))
+
+
+def test_an_adapter_of_the_hub_names_its_base_model(hub_cache, monkeypatch):
+    def download(name, filename, **_):
+        if filename != "adapter_config.json":
+            raise huggingface_hub.errors.EntryNotFoundError(filename)
+        target = hub_cache / filename
+        target.parent.mkdir(parents=True)
+        target.write_text('{"peft_type": "LORA", "base_model_name_or_path": "acme/tiny"}')
+        return str(target)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    with pytest.raises(BadModelFolder, match="for acme/tiny, not a whole model"):
+        load_model(ModelRequest(model="acme/adapter"))
 
 
 def test_a_hub_that_cannot_be_reached_is_not_the_users_setting(hub_cache, monkeypatch):

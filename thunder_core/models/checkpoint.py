@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,19 +10,15 @@ from safetensors import SafetensorError, safe_open
 
 from thunder_core.errors import BadModelFolder
 from thunder_core.models.folder import read_json
+from thunder_core.models.kinds import INDEX, PICKLED, SINGLE, refuse_other_kinds
 
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-ADAPTER = "adapter_config.json"
-DISTRIBUTED = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
 LFS_POINTER = b"version https://git-lfs"
 AGAIN = "fetch the file again"
 
 
 def checkpoint_files(folder: Path) -> tuple[Path, ...]:
     """The files that hold a folder's weights, each found to be whole; raises `BadModelFolder`."""
-    refuse_other_layouts(folder)
+    refuse_other_kinds(folder)
     if (folder / SINGLE).is_file():
         check_file(folder / SINGLE)
         return (folder / SINGLE,)
@@ -39,20 +34,6 @@ def checkpoint_files(folder: Path) -> tuple[Path, ...]:
         f"{folder} holds no weights: neither {SINGLE} nor {INDEX}",
         fix="add them, or give --random-weights to build the model from its config alone",
     )
-
-
-def refuse_other_layouts(folder: Path) -> None:
-    """Raise `BadModelFolder` for layouts that transformers would read from elsewhere, or by unpickling."""
-    if (folder / ADAPTER).is_file():
-        raise BadModelFolder(
-            f"{folder} holds an adapter ({ADAPTER}), not a whole model",
-            fix="merge it into its base model (`model.merge_and_unload()`) and save that",
-        )
-    if any(DISTRIBUTED.fullmatch(path.name) for path in folder.iterdir()):
-        raise BadModelFolder(
-            f"{folder} holds a distributed checkpoint, whose metadata is pickled",
-            fix="load it where you trust it and save it with `model.save_pretrained(NEW_FOLDER)`",
-        )
 
 
 def shards_of(index: Path) -> dict[str, set[str]]:

@@ -11,13 +11,14 @@ from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from thunder_core.errors import BadModelFolder, RemoteCodeRefused, UnknownArchitecture
 from thunder_core.models.blame import blaming
-from thunder_core.models.folder import CONFIG_FILE, read_json
+from thunder_core.models.folder import CONFIG_FILE
+from thunder_core.models.kinds import require_config
 from thunder_core.plugins import nearest
 
 
 def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = None) -> PretrainedConfig:
     """The config of a folder; raises `BadModelFolder`, `RemoteCodeRefused` or `UnknownArchitecture`."""
-    raw = read_json(folder / CONFIG_FILE)
+    raw = require_config(folder)
     if not trust_remote_code:
         refuse_remote_code(folder, raw)
     if "auto_map" not in raw:

@@ -20,8 +20,9 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from thunder_core.errors import ModelNotFound, ThunderError
-from thunder_core.models.checkpoint import INDEX, SINGLE, shards_of
+from thunder_core.models.checkpoint import shards_of
 from thunder_core.models.folder import CONFIG_FILE
+from thunder_core.models.kinds import ADAPTER, INDEX, PIPELINE, SINGLE, refuse_other_kinds
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ def is_hub_name(name: str) -> bool:
     return True
 
 
+def is_cached(name: str) -> bool:
+    """Whether the local cache has the config of the model of that name."""
+    return _cached(name, CONFIG_FILE, constants.DEFAULT_REVISION) is not None
+
+
 def is_offline() -> bool:
     """Whether the network may not be used, so that only the local cache is asked."""
     return bool(constants.is_offline_mode())
@@ -51,8 +57,17 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
     """The model of that name, its config in the cache; raises `ModelNotFound`."""
     config = _fetch(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
     if config is None:
+        refuse_other_repositories(name, revision or constants.DEFAULT_REVISION)
         raise ModelNotFound(f"{name} on the hub holds no {CONFIG_FILE}", fix="name a model of the transformers library")
     return HubModel(name=name, commit=config.parent.name, folder=config.parent)
+
+
+def refuse_other_repositories(name: str, revision: str) -> None:
+    """Raise `BadModelFolder` where what the hub has under that name is an adapter or a pipeline."""
+    for mark in (ADAPTER, PIPELINE):
+        found = _fetch(name, mark, revision)
+        if found is not None:
+            refuse_other_kinds(found.parent)
 
 
 def fetch_weights(model: HubModel) -> None:

@@ -21,6 +21,7 @@ from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.fingerprint import structure_fingerprint
 from thunder_core.models.fit import vet_fit
 from thunder_core.models.hub import fetch_code, fetch_weights
+from thunder_core.models.kinds import refuse_other_kinds
 from thunder_core.models.mode import put_into_mode
 from thunder_core.models.names import spelled_task
 from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, request_of
@@ -94,6 +95,8 @@ def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: 
         return sample_config(origin.sample)
     if origin.hub is not None and request.trust_remote_code:
         fetch_code(origin.hub)
+    if origin.hub is not None and not request.random_weights:
+        refuse_other_kinds(origin.folder)
     return load_config(origin.folder, trust_remote_code=request.trust_remote_code, task=task)
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from thunder_core.errors import BadOption, ModelNotFound
-from thunder_core.models.hub import HubModel, find_on_hub, is_hub_name
+from thunder_core.models.folder import CONFIG_FILE
+from thunder_core.models.hub import HubModel, find_on_hub, is_cached, is_hub_name
+from thunder_core.models.kinds import held_by_file
+from thunder_core.models.neighbours import likeness, neighbours
 from thunder_core.models.request import ModelRequest, SampleModel
+
+MISTYPED = 0.75  # the likeness of a name to that of a folder, from which on the hub is not asked for it
 
 
 @dataclass(frozen=True)
@@ -49,31 +54,54 @@ def find_origin(request: ModelRequest) -> FolderOrigin | SampleOrigin:
 
 def find_folder(name: str, revision: str | None) -> FolderOrigin:
     """The folder of that name or, where there is none, the hub's model; raises `ModelNotFound`."""
-    origin = local_origin(name)
+    origin = local_origin(name, revision)
     if origin is not None:
         return origin
     hub = find_on_hub(name, revision)
     return FolderOrigin(hub.folder, hub)
 
 
-def local_origin(name: str) -> FolderOrigin | None:
-    """The folder of that name; None where it can only be a hub name, `ModelNotFound` where it cannot be that either."""
+def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
+    """The folder of that name; None where it can only be a hub name, `ModelNotFound` where it cannot be that either.
+
+    A name that is a path of this machine but for its end, or nearly one, is taken for a mistyped path, unless the hub's
+    cache has it or a revision is asked for: the hub is not asked about it.
+    """
     path = Path(name).expanduser()
     if _exists(path):
         require_folder(path)
         return FolderOrigin(path.resolve())
+    near = neighbours(path)
+    meant = f"did you mean {' or '.join(map(str, near))}? " if near else ""
     if not is_hub_name(name):
         raise ModelNotFound(
-            f"there is no folder {name!r}, and it cannot be a hub name either", fix="name a folder that exists"
+            f"there is no folder {name!r}, and it cannot be a hub name either",
+            fix=meant.rstrip() or "name a folder that exists",
+        )
+    if revision is None and is_mistyped(path, near) and not is_cached(name):
+        raise ModelNotFound(
+            f"there is no folder {name!r}",
+            fix=f"{meant}if the hub's model of that name is meant, fetch it first: `hf download {name}`",
         )
     return None
+
+
+def is_mistyped(path: Path, near: Sequence[Path]) -> bool:
+    """Whether a path that is not there leads into a folder which is, or looks much like that of a model."""
+    if path.parent != Path() and path.parent.is_dir():
+        return True
+    return any((one / CONFIG_FILE).is_file() and likeness(one, path) >= MISTYPED for one in near)
 
 
 def require_folder(path: Path) -> None:
     """Raise `ModelNotFound` unless the path is a folder whose files can be listed."""
     if not path.is_dir():
+        held = held_by_file(path)
         raise ModelNotFound(
-            f"{path} is a file; a model is a folder in Hugging Face layout", fix=f"try its folder: {path.parent}"
+            f"{path} is a file{f' with {held}' if held else ''}; a model is a folder in Hugging Face layout",
+            fix="name the folder of the weights that it was made from, as `model.save_pretrained(FOLDER)` writes it"
+            if held
+            else f"try its folder: {path.parent}",
         )
     if not os.access(path, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise _unreadable(path)

@@ -6,8 +6,8 @@ from thunder_core import plugins
 from thunder_core.benchmark.gate import check_gate
 from thunder_core.errors import BadOption
 from thunder_core.models.checkpoint import checkpoint_files
-from thunder_core.models.folder import CONFIG_FILE, read_json
 from thunder_core.models.hub import find_on_hub, is_offline
+from thunder_core.models.kinds import require_config
 from thunder_core.models.names import spelled_device, spelled_dtype, spelled_task
 from thunder_core.models.origin import local_origin
 from thunder_core.models.request import ModelRequest
@@ -76,10 +76,10 @@ def require_model(model: ModelRequest) -> None:
             spelled(value)
     if model.model is None:
         return
-    origin = local_origin(model.model)
+    origin = local_origin(model.model, model.revision)
     if origin is None and is_offline():
         find_on_hub(model.model, model.revision)
     if origin is not None:
-        read_json(origin.folder / CONFIG_FILE)
+        require_config(origin.folder)
         if not model.random_weights:
             checkpoint_files(origin.folder)

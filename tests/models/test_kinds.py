@@ -1,0 +1,116 @@
+"""Folders and files of models of other kinds: each is recognized by its names, and says what to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.models.test_bad_models import edit_config, refusal
+from thunder_core.errors import BadModelFolder, ModelNotFound
+from thunder_core.models.kinds import PACKED, refuse_other_kinds, require_config
+
+LORA = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "acme/llama-7b"}
+
+
+def made(folder, files):
+    """A folder with these files; what is no text is written as JSON."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("files", "holds", "fix"),
+    [
+        ({"adapter_config.json": LORA}, "an adapter (LORA by PEFT) for acme/llama-7b", "merge_and_unload()"),
+        (
+            {"adapter_config.json": LORA, "adapter_model.safetensors": ""},
+            "not a whole model",
+            'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("acme/llama-7b")',
+        ),
+        ({"adapter_config.json": {}}, "a base model that it does not name", 'AutoModel.from_pretrained("BASE")'),
+        ({"llama-Q4_K_M.gguf": ""}, "weights in GGUF", 'gguf_file="llama-Q4_K_M.gguf"'),
+        ({"model.onnx": ""}, "weights in ONNX (model.onnx)", "exported from"),
+        ({"onnx/model.onnx": "", "onnx/model_q4.onnx": ""}, "(onnx/model.onnx, onnx/model_q4.onnx)", "exported from"),
+        ({"tf_model.h5": ""}, "TensorFlow's format", "safetensors"),
+        ({"flax_model.msgpack": ""}, "Flax's format", "safetensors"),
+        (
+            {
+                "model_index.json": {"_class_name": "StableDiffusionPipeline"},
+                "unet/config.json": {"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.30"},
+                "text_encoder/config.json": {"model_type": "clip_text_model"},
+            },
+            "a pipeline of diffusers (StableDiffusionPipeline)",
+            "text_encoder",
+        ),
+        (
+            {"config.json": {"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.30"}},
+            "a model of diffusers (UNet2DConditionModel)",
+            "thunder.compile(model",
+        ),
+        ({"consolidated.00.pth": "", "params.json": {}}, "its makers' own layout", "convert_llama_weights_to_hf"),
+        ({"checkpoint-90/config.json": {}, "checkpoint-500/config.json": {}}, "of a training", "checkpoint-500"),
+        ({"manifest.json": {}, "traces/0/computation.py": ""}, "an artifact of Thunder", "thunder bench"),
+        (
+            {"config.json": {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4}}},
+            "weights that are quantized (gptq, 4 bits)",
+            "dequantize()",
+        ),
+        (
+            {"config.json": {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}},
+            "(bitsandbytes, 8 bits)",
+            "from before",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "+".join(value),
+)
+def test_a_folder_of_another_kind_is_recognized(tmp_path, files, holds, fix):
+    made(tmp_path, files)
+    with pytest.raises(BadModelFolder) as caught:
+        refuse_other_kinds(tmp_path)
+    assert holds in caught.value.what
+    assert str(tmp_path) in caught.value.what
+    assert fix in caught.value.fix
+    error = refusal(tmp_path, BadModelFolder)
+    assert error.what == caught.value.what or "config.json" in files
+
+
+def test_the_cache_of_the_hub_names_its_model(tmp_path):
+    folder = made(tmp_path, {"models--acme--llama-7b/snapshots/0/config.json": {}}) / "models--acme--llama-7b"
+    assert "acme/llama-7b" in refusal(folder, BadModelFolder).fix
+
+
+def test_a_folder_of_models_names_them(tmp_path):
+    made(tmp_path, {"one/config.json": {}, "two/config.json": {}, "three/readme": ""})
+    with pytest.raises(BadModelFolder, match="folders in it do") as caught:
+        require_config(tmp_path)
+    assert caught.value.fix == f"name one of them: {tmp_path / 'one'}, {tmp_path / 'two'}"
+
+
+@pytest.mark.parametrize("extra", ["model.gguf", "onnx/model.onnx", "tf_model.h5", "flax_model.msgpack", "params.json"])
+def test_other_formats_beside_safetensors_do_not_matter(folder, extra):
+    made(folder, {extra: ""})
+    refuse_other_kinds(folder)
+
+
+@pytest.mark.parametrize("method", ["torchao", "mxfp4", "of-another-world"])
+def test_quantizations_that_pytorch_runs_are_not_refused(folder, method):
+    assert method not in PACKED
+    edit_config(folder, quantization_config={"quant_method": method})
+    refuse_other_kinds(folder)
+
+
+def test_a_quantized_checkpoint_is_refused_before_it_is_loaded(folder):
+    edit_config(folder, quantization_config={"quant_method": "awq", "bits": 4})
+    assert "quantized (awq, 4 bits)" in refusal(folder, BadModelFolder).what
+
+
+@pytest.mark.parametrize(("name", "held"), [("model.gguf", "GGUF"), ("model.onnx", "ONNX"), ("model.pt", "pickled")])
+def test_a_file_of_another_kind(tmp_path, name, held):
+    made(tmp_path, {name: ""})
+    error = refusal(tmp_path / name, ModelNotFound)
+    assert held in error.what
+    assert "save_pretrained" in error.fix
