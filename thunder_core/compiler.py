@@ -87,8 +87,8 @@ class Compiler:
         forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
         with collection_paused():
             watch.note(check_trace(free_after_last_use(watch.note(forward))))
-            edges, numbers = acquired.sharp_edges, acquired.numbers
-            return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, numbers)
+            edges, numbers, places = acquired.sharp_edges, acquired.numbers, acquired.places
+            return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, numbers, places)
 
     def _derived(self, trace: Trace) -> tuple[Derived | None, str, BoundSymbol | None]:
         """The trace with a backward of its own, or why it has none, and what it lacks."""

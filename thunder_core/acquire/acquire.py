@@ -45,7 +45,8 @@ from thunder_core.lower.aliases import written_families
 class Acquired:
     """The three traces of a program; `guards[n]` says in words what the prologue's check number n wants.
 
-    `numbers` are the paths of those checks that want a number to be what it was.
+    `numbers` are the paths of those checks that want a number to be what it was; `places` the plain ways to what checks
+    look at.
     """
 
     prologue: Trace
@@ -54,6 +55,7 @@ class Acquired:
     guards: tuple[str, ...]
     sharp_edges: tuple[SharpEdge, ...]
     numbers: Mapping[int, str]
+    places: Mapping[int, tuple[tuple[str, Any], ...]]
 
 
 STATE: tuple[tuple[str, Callable[[], object]], ...] = (
@@ -351,7 +353,9 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     wanted = [path for _, path in given]
     prologue_trace = prologue.trace(list(_lasting(run)), (wanted, list(epilogue.wanted)), roots)
     numbers = {number: str(path) for number, path in prologue.numbers.items()}
-    return Acquired(prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges, numbers)
+    return Acquired(
+        prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges, numbers, prologue.places
+    )
 
 
 def blocks_of(run: Run) -> dict[str, int]:

@@ -49,6 +49,7 @@ class Prologue:
         self.lines: list[BoundSymbol] = []
         self.refusals: list[str] = []
         self.numbers: dict[int, Path] = {}
+        self.places: dict[int, tuple[tuple[str, object], ...]] = {}
         self._names = names
         self._writes = writes
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
@@ -116,6 +117,8 @@ class Prologue:
     def _guard(self, guard: Guard, unless: str = "") -> None:
         if guard.kind == "equal" and type(guard.expected) in NUMBERS:
             self.numbers[len(self.refusals)] = guard.path
+        if guard.kind not in OF_NAMESPACE and (place := plain_place(guard.path)) is not None:
+            self.places[len(self.refusals)] = place
         subject = self._held(guard.path)
         condition = self._condition(guard, subject)
         if condition.count(subject) > 1:
@@ -251,6 +254,20 @@ def described_overlaps(found: Overlaps, guards: Sequence[Guard]) -> str:
 def is_of_plain_tensor(guard: Guard) -> bool:
     """Whether a guard wants the metadata of a tensor that has no Python code of its own to answer for it."""
     return guard.kind == "tensor" and guard.expected[0] in PLAIN
+
+
+ROOTS = ("root", "globals")
+PLAIN_STEPS = ("item", "entry")
+
+
+def plain_place(path: Path) -> tuple[tuple[str, object], ...] | None:
+    """A path by its steps, where following it runs no code of the user's: past a root, items and entries alone."""
+    root, *steps = path.lineage()
+    if root.step not in ROOTS or any(step.step not in PLAIN_STEPS for step in steps):
+        return None
+    if root.step == "globals" and (root.key == "?" or type(root.value) is not dict):
+        return None
+    return ((root.step, str(root.key)), *((step.step, step.key) for step in steps))
 
 
 def stored_base(path: Path) -> str:

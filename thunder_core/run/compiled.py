@@ -15,10 +15,11 @@ from thunder_core.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.ir.objects import Refused, Unexpected
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
-from thunder_core.run.dispatch import Refusal, Route, Takers
+from thunder_core.run.dispatch import ProgramIndex, Refusal, Route
 from thunder_core.run.program import Program
 from thunder_core.run.raising import RaisingCalls
 from thunder_core.run.retraces import Retraces
+from thunder_core.run.selector import Selector
 from thunder_core.run.tracers import require_no_tracer
 
 
@@ -64,7 +65,8 @@ class Specializations:
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
     raising: RaisingCalls = field(init=False)
     retraces: Retraces = field(init=False)
-    takers: Takers = field(default_factory=Takers)
+    index: ProgramIndex = field(default_factory=ProgramIndex)
+    selector: Selector = field(default_factory=Selector)
     inherits: bool = False
     derives: Any = None
 
@@ -79,27 +81,31 @@ class Specializations:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a program that takes the arguments, the one that ran last if it does, or trace anew."""
-        program = next(iter(self.programs), None)
+        first = next(iter(self.programs), None)
+        many = len(self.programs) > 1
+        program = self.selector.choose(self.subject, args, kwargs, first) if many else first
         route: Route | None = None
         try:
             while program is not None:
                 try:
                     inputs, outside = program.prepare(self.subject, args, kwargs)
                 except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
-                    route = route or Route(self.programs, self.takers)
+                    route = route or Route(self.programs, self.index)
                     program = route.after(program, error)
                     continue
                 try:
                     result = program.run(inputs, outside)
                 except Unexpected as error:
-                    route = route or Route(self.programs, self.takers)
+                    route = route or Route(self.programs, self.index)
                     program = route.after(program, error)
                     continue
                 except Exception as error:
                     failure = error
                 else:
                     if route is not None:
-                        self._prefer(program, route)
+                        self._prefer(program, route, args, kwargs)
+                    elif program is not first:
+                        self.programs.move_to_end(program, last=False)
                     self.hits += 1
                     self.last = program
                     return result
@@ -107,13 +113,14 @@ class Specializations:
                     return self.raising.once_more(program, failure, args, kwargs)
                 finally:
                     del failure  # its traceback holds this frame
-            return self._compile(args, kwargs, route or Route(self.programs, self.takers))
+            return self._compile(args, kwargs, route or Route(self.programs, self.index))
         finally:
             del route  # what refused the call has tracebacks that hold this frame
 
-    def _prefer(self, program: Program, route: Route) -> None:
-        """Ask a program first from now on, and after those that refused what it took."""
-        self.takers.note(program, route.features)
+    def _prefer(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Ask a program first from now on, for calls like this one and after those that refused what it took."""
+        self.index.add(program, route.features)
+        self.selector.learn(program, route.places, self.subject, args, kwargs)
         self.programs.move_to_end(program, last=False)
 
     def add(self, program: Program) -> None:
@@ -166,7 +173,7 @@ class Specializations:
                 f"the guards of a new program refuse its own inputs: {reason(program, refused)}",
                 fix="report this with the program that was compiled",
             ) from None
-        self._keep(program, route)
+        self._keep(program, route, args, kwargs)
         self.last = program
         try:
             return program.run(inputs, outside)
@@ -186,13 +193,14 @@ class Specializations:
         finally:
             del failure
 
-    def _keep(self, program: Program, route: Route) -> None:
+    def _keep(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a program, before the others, as far as programs are kept."""
         if self.options.cache == "no caching":
             return
         self.add(program)
         self.raising.compiled()
-        self.takers.note(program, route.features)
+        self.index.add(program, route.features)
+        self.selector.learn(program, route.places, self.subject, args, kwargs)
         if len(self.programs) > self.options.max_programs:
             self.retraces.note_dropped(self.options.max_programs)
         while len(self.programs) > self.options.max_programs:
@@ -200,7 +208,8 @@ class Specializations:
 
     def _drop(self, program: Program) -> None:
         self.programs.pop(program, None)
-        self.takers.forget(program)
+        self.index.discard(program)
+        self.selector.discard(program)
 
 
 def number_refused(program: Program, error: Exception) -> str | None:

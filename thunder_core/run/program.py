@@ -20,6 +20,8 @@ from thunder_core.run.tracers import blame_tracer
 from thunder_core.run.undo import Undo, written_before_last
 from thunder_core.run.wiring import Wiring
 
+Step = tuple[str, Any]
+Place = tuple[Step, ...]  # a root, and the items of Python's own containers and entries of `__dict__` that lead on
 RUNS = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
 
 
@@ -70,7 +72,7 @@ class Program:
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
     epilogue need, or raises `Refused`, or what a path raises. A program that expects values of tensors may find,
     while it runs, that they are others. `numbers` are the paths of the numbers that it wants to be what they were, by
-    the number of the guard.
+    the number of the guard; `places` are the ways to what guards look at, for those that a selector may follow.
     """
 
     stages: tuple[Stage, ...]
@@ -79,6 +81,7 @@ class Program:
     derivative: Derivative | None = None
     recorded: str = ""
     numbers: Mapping[int, str] = field(default_factory=dict)
+    places: Mapping[int, Place] = field(default_factory=dict)
     _written: tuple[int, ...] | None = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
