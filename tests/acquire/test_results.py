@@ -68,7 +68,7 @@ MADE_ANEW: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
 KEPT_IN_C: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "Random": lambda x: (x + 1, Random(3)),
     "_lru_cache_wrapper": lambda x: (x + 1, functools.lru_cache(lambda: 1)),
-    "generator that has begun": lambda x: begun(counted(x)),
+    "generator `counted`, which has begun": lambda x: begun(counted(x)),
     "two NumPy arrays that share memory": lambda x: twice_the_same_memory(),
     "weak reference": lambda x: (x, weakref.ref(deque())),
 }
@@ -239,3 +239,32 @@ def test_containers_of_the_standard_library_are_made_anew(name: str) -> None:
 def test_what_keeps_its_state_in_c_is_refused(name: str) -> None:
     with pytest.raises(CannotReplay, match=name):
         thunder.jit(KEPT_IN_C[name])(torch.ones(2))
+
+
+def ended(numbers: Iterator[Tensor]) -> Iterator[Tensor]:
+    """A generator after its last item."""
+    assert [*numbers]
+    return numbers
+
+
+class Keeping:
+    """An object that programs give a generator."""
+
+    kept: Any = None
+
+
+PROGRESS: dict[str, Callable[[Tensor, Keeping], Any]] = {
+    "the result is, or holds, the generator `counted`, which has begun, and stands at line": lambda x, kept: begun(
+        counted(x)
+    ),
+    "the result is, or holds, the generator `counted`, which has ended": lambda x, kept: ended(counted(x)),
+    r"args\[1\].kept is, or holds, the generator `counted`, which has begun": lambda x, kept: setattr(
+        kept, "kept", begun(counted(x))[1]
+    ),
+}
+
+
+@pytest.mark.parametrize("told", PROGRESS)
+def test_how_far_a_generator_came_is_told(told: str) -> None:
+    with pytest.raises(CannotReplay, match=told):
+        thunder.jit(PROGRESS[told])(torch.ones(2), Keeping())

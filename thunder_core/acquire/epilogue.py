@@ -65,8 +65,8 @@ class Epilogue:
         """The whole epilogue."""
         for effect in effects:
             for argument in (*effect.arguments, *effect.keywords.values()):
-                self._count(argument)
-        self._count(output)
+                self._count(argument, f"{effect.owner}.{effect.name}" if effect.owner else effect.name)
+        self._count(output, "the result")
         for effect in effects:
             EFFECTS[effect.kind](self, effect)
         returned = self.value(output, "the result")
@@ -128,18 +128,18 @@ class Epilogue:
             return self._display(value, where)
         return self._rebuild(value, where)
 
-    def _count(self, value: Any) -> None:
+    def _count(self, value: Any, where: str) -> None:
         """Count how often each object that has to be made is mentioned: one that is met once is written in place."""
         if isinstance(value, Unknown | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
         if (shared := self._shared(value)) is not None:
-            self._count(shared)
+            self._count(shared, where)
             return
         self._mentions[id(value)] = self._mentions.get(id(value), 0) + 1
         if self._mentions[id(value)] == 1:
-            reduction = self._reduction(value, "the result")
+            reduction = self._reduction(value, where)
             for part in parts_of(value) if reduction is None else reduction.parts:
-                self._count(part)
+                self._count(part, where)
 
     def _shared(self, value: Any) -> torch.Tensor | None:
         """The tensor whose memory an array of NumPy's shares."""
@@ -294,7 +294,7 @@ class Epilogue:
         for attribute in differing(function):
             value = getattr(function, attribute)
             kept = dict(value) if attribute in ("__kwdefaults__", "__dict__", "__annotations__") and value else value
-            self._count(kept)
+            self._count(kept, where)
             self.lines.append(line(f"{name}.{attribute} = {self.value(kept, where)}"))
         return name
 

@@ -154,11 +154,11 @@ def of_exception(value: BaseException, where: str) -> Reduction:
 def of_generator(value: Any, where: str) -> Reduction:
     """A generator or coroutine that has not begun, as the call that made it."""
     frame = frame_of(value)
-    begun = next(getattr(value, f"{kind}_frame") for kind in ("gi", "cr", "ag") if hasattr(value, f"{kind}_frame"))
-    if frame is None or frame.function is None or begun is None or frame.suspended or not frame.fast:
+    native = next(getattr(value, f"{kind}_frame") for kind in ("gi", "cr", "ag") if hasattr(value, f"{kind}_frame"))
+    if native is None or frame is None or frame.function is None or frame.suspended or not frame.fast:
         raise CannotReplay(
-            f"{where} is, or holds, a {type(value).__name__} that has begun or ended: how far it came cannot be made "
-            "anew for the next call",
+            f"{where} is, or holds, the {type(value).__name__} `{value.__qualname__}`, {progress(frame, native)}: it "
+            "cannot be made anew for the next call",
             fix="return a list of what it gives, or the generator before anything was taken out of it",
         )
     if isinstance(value, types.CoroutineType):
@@ -171,6 +171,15 @@ def of_generator(value: Any, where: str) -> Reduction:
     more = rest.pop(0) if code.co_flags & inspect.CO_VARARGS else ()
     keywords = dict(zip(code.co_varnames[plain : plain + named], held[plain : plain + named], strict=True))
     return Reduction(frame.function, (*held[:plain], *more), {**keywords, **(rest[0] if rest else {})})
+
+
+def progress(frame: Any, native: Any) -> str:
+    """How far a generator came, in words; its native frame is None where it has ended."""
+    if native is None:
+        return "which has ended"
+    if frame is None or frame.function is None:
+        return "which was made by code that runs natively"
+    return f"which has begun, and stands at line {frame.lineno} of {frame.filename}"
 
 
 def arguments_of(code: types.CodeType) -> int:
