@@ -14,7 +14,7 @@ SMOKE := $(CURDIR)/build/smoke
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format lint types layers docs-fresh docs coverage conformance fuzz bench gpu-wheels \
+.PHONY: help install demo test check format lint types layers docs-fresh docs coverage conformance golden fuzz bench gpu-wheels \
 	gpu-install test-gpu bench-gpu wheel wheel-smoke clean
 
 help: ## list the targets
@@ -69,6 +69,9 @@ coverage: install ## run PyTorch's databases of operators and modules under jit 
 
 conformance: install ## run the standard library's tests of the language inside the interpreter (MISSING="3.13")
 	$(BIN)/python -m tests.conformance.versions --jobs $(JOBS) $(if $(MISSING),--allow-missing $(MISSING))
+
+golden: install ## write the traces that tests/golden keeps as text anew, after a change that was meant
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/golden --snapshot-update
 
 fuzz: install ## run the property tests on many more examples, new ones each time
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m hypothesis --hypothesis-profile fuzz --timeout 0 tests
