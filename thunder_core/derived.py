@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from thunder_core.capture.compiled_call import require_derivable
-from thunder_core.capture.derivative import Underivable
 from thunder_core.capture.rules import with_rules
+from thunder_core.capture.tape import Underivable
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
 from thunder_core.ir.proxy import Proxy, TensorProxy

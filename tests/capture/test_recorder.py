@@ -13,10 +13,9 @@ from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
 from thunder_core.errors import DataDependent, OperationFailed
 from thunder_core.ir.check import check_trace
+from thunder_core.ir.evaluate import bindings, evaluate_one
 from thunder_core.ir.printer import print_trace
-from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.trace import Trace
-from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.run.generate import executable
 
 
@@ -174,11 +173,7 @@ def test_a_name_stands_for_one_metadata(name: str, level: str) -> None:
     trace, _ = recorded(IN_PLACE[name], torch.arange(9.0).view(3, 3))
     values: dict[str, Any] = {proxy.name: torch.arange(9.0).view(3, 3) for proxy in trace.inputs}
     for line in trace.at_level(level):
-        given = replace_leaves(
-            (line.args, dict(line.kwargs)), lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf
-        )
-        result = line.symbol.target(*given[0], **given[1])
-        for proxy, value in zip(leaves(line.output), leaves(result), strict=True):
+        for proxy, value in bindings(line.output, evaluate_one(line, values)):
             values[proxy.name] = value
             assert (proxy.shape, proxy.stride) == (value.shape, value.stride())
     assert any(proxy.stride != (3, 1) for line in trace.bound_symbols for proxy in line.outputs)

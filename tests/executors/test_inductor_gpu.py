@@ -33,7 +33,7 @@ from thunder_core.errors import ArtifactForeign
 from thunder_core.lower.machine_code import MachineCode
 from thunder_executors.inductor import gpu, launch
 from thunder_executors.inductor.cubins import loaded
-from thunder_executors.inductor.graph import evaluate
+from thunder_executors.inductor.graph import evaluate_region
 from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.launch import Specialization
 
@@ -122,7 +122,7 @@ NAMES = [name for name in PROGRAMS if name != "nothing"]
 def test_regions_compute_what_pytorch_does(name, interpreted):
     region = regions_of(*PROGRAMS[name])[0][1].region
     given = [torch.empty(proxy.shape) if 0 in proxy.shape else drawn(proxy) for proxy in region.inputs]
-    expected, found = evaluate(region, tuple(given)), interpreted(there(region))([*given])
+    expected, found = evaluate_region(region, tuple(given)), interpreted(there(region))([*given])
     found = found if isinstance(found, tuple) else (found,)
     for one, other in zip(found, expected, strict=True):
         rough = {"rtol": 2**-6, "atol": 2**-6} if one.dtype in (torch.float16, torch.bfloat16) else {}
@@ -138,7 +138,7 @@ def test_regions_write_what_pytorch_does(name, interpreted):
         ours, expected = ([drawn(proxy).abs_().add_(1) for proxy in region.inputs] for _ in range(2))
         before = [one._version for one in ours]
         interpreted(there(region))([*ours])
-        evaluate(region, tuple(expected))
+        evaluate_region(region, tuple(expected))
         rough = {"rtol": 2**-6, "atol": 2**-6} if name == "half" else {}
         torch.testing.assert_close(ours, expected, **rough)
         writes = [proxy.name for proxy in region.writes]

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Refused
-from thunder_core.ir.tree import replace_leaves
 from thunder_core.lower.claim import claims_by_executor
 from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
 from thunder_core.lower.region import Region
@@ -43,16 +42,7 @@ class Replays(FusionExecutor):
             def run(*given):
                 taken = (*region.inputs, *region.numbers)
                 values = {proxy.name: tensor for proxy, tensor in zip(taken, given, strict=True)}
-
-                def value(leaf):
-                    return values.get(getattr(leaf, "name", None), leaf)
-
-                for operation in region.operations:
-                    kwargs = replace_leaves(dict(operation.kwargs), value)
-                    result = operation.symbol.target(*replace_leaves(operation.args, value), **kwargs)
-                    single = isinstance(operation.output, Proxy)
-                    pairs = [(operation.output, result)] if single else zip(operation.output, result, strict=True)
-                    values.update((proxy.name, found) for proxy, found in pairs if isinstance(proxy, Proxy))
+                evaluate(region.operations, values)
                 outputs = tuple(values[proxy.name] for proxy in region.outputs)
                 return outputs[0] if len(outputs) == 1 else outputs
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten
 
-from thunder_core.capture.derivative import Underivable
+from thunder_core.capture.tape import Underivable
 from thunder_core.errors import CannotReplay, NotDifferentiable, SourceLine
 from thunder_core.ir.objects import Unexpected
 from thunder_core.ir.proxy import Proxy, TensorProxy

@@ -14,6 +14,7 @@ from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.symbols import LIFTS, UPDATES_STATISTICS, is_random, symbol_of, written_values
 from thunder_core.capture.tensors import tensors_in
+from thunder_core.ir.evaluate import evaluate_one
 from thunder_core.ir.overlap import span
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -147,11 +148,7 @@ class Functional:
 
 def _run(operation: BoundSymbol, function: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> None:
     """Call the function as the operation does, with these tensors and those that it makes by name."""
-
-    def given(leaf: Any) -> Any:
-        return tensors[leaf.name] if isinstance(leaf, TensorProxy) else leaf
-
-    output = function(*replace_leaves(operation.args, given), **replace_leaves(dict(operation.kwargs), given))
+    output = evaluate_one(operation, tensors, lambda _, args, kwargs: function(*args, **kwargs))
     results = tensors_in(_aligned(output, operation.output))
     made = {leaf.name: leaf for leaf in leaves(operation.output) if isinstance(leaf, TensorProxy)}
     for proxy, tensor in zip(made.values(), results, strict=True):

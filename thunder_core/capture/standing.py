@@ -11,9 +11,10 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.call import Call
-from thunder_core.capture.derivative import Underivable, derive
+from thunder_core.capture.derivative import derive
 from thunder_core.capture.numbers import Unknown, WholeNumber, to_proxies
 from thunder_core.capture.symbols import symbol_of
+from thunder_core.capture.tape import Underivable
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves

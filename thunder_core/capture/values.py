@@ -18,6 +18,7 @@ from thunder_core.capture.settings import setting_of
 from thunder_core.capture.symbols import as_line
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import apart
+from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.proxy import Proxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
@@ -135,20 +136,8 @@ class Evaluation:
         unknown = [proxy.name for proxy in line.inputs if proxy.name not in self._known]
         if unknown:
             raise Unknowable(f"`{unknown[0]}`, which it hangs on, is not known before the call")
-        args, kwargs = replace_leaves(
-            (line.args, dict(line.kwargs)), lambda leaf: self._known[leaf.name] if isinstance(leaf, Proxy) else leaf
-        )
         with nullcontext() if call_of(line) is None else without_recording():
-            result = line.symbol.target(*args, **kwargs)
-        self._know(line.output, result)
-
-    def _know(self, names: Any, result: Any) -> None:
-        """Keep a result, and what it consists of, by the names that a line gives them."""
-        if isinstance(names, Proxy):
-            self._known[names.name] = result
-        elif isinstance(names, tuple | list):
-            for name, value in zip(names, result, strict=True):
-                self._know(name, value)
+            evaluate([line], self._known)
 
     def _take_inputs(self, proxies: Iterable[Proxy]) -> None:
         """Know the inputs among these; copies of them where lines write to some."""

@@ -11,8 +11,8 @@ import torch
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
 from thunder_core.capture.compiled_call import require_derivable
-from thunder_core.capture.derivative import Underivable
 from thunder_core.capture.segment import Segment, aside
+from thunder_core.capture.tape import Underivable
 from thunder_core.capture.versions import without_writes
 from thunder_core.derivatives.trees import differentiable_leaves, require_same
 from thunder_core.errors import NotDifferentiable

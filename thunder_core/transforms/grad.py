@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from thunder_core.capture.derivative import Derivation, Underivable, added, derive
+from thunder_core.capture.derivative import Derivation, added, derive
 from thunder_core.capture.rules import is_ruled
+from thunder_core.capture.tape import Underivable
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace

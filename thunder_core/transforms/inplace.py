@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
-from thunder_core.capture.derivative import called, first_line, paired
+from thunder_core.capture.derivative import call_by_rule
 from thunder_core.capture.fake import fake_like, new_mode
+from thunder_core.capture.tape import first_line
+from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -33,10 +35,7 @@ def complaint(trace: Trace) -> str:
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode:
             values = _given(trace, mode)
-            for line in trace.bound_symbols:
-                if not _asks_for_values(line):
-                    made = paired(line.output, called(line, values))
-                    values.update((proxy.name, tensor) for proxy, tensor in made)
+            evaluate((line for line in trace.bound_symbols if not _asks_for_values(line)), values, call_by_rule)
             results = [values[proxy.name] for proxy in trace.outputs if isinstance(proxy, TensorProxy)]
             ends = [result for result in results if result.requires_grad]
             torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])

@@ -6,8 +6,8 @@ from collections.abc import Sequence, Set
 
 import torch
 
-from thunder_core.capture.derivative import Underivable
 from thunder_core.capture.settings import is_decisive
+from thunder_core.capture.tape import Underivable
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.lower.aliases import families
 from thunder_core.lower.cuts import is_view

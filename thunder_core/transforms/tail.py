@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from thunder_core.capture.derivative import Underivable
 from thunder_core.capture.rules import is_ruled
+from thunder_core.capture.tape import Underivable
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace

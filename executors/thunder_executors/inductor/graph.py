@@ -11,9 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.evaluate import evaluate, evaluate_one
+from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import replace_leaves
 from thunder_core.lower.region import Region, written_by
 from thunder_core.lower.updates import OUT, functional
 from thunder_executors.inductor.attention import KERNEL, attention_backward
@@ -64,7 +64,7 @@ def _write_at_the_end(graph: GraphModule, region: Region) -> None:
     graph.recompile()
 
 
-def evaluate(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def evaluate_region(region: Region, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """Run the region on tensors, as PyTorch has its operations; the inputs that it writes to are written to."""
     results, written = computed_by(region, given)
     values = dict(zip((proxy.name for proxy in region.inputs), given, strict=False))
@@ -84,23 +84,20 @@ def computed_by(region: Region, given: tuple[torch.Tensor, ...]) -> Results:
     proxies = (*region.inputs, *region.numbers)
     values: dict[str, Any] = dict(zip((proxy.name for proxy in proxies), given, strict=True))
 
-    def value(leaf: Any) -> Any:
-        return values[leaf.name] if isinstance(leaf, Proxy) else leaf
-
     for operation in region.operations:
-        args, kwargs = replace_leaves(operation.args, value), replace_leaves(dict(operation.kwargs), value)
         into = next(written_by(operation), None)
-        if into is not None:
-            values[into.name] = called(operation, into.dtype, args, kwargs).to(into.dtype)
+        if into is None:
+            evaluate([operation], values, called)
         else:
-            _bind(operation.output, called(operation, _dtype(operation), args, kwargs), values)
+            values[into.name] = evaluate_one(operation, values, called).to(into.dtype)
     written = {proxy.name: values[proxy.name] for proxy in region.writes}
     return tuple(values[proxy.name] for proxy in region.outputs), written
 
 
-def called(operation: BoundSymbol, dtype: torch.dtype | None, args: Any, kwargs: Any) -> Any:
+def called(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What an operation gives, or what it would write, in the dtype that it is to have."""
     target: Any = operation.symbol.target
+    dtype = _dtype(operation)
     formula = formula_of(operation) if takes_numbers(operation) else None
     if formula is not None and dtype is not None:
         return computed(formula, dtype, args, kwargs)
@@ -111,7 +108,9 @@ def called(operation: BoundSymbol, dtype: torch.dtype | None, args: Any, kwargs:
 
 
 def _dtype(operation: BoundSymbol) -> torch.dtype | None:
-    return operation.output.dtype if isinstance(operation.output, TensorProxy) else None
+    """The dtype of the tensor that an operation writes to, or else of its only result."""
+    into = next(written_by(operation), operation.output)
+    return into.dtype if isinstance(into, TensorProxy) else None
 
 
 def same_layout(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
@@ -126,14 +125,6 @@ def laid_out(result: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
     order = sorted(range(len(proxy.shape)), key=lambda place: -proxy.stride[place])
     back = [order.index(place) for place in range(len(order))]
     return result.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
-
-
-def _bind(names: Any, result: Any, values: dict[str, Any]) -> None:
-    if isinstance(names, Proxy):
-        values[names.name] = result
-    elif isinstance(names, tuple | list):
-        for name, item in zip(names, result, strict=True):
-            _bind(name, item, values)
 
 
 def _empty(proxy: TensorProxy) -> torch.Tensor:
