@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thunder_core.capture.rules import register_derivative
+    from thunder_core.autodiff.rules import register_derivative
     from thunder_core.compiler import (
         cache_hits,
         cache_misses,
@@ -46,7 +46,7 @@ HOMES = {
         "last_traces",
         "recompile_reasons",
     ),
-    "thunder_core.capture.rules": ("register_derivative",),
+    "thunder_core.autodiff.rules": ("register_derivative",),
     "thunder_core.derivatives": ("grad", "jvp", "value_and_grad", "vjp"),
     "thunder_core.errors": ("RecompileWarning", "ThunderError"),
     "thunder_core.lower.executor": ("Executor", "OperatorExecutor", "register_executor"),

@@ -12,8 +12,8 @@ import torch
 
 from thunder_core import plugins
 from thunder_core.acquire.acquire import acquire, collection_paused
+from thunder_core.autodiff.rules import with_rules
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
-from thunder_core.capture.rules import with_rules
 from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
 from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
 from thunder_core.errors import WrongInputs

@@ -10,16 +10,26 @@ from typing import Any
 
 import torch
 
-from thunder_core.capture.compiled_call import require_derivable
-from thunder_core.capture.rules import with_rules
-from thunder_core.capture.tape import Underivable
+from thunder_core.analysis.aliasing import names_written_to
+from thunder_core.analysis.grad_mode import SET_GRAD
+from thunder_core.autodiff.decompose_autocast import beneath_autocast, is_under_autocast
+from thunder_core.autodiff.functionalize_inplace import without_followed_writes
+from thunder_core.autodiff.output_aliases import split_views
+from thunder_core.autodiff.refusals import require_derivable
+from thunder_core.autodiff.reverse_mode import (
+    REQUIRE_GRAD,
+    Differentiated,
+    computed_from,
+    differentiate,
+    gradient_of,
+)
+from thunder_core.autodiff.rules import with_rules
+from thunder_core.autodiff.tape import Underivable
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.aliases import written_families
-from thunder_core.lower.beneath import beneath_autocast, is_under_autocast
 from thunder_core.lower.claim import claim, claim_operations
 from thunder_core.lower.executor import Executor
 from thunder_core.lower.free import UNPACK, free_after_last_use
@@ -29,16 +39,6 @@ from thunder_core.run.generate import executable_trace
 from thunder_core.run.program import Stage
 from thunder_core.run.wiring import Wiring
 from thunder_core.transform import Transform
-from thunder_core.transforms.grad import (
-    REQUIRE_GRAD,
-    SET_GRAD,
-    Differentiated,
-    computed_from,
-    differentiate,
-    gradient_of,
-)
-from thunder_core.transforms.inplace import without_followed_writes
-from thunder_core.transforms.tail import split_views
 
 SAVED = "saved"
 UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # lines that keep their place, and draw no random numbers
@@ -81,7 +81,7 @@ class Derived:
             strides=tuple(gradient_of(self.body.output[place]).stride for place in self.parts.results),
             followed=self.parts.followed,
             random=any(line.ordered and line.symbol.name not in UNSEEDED for line in self.body.bound_symbols),
-            writes=bool({proxy.name for proxy in self.body.inputs} & written_families(self.body)),
+            writes=bool({proxy.name for proxy in self.body.inputs} & names_written_to(self.body)),
             viewed=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
             beneath_autocast=self.beneath_autocast,
             within=tuple(map(self._computed_from, self.parts.results)),

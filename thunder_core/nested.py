@@ -14,6 +14,8 @@ from thunder_core.acquire.acquire import Acquired, Run, traced
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.handover import Handover
 from thunder_core.acquire.outside import TOGETHER
+from thunder_core.analysis.aliasing import names_written_to
+from thunder_core.analysis.grad_mode import grad_modes
 from thunder_core.capture.compiled_call import (
     BESIDE,
     CompiledCall,
@@ -27,7 +29,6 @@ from thunder_core.capture.compiled_call import (
 from thunder_core.capture.modes import without_our_functions, without_recording
 from thunder_core.capture.numbers import Unknown, settled
 from thunder_core.capture.stand_ins import StandIns
-from thunder_core.capture.symbols import SET_GRAD
 from thunder_core.capture.values import Unknowable
 from thunder_core.compile_options import CompileOptions
 from thunder_core.errors import CannotReplay, DataDependent, ThunderError
@@ -37,7 +38,6 @@ from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.aliases import written_families
 from thunder_core.run.compiled import Specializations
 from thunder_core.transform import Transform
 
@@ -246,13 +246,12 @@ class Call:
 
     def _require_modes_kept(self, trace: Trace) -> None:
         enabled = torch.is_grad_enabled()
-        switched = [line.args[0] for line in trace.bound_symbols if line.symbol.target is SET_GRAD]
-        if switched and switched[-1] is not enabled:
+        if [enabled, *grad_modes(trace.bound_symbols, enabled)][-1] is not enabled:
             self.refuse("leaves autograd switched to another mode")
 
     def _captured_and_mutated(self, probe: Run, computation: Trace) -> tuple[tuple[Proxy, ...], tuple[str, ...]]:
         """The tensors that the function reads past its arguments, and the names of all that it writes to."""
-        written = written_families(computation)
+        written = names_written_to(computation)
         beside: list[Proxy] = []
         mutates: list[str] = []
         for tensor, proxy in probe.recorder.inputs.values():

@@ -7,8 +7,8 @@ import torch
 
 import thunder_core as thunder
 from tests.lower.test_fusion import Replays, lines_called
+from thunder_core.analysis.aliasing import alias_sets
 from thunder_core.ir.trace import Refused
-from thunder_core.lower.aliases import families
 from thunder_core.lower.foreach import one_by_one
 from thunder_core.lower.order import ordered
 
@@ -234,6 +234,6 @@ def test_groups_that_wait_for_each_other_cannot_be_in_a_row():
     compiled = thunder.jit(crossing)
     compiled(torch.ones(2), torch.ones(2))
     lines = thunder.last_traces(compiled)[0].bound_symbols
-    known = families(lines)
+    known = alias_sets(lines)
     assert ordered(lines, [(0, 3)], known)[1] == [(0, 3)]
     assert ordered(lines, [(1, 2)], known) == ([(0,), (1, 2), (3,)], [])

@@ -12,9 +12,9 @@ import torch
 from torch.nn import functional
 
 import thunder_core as thunder
+from thunder_core.autodiff.reverse_mode import Differentiated, Underivable
 from thunder_core.compiler import last_program
 from thunder_core.errors import NotDifferentiable
-from thunder_core.transforms.grad import Differentiated, Underivable
 
 Use = Callable[[Callable[..., Any]], list[Any]]
 FUSED = ("gradients", "second_derivative", "all_outputs", "returned_views", "random_numbers", "running_statistics")

@@ -26,6 +26,7 @@ from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, Prologue, path_name
 from thunder_core.acquire.settings import with_chosen_attention
 from thunder_core.acquire.sharp import OWN_FOLDER, SharpEdge, Surprises, settle, users_line
+from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.capture.settings import device_contexts
 from thunder_core.capture.standing import HiddenNumbers
 from thunder_core.capture.tensors import tensors_in
@@ -38,7 +39,6 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.aliases import written_families
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ def blocks_of(run: Run) -> dict[str, int]:
 
 def writes_inputs(computation: Trace) -> bool:
     """Whether a line may write to the memory of an input, so that it matters which inputs overlap."""
-    written = written_families(computation)
+    written = names_written_to(computation)
     return any(proxy.name in written for proxy in computation.inputs)
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from thunder_core.analysis.aliasing import AliasSets, alias_sets
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.values import IRRELEVANT
 from thunder_core.ir.objects import expect_value
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.aliases import Families, families
 
 COPY = symbol_of(torch.ops.aten.clone.default)
 
@@ -37,8 +37,8 @@ def checked_ahead(
     than copies of all that is written to before the last check would take.
     """
     checks = [place for place, line in enumerate(lines) if line.symbol.target is expect_value]
-    known = families(lines, aliases)
-    given = {known.head(proxy.name): proxy for proxy in inputs}
+    known = alias_sets(lines, aliases)
+    given = {known.representative(proxy.name): proxy for proxy in inputs}
     first = next((place for place, line in enumerate(lines) if _writes(line, given.keys(), known)), len(lines))
     late = [place for place in checks if place > first]
     if not late or any(_is_other_check(line) for line in lines[first:]):
@@ -57,14 +57,14 @@ def checked_ahead(
     return (*lines[:first], *ahead, *(line for place, line in enumerate(lines) if place >= first and place not in late))
 
 
-def _writes(line: BoundSymbol, heads: Collection[str], known: Families) -> bool:
-    return any(known.head(name) in heads for name in line.mutates)
+def _writes(line: BoundSymbol, representatives: Collection[str], known: AliasSets) -> bool:
+    return any(known.representative(name) in representatives for name in line.mutates)
 
 
 def _written_inputs(
-    line: BoundSymbol, tensors: Mapping[str, TensorProxy], given: Mapping[str, Proxy], known: Families
+    line: BoundSymbol, tensors: Mapping[str, TensorProxy], given: Mapping[str, Proxy], known: AliasSets
 ) -> Iterable[TensorProxy]:
-    return (tensors[name] for name in line.mutates if known.head(name) in given and name in tensors)
+    return (tensors[name] for name in line.mutates if known.representative(name) in given and name in tensors)
 
 
 def _is_other_check(line: BoundSymbol) -> bool:
@@ -72,16 +72,16 @@ def _is_other_check(line: BoundSymbol) -> bool:
     return own and line.symbol.target is not expect_value
 
 
-def _need(lines: Sequence[BoundSymbol], check: int, first: int, known: Families) -> Need | None:
+def _need(lines: Sequence[BoundSymbol], check: int, first: int, known: AliasSets) -> Need | None:
     """What a check hangs on; None where that cannot be computed twice."""
     names = {proxy.name for proxy in lines[check].inputs}
-    heads = {known.head(name) for name in names}
+    representatives = {known.representative(name) for name in names}
     places, touched = set[int](), set(names)
     for place in range(check - 1, first - 1, -1):
         line = lines[place]
         if line.ordered and line.symbol.target is expect_value:
             continue
-        writes = any(known.head(name) in heads for name in line.mutates)
+        writes = any(known.representative(name) in representatives for name in line.mutates)
         if not writes and names.isdisjoint(proxy.name for proxy in line.outputs):
             if line.ordered and not line.outputs and line.symbol.name not in IRRELEVANT:
                 return None  # it changes how others compute
@@ -90,12 +90,12 @@ def _need(lines: Sequence[BoundSymbol], check: int, first: int, known: Families)
             return None  # it draws random numbers
         places.add(place)
         names.update(proxy.name for proxy in line.inputs)
-        heads.update(known.head(proxy.name) for proxy in line.inputs)
+        representatives.update(known.representative(proxy.name) for proxy in line.inputs)
         touched.update(proxy.name for proxy in (*line.inputs, *line.outputs))
     made = {proxy.name for place in places for proxy in lines[place].defines}
     written = {name for place in places for name in lines[place].mutates}
-    before = {known.head(name) for name in written}
-    shared = [name for name in touched if known.head(name) in before]
+    before = {known.representative(name) for name in written}
+    shared = [name for name in touched if known.representative(name) in before]
     if any(name not in written for name in shared if name not in made) or len(before) < len(written - made):
         return None  # a view of what is written to: a copy would not be one
     return Need(frozenset(places), frozenset(written - made))

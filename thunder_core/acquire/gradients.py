@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder_core.autodiff.decompose_autocast import DEVICES, switched
+from thunder_core.autodiff.rules import is_ruled
 from thunder_core.capture.gradients import Hooks, Outside
-from thunder_core.capture.rules import is_ruled
 from thunder_core.capture.symbols import SET_GRAD, as_line, symbol_of
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.beneath import DEVICES, switched
 
 if TYPE_CHECKING:
     from thunder_core.acquire.observer import Acquisition

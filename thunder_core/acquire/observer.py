@@ -45,6 +45,7 @@ from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import ITERATORS
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
+from thunder_core.autodiff.vjp import backward_of
 from thunder_core.capture.numbers import Unknown
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
@@ -86,6 +87,7 @@ class Acquisition(Observer):
         self.recorder.subclasses.ask = self._ask
         self.detours = Detours()
         self.recorder.unwrap = self.outside.wrapper
+        self.recorder.backward_of = backward_of
         self.modules: list[str] = []
         self.module_names = module_names
         self.checkpointed: list[range] = []

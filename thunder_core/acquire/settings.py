@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from thunder_core.autodiff.decompose_autocast import DEVICES, switched
 from thunder_core.capture.settings import GETTERS, Setting, chooses_attention, device_contexts
 from thunder_core.capture.symbols import as_line, symbol_of
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.beneath import DEVICES, switched
 
 ATTENTION = "scaled_dot_product"
 

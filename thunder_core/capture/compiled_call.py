@@ -10,7 +10,6 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten
 
-from thunder_core.capture.tape import Underivable
 from thunder_core.errors import CannotReplay, NotDifferentiable, SourceLine
 from thunder_core.ir.objects import Unexpected
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -155,15 +154,6 @@ def is_followed_call(line: BoundSymbol) -> bool:
     """Whether a line calls a compiled function that autograd follows."""
     tensors = (proxy for proxy in (*line.inputs, *line.outputs) if isinstance(proxy, TensorProxy))
     return call_of(line) is not None and any(proxy.requires_grad for proxy in tensors)
-
-
-def require_derivable(lines: Iterable[BoundSymbol]) -> None:
-    """Raise `Underivable` where a line calls a compiled function, which is not taken apart."""
-    for line in lines:
-        if call_of(line) is not None:
-            error = Underivable(WHY_RECORDED)
-            error.where = line.source
-            raise error
 
 
 def acts_before(lines: Iterable[BoundSymbol]) -> str | None:

@@ -26,7 +26,7 @@ from thunder_core.capture.modes import FunctionMode, OperatorMode
 from thunder_core.capture.numbers import Numbers, Unknown, numbers_in, settled, unknown_kind
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.settings import placed
-from thunder_core.capture.standing import HiddenNumbers, Standing, run_on_numbers, shows_numbers
+from thunder_core.capture.standing import BackwardOf, HiddenNumbers, Standing, run_on_numbers, shows_numbers
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
 from thunder_core.capture.subclasses import Subclasses, speaking
 from thunder_core.capture.symbols import (
@@ -99,6 +99,7 @@ class Recorder:
         self._place_of_program = place
         self._forward = ForwardPlaces()
         self.unwrap: Callable[[torch.Tensor], None] = lambda tensor: None
+        self.backward_of: BackwardOf = lambda line, followed: None
         self._call: Call | None = None
         self._nowhere = False
         self._view: torch.Tensor | None = None
@@ -304,7 +305,7 @@ class Recorder:
         bsym = self._bound(function, args, kwargs, output, call)
         if followed and self.is_differentiating and bsym is not None:
             needing = frozenset(self.tensors.proxy(t).name for t in tensors_in((args, kwargs)) if t.requires_grad)
-            if not shows_numbers(bsym, needing, standing):
+            if not shows_numbers(bsym, needing, standing, self.backward_of):
                 return self.function(function, *settled((args, kwargs)))
             self._standing |= standing
         self.has_hidden |= followed and not self.is_differentiating

@@ -11,10 +11,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.call import Call
-from thunder_core.capture.derivative import derive
 from thunder_core.capture.numbers import Unknown, WholeNumber, to_proxies
 from thunder_core.capture.symbols import symbol_of
-from thunder_core.capture.tape import Underivable
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
@@ -35,6 +33,7 @@ class HiddenNumbers(BaseException):
 Pairs = dict[tuple[Any, Any], Proxy]
 
 
+BackwardOf = Callable[[BoundSymbol, frozenset[str]], Sequence[BoundSymbol] | None]
 Standing = dict[Any, Unknown]  # numbers by the values that stand in for them
 
 
@@ -64,27 +63,26 @@ def run_on_numbers(
     return output, call, {one[id(number)]: number for number in numbers}
 
 
-def shows_numbers(line: BoundSymbol, followed: frozenset[str], standing: Standing) -> bool:
-    """Whether the backward of a line computes with its numbers as they are, and not with what it made of them."""
+def shows_numbers(line: BoundSymbol, followed: frozenset[str], standing: Standing, backward_of: BackwardOf) -> bool:
+    """Whether the backward of a line computes with its numbers as they are, and not with what it made of them.
+
+    `backward_of(line, followed)` gives the operations of its backward, None where it has none that can be had.
+    """
     names = {(value, value * FACTOR): number.proxy for value, number in standing.items()}
     one, other = ({proxy.name: pair[place] for pair, proxy in names.items()} for place in (0, 1))
-    try:
-        with torch._C.DisableTorchFunction(), _disable_current_modes():
-            pulls = [_pulled(line, followed, values) for values in (one, other)]
-    except Underivable:
-        return False
-    return None not in pulls and _named(pulls[0], pulls[1], names) is not None  # type: ignore[arg-type]
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        first, second = (backward_of(_with_numbers(line, values), followed) for values in (one, other))
+    return first is not None and second is not None and _named(first, second, names) is not None
 
 
-def _pulled(line: BoundSymbol, followed: frozenset[str], values: dict[str, Any]) -> Sequence[BoundSymbol] | None:
-    """The operations of a line's backward, with these values for its numbers."""
+def _with_numbers(line: BoundSymbol, values: dict[str, Any]) -> BoundSymbol:
+    """The line with these values for its numbers."""
 
     def value(leaf: Any) -> Any:
         return values.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
 
     args, kwargs = replace_leaves((line.args, dict(line.kwargs)), value)
-    found = derive(replace(line, args=args, kwargs=kwargs, subsymbols=()), followed)
-    return None if found is None else found.pull(found.results).lines
+    return replace(line, args=args, kwargs=kwargs, subsymbols=())
 
 
 def appearance(output: Any) -> list[Any]:

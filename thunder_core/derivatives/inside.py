@@ -12,9 +12,10 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder_core.acquire.lookasides import lookaside
-from thunder_core.capture.compiled_call import require_derivable
-from thunder_core.capture.segment import Segment, aside
-from thunder_core.capture.versions import without_writes
+from thunder_core.autodiff.decompose_autocast import beneath_autocast, is_under_autocast, switched
+from thunder_core.autodiff.forward_mode import pushed
+from thunder_core.autodiff.refusals import require_derivable
+from thunder_core.autodiff.segment import Segment, aside
 from thunder_core.derivatives import functions
 from thunder_core.derivatives.reverse import ALIAS, Pullback, Reverse, refusing
 from thunder_core.derivatives.subjects import Gradient, Product
@@ -26,8 +27,7 @@ from thunder_core.derivatives.trees import (
     require_scalar,
     require_tensors,
 )
-from thunder_core.lower.beneath import beneath_autocast, is_under_autocast, switched
-from thunder_core.transforms.jvp import pushed
+from thunder_core.transforms.functionalize_local import functionalize_local
 
 Run = Callable[..., Any]
 
@@ -116,7 +116,7 @@ def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_au
         if under:
             segment.exchange(beneath_autocast(segment.lines))
         if segment.writes:
-            segment.exchange(without_writes(segment.lines, segment.names()))
+            segment.exchange(functionalize_local(segment.lines, segment.names()))
         found = pushed(segment.lines, names, segment.names())
         segment.exchange(switched(found.lines) if under else found.lines)
     made = [found.tangents.get(proxy(result).name) for result in results]

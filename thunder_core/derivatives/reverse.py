@@ -10,17 +10,16 @@ from typing import Any
 import torch
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
-from thunder_core.capture.compiled_call import require_derivable
-from thunder_core.capture.segment import Segment, aside
-from thunder_core.capture.tape import Underivable
-from thunder_core.capture.versions import without_writes
+from thunder_core.autodiff.decompose_autocast import beneath_autocast, is_under_autocast, switched
+from thunder_core.autodiff.refusals import require_derivable, require_unwritten
+from thunder_core.autodiff.reverse_mode import Sweep
+from thunder_core.autodiff.segment import Segment, aside
+from thunder_core.autodiff.step import Step
+from thunder_core.autodiff.tape import Underivable
 from thunder_core.derivatives.trees import differentiable_leaves, require_same
 from thunder_core.errors import NotDifferentiable
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.lower.beneath import beneath_autocast, is_under_autocast, switched
-from thunder_core.transforms.grad import Sweep
-from thunder_core.transforms.refusals import require_unwritten
-from thunder_core.transforms.step import Step
+from thunder_core.transforms.functionalize_local import functionalize_local
 
 ALIAS = torch.ops.aten.alias.default
 FIX = "write it with operations that PyTorch can differentiate, or give it a rule of its own"
@@ -79,7 +78,7 @@ class Reverse:
         except Underivable:
             if not segment.writes:
                 raise
-            segment.exchange(without_writes(segment.lines, segment.names()))
+            segment.exchange(functionalize_local(segment.lines, segment.names()))
             return Sweep.of(segment.trace(starts, self._results), segment.names())
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> tuple[Any, ...]:

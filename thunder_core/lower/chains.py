@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from thunder_core.analysis.aliasing import AliasSets
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.aliases import Families
 from thunder_core.lower.cuts import is_called
 from thunder_core.lower.foreach import one_by_one
 from thunder_core.lower.order import ordered
@@ -39,13 +39,13 @@ class Limits:
     takes: Callable[[BoundSymbol], bool]
     divides: Callable[[BoundSymbol], bool]
     spared: Collection[str]
-    known: Families
+    known: AliasSets
     written: Collection[str]
     reads: Counter[str]
 
-    def heads(self, names: Collection[str]) -> set[str]:
+    def representatives(self, names: Collection[str]) -> set[str]:
         """The memory behind these names."""
-        return {self.known.head(name) for name in names}
+        return {self.known.representative(name) for name in names}
 
 
 def gathered(lines: Sequence[BoundSymbol], limits: Limits) -> Gathered:
@@ -95,7 +95,7 @@ class _Window:
             return Gathered(tuple(self.lines))
         divides = (place for place, line in enumerate(self.lines) if self.limits.divides(line))
         parts = {place: found for place in divides if (found := one_by_one(self.lines[place]))}
-        spared = self.limits.heads(self.limits.spared)
+        spared = self.limits.representatives(self.limits.spared)
         while True:
             steps = [*self._steps(parts)]
             chains = _Joining(steps, self.limits, spared).chains()
@@ -110,7 +110,7 @@ class _Window:
             if not odd and not stuck:
                 return _laid_out(order, steps)
             for chain in (*odd, *stuck):
-                spared |= self.limits.heads([name for place in chain for name in steps[place].line.mutates])
+                spared |= self.limits.representatives([name for place in chain for name in steps[place].line.mutates])
 
     def _steps(self, parts: dict[int, list[BoundSymbol]]) -> Iterator[_Step]:
         for place, line in enumerate(self.lines):
@@ -157,14 +157,16 @@ class _Joining:
 
     def chains(self) -> list[tuple[int, ...]]:
         """Each that writes, and has more than one operation, as its places in their order."""
-        owned = {head for place in self.shapes for head in self._owned(self.steps[place].line)}
+        owned = {representative for place in self.shapes for representative in self._owned(self.steps[place].line)}
         first: dict[str, int] = {}
         for place, shape in self.shapes.items():
             line = self.steps[place].line
             of_shape = (proxy for proxy in (*line.inputs, *line.outputs) if isinstance(proxy, TensorProxy))
-            heads = {self.limits.known.head(proxy.name) for proxy in of_shape if proxy.shape == shape}
-            for head in heads & owned:
-                self.parents[self._root(place)] = self._root(first.setdefault(head, place))
+            representatives = {
+                self.limits.known.representative(proxy.name) for proxy in of_shape if proxy.shape == shape
+            }
+            for representative in representatives & owned:
+                self.parents[self._root(place)] = self._root(first.setdefault(representative, place))
         groups: dict[int, list[int]] = {}
         for place in self.shapes:
             groups.setdefault(self._root(place), []).append(place)
@@ -182,11 +184,11 @@ class _Joining:
     def _shape(self, line: BoundSymbol) -> tuple[int, ...] | None:
         shapes = {None if (made := result_of(one)) is None else made.shape for one in operations_of(line)}
         (shape,) = shapes if len(shapes) == 1 else (None,)
-        fits = shape is not None and not self.limits.heads(line.mutates) & set(self.spared)
+        fits = shape is not None and not self.limits.representatives(line.mutates) & set(self.spared)
         return shape if fits and self.limits.takes(line) else None
 
     def _owned(self, line: BoundSymbol) -> set[str]:
-        return self.limits.heads([*line.mutates, *(proxy.name for proxy in line.tensors)])
+        return self.limits.representatives([*line.mutates, *(proxy.name for proxy in line.tensors)])
 
     def _root(self, place: int) -> int:
         while self.parents[place] != place:

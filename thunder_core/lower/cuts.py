@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import torch
-
+from thunder_core.analysis.aliasing import is_view
+from thunder_core.analysis.repeats import Repeat, find_repeats
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.lower.region import line_key, operations_of
-from thunder_core.lower.repeats import Repeat, find_repeats
 
 # Operations that a compiler calls rather than writes: what stands on either side of one is never one kernel.
 CALLED = frozenset(
@@ -30,14 +29,6 @@ CALLED = frozenset(
 def is_called(operation: BoundSymbol) -> bool:
     """Whether an aten operation is called as a whole: products of matrices, convolutions, attention."""
     return operation.symbol.name.rpartition(".")[0] in CALLED
-
-
-def is_view(operation: BoundSymbol) -> bool:
-    """Whether an aten operation makes nothing but another view of its input."""
-    target = operation.symbol.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    return any(given.alias_info is not None and not given.alias_info.is_write for given in target._schema.arguments)
 
 
 def divided(lines: Sequence[BoundSymbol]) -> list[range]:

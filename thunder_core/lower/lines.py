@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from thunder_core.analysis.grad_mode import grad_modes
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.spelling import family, named_arguments
 
-SET_GRAD = "torch._C._set_grad_enabled"
 AMBIENT: dict[str, Callable[..., object]] = {
     "torch.set_autocast_enabled": torch.is_autocast_enabled,
     "torch.set_autocast_dtype": torch.get_autocast_dtype,
@@ -35,19 +35,15 @@ class Lines:
         self.by_family: dict[str, list[int]] = {}
         self.families = [family(bsym.symbol.name) for bsym in trace.bound_symbols]
         self._arguments: dict[int, dict[str, Any]] = {}
-        self.grad: list[bool] = []
         self.free: list[bool] = []  # nobody claimed the line, and it has no effect: it can become part of a stretch
         self.effects: list[int] = []
         self.needs_grad = {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
         modes: dict[tuple[Any, ...], Any] = {}
-        grad = torch.is_grad_enabled()
-        for position, bsym in enumerate(trace.bound_symbols):
+        self.grad = list(grad_modes(trace.bound_symbols))
+        for position, (bsym, grad) in enumerate(zip(trace.bound_symbols, self.grad, strict=True)):
             self._enter(position, bsym)
-            if bsym.ordered:
-                grad = bsym.args[0] if bsym.symbol.name == SET_GRAD else grad
-                if bsym.symbol.name in AMBIENT:
-                    modes[(bsym.symbol.name, *bsym.args[:-1])] = bsym.args[-1]
-            self.grad.append(grad)
+            if bsym.ordered and bsym.symbol.name in AMBIENT:
+                modes[(bsym.symbol.name, *bsym.args[:-1])] = bsym.args[-1]
             foreign = any(AMBIENT[name](*args) != value for (name, *args), value in modes.items())
             self.free.append(not (bsym.executor or bsym.has_effect or foreign))
             if bsym.has_effect:

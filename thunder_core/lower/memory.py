@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from thunder_core.analysis.storages import Storages, rounded, size_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.lower.free import DELETE, LIST
 from thunder_core.lower.machine_code import kept_by
 from thunder_core.lower.region_memory import run_region
-from thunder_core.lower.storage import Storages, rounded, size_of
 
 PYTHON = "python.code"  # a line that takes something from where it is; it makes nothing
 EAGER = ("", "torch")

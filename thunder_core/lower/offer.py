@@ -9,13 +9,13 @@ from itertools import pairwise
 
 import torch
 
+from thunder_core.analysis.aliasing import alias_sets, is_view
+from thunder_core.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.aliases import families
 from thunder_core.lower.chains import Gathered, Limits, gathered
-from thunder_core.lower.cuts import divided, is_called, is_view
-from thunder_core.lower.differentiable import differentiable, recorded
+from thunder_core.lower.cuts import divided, is_called
 from thunder_core.lower.region import Stretch, operations_of, stretch
 from thunder_core.lower.updates import is_update, stands_apart
 
@@ -69,11 +69,11 @@ class _Lines:
         self.updates = updates
         self.writes = any(line.mutates for line in trace.bound_symbols)
         made = {proxy.name for line in trace.bound_symbols for proxy in line.defines}
-        followed = differentiable(trace)
+        followed = followed_by_autograd(trace)
         self.followed = followed & made  # autograd has to see it being made; regions are opaque to it
-        self.known = families(trace.bound_symbols, trace.aliases) if self.writes else families(())
-        self.written = {self.known.head(name) for line in trace.bound_symbols for name in line.mutates}
-        pairs = zip(trace.bound_symbols, recorded(trace, followed), strict=True)
+        self.known = alias_sets(trace.bound_symbols, trace.aliases) if self.writes else alias_sets(())
+        self.written = {self.known.representative(name) for line in trace.bound_symbols for name in line.mutates}
+        pairs = zip(trace.bound_symbols, may_be_recorded(trace, followed), strict=True)
         self.recorded = {id(line) for line, found in pairs if found}
 
     def gathered(self, spared: Collection[str]) -> Gathered:
@@ -100,7 +100,9 @@ class _Lines:
 
         It may read such memory, since no line of a region crosses a line that writes.
         """
-        return not line.mutates and not any(self.known.head(proxy.name) in self.written for proxy in line.outputs)
+        return not line.mutates and not any(
+            self.known.representative(proxy.name) in self.written for proxy in line.outputs
+        )
 
     def _divides(self, line: BoundSymbol) -> bool:
         return self._is_unfollowed(line) and not line.ordered and not line.executor

@@ -6,13 +6,13 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from thunder_core.analysis.aliasing import AliasSets
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.aliases import Families
 
 Group = tuple[int, ...]
 
 
-def ordered(lines: Sequence[BoundSymbol], groups: Sequence[Group], known: Families) -> tuple[list[Group], list[Group]]:
+def ordered(lines: Sequence[BoundSymbol], groups: Sequence[Group], known: AliasSets) -> tuple[list[Group], list[Group]]:
     """The places of the lines, each group in a row where its last line was and each other line as a group of its own.
 
     Second, the groups that cannot be in a row, as lines in between depend on some of theirs and others on these; then
@@ -62,13 +62,13 @@ class _Memory:
     readers: list[int] = field(default_factory=list)
 
 
-def _dependencies(lines: Sequence[BoundSymbol], known: Families) -> Iterator[tuple[int, int]]:
+def _dependencies(lines: Sequence[BoundSymbol], known: AliasSets) -> Iterator[tuple[int, int]]:
     """Pairs of places: the first has to come before the second."""
     makers: dict[str, int] = {}
     memory: dict[str, _Memory] = {}
     for place, line in enumerate(lines):
-        written = {known.head(name) for name in line.mutates}
-        touched = {known.head(proxy.name) for proxy in (*line.inputs, *line.outputs)} | written
+        written = {known.representative(name) for name in line.mutates}
+        touched = {known.representative(proxy.name) for proxy in (*line.inputs, *line.outputs)} | written
         yield from ((makers[proxy.name], place) for proxy in line.inputs if proxy.name in makers)
         for head in touched:
             of = memory.setdefault(head, _Memory())

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import torch
 
+from thunder_core.analysis.storages import Storages, births, extent, size_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.storage import Storages, births, extent, size_of
 
 ALLOCATES = "empty_strided_cpu"
 SHOWS = "reinterpret_tensor"

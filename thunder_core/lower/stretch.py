@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from thunder_core.analysis.aliasing import is_view
 from thunder_core.errors import ThunderError
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -169,15 +170,6 @@ def _kept(positions: frozenset[int], names: set[str], lines: Lines) -> frozenset
             raise Unfit(f"`{read[0].name}` is read outside too")
         kept.add(position)
     return frozenset(kept)
-
-
-def is_view(bsym: BoundSymbol) -> bool:
-    """Whether the line only looks at memory that was there: each of its aten operations returns a view."""
-    schemas = [getattr(sub.symbol.target, "_schema", None) for sub in bsym.subsymbols or (bsym,)]
-    return all(
-        schema is not None and schema.returns and all(result.alias_info is not None for result in schema.returns)
-        for schema in schemas
-    )
 
 
 def _place(free: frozenset[int], names: set[str], candidate: Candidate, lines: Lines) -> int:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from thunder_core.analysis.aliasing import AliasSets
 from thunder_core.capture.symbols import out_of_place
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.aliases import Families
 from thunder_core.lower.region import operations_of, written_by
 
 # Element by element too, whatever their tags say.
@@ -88,21 +88,21 @@ def is_plain(value: object) -> bool:
 
 
 def stands_apart(
-    lines: Sequence[BoundSymbol], read: Collection[str], known: Families, written: Collection[str]
+    lines: Sequence[BoundSymbol], read: Collection[str], known: AliasSets, written: Collection[str]
 ) -> bool:
     """Whether lines, as a region, share no memory that is written to with more than one name outside of them.
 
-    `read` are the names that they make and others read; `written` has the heads of the families that are written to
-    anywhere. What the lines themselves write to, they know by one name from then on.
+    `read` are the names that they make and others read; `written` has the representatives of the alias sets that
+    are written to anywhere. What the lines themselves write to, they know by one name from then on.
     """
     operations = [operation for line in lines for operation in operations_of(line)]
     made = {proxy.name for operation in operations for proxy in operation.defines}
     updated: dict[str, str] = {}
     outside: dict[str, set[str]] = {}
     for operation in operations:
-        updated = {known.head(proxy.name): proxy.name for proxy in written_by(operation)} | updated
+        updated = {known.representative(proxy.name): proxy.name for proxy in written_by(operation)} | updated
         for proxy in (*operation.inputs, *operation.outputs):
-            head = known.head(proxy.name)
+            head = known.representative(proxy.name)
             if updated.get(head, proxy.name) != proxy.name:
                 return False
             if proxy.name not in made or proxy.name in read:

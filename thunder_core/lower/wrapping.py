@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from thunder_core.analysis.aliasing import names_written_to
+from thunder_core.analysis.grad_mode import followed_by_autograd
 from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing, Value
 from thunder_core.ir.printer import list_trace
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.aliases import written_families
-from thunder_core.lower.differentiable import differentiable
 from thunder_core.lower.executor import Executor
 from thunder_core.lower.free import free_after_last_use
 from thunder_core.lower.machine_code import ENTRY, MachineCode
@@ -43,7 +43,7 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     """The trace with each run of lines that the executor takes as one line."""
     lines = trace.bound_symbols
     made = {proxy.name for line in lines for proxy in line.defines}
-    apart = written_families(trace) | (differentiable(trace) & made)
+    apart = names_written_to(trace) | (followed_by_autograd(trace) & made)
     taken = [_is_free(line, apart) and executor.wraps(line) for line in lines]
     result: list[BoundSymbol] = []
     count = 0

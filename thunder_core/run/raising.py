@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.capture.settings import settings_of
 from thunder_core.errors import OperationFailed, SharpEdgeWarning, ThunderError
 from thunder_core.ir.objects import EXPECTATIONS
@@ -16,7 +17,6 @@ from thunder_core.ir.printer import print_trace
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.aliases import written_families
 from thunder_core.run.blame import generated_frames
 from thunder_core.run.generate import executable
 from thunder_core.run.program import Program
@@ -118,7 +118,7 @@ def is_repeatable(program: Program, failure: Exception) -> bool:
     has_effects = any(line.output is None for line in program.last("epilogue").bound_symbols)
     if not has_effects and not settings_of(computation.bound_symbols):
         return False
-    written = written_families(computation)
+    written = names_written_to(computation)
     lines = computation.bound_symbols
     return not any(proxy.name in written for proxy in computation.inputs) and not any(map(changes_state, lines))
 

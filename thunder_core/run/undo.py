@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.capture.compiled_call import CompiledCall
 from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.aliases import written_families
 from thunder_core.run.randomness import RandomState
 
 
@@ -24,7 +24,7 @@ def written_before_last(computation: Trace) -> tuple[int, ...] | None:
     last = max((place for place, line in enumerate(lines) if expects(line)), default=None)
     if last is None:
         return None
-    written = written_families(computation.having(lines[: last + 1], made_by=computation.made_by))
+    written = names_written_to(computation.having(lines[: last + 1], made_by=computation.made_by))
     return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from thunder_core.analysis.aliasing import may_return_view
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -49,15 +50,9 @@ def returned_memory(trace: Trace) -> set[str]:
     """The names of all tensors that may share memory with what the trace returns."""
     found = {proxy.name for proxy in trace.outputs}
     for bsym in reversed(trace.bound_symbols):
-        if may_alias(bsym) and any(proxy.name in found for proxy in bsym.outputs):
+        if may_return_view(bsym) and any(proxy.name in found for proxy in bsym.outputs):
             found |= {proxy.name for proxy in bsym.inputs}
     return found
-
-
-def may_alias(bsym: BoundSymbol) -> bool:
-    """Whether a result of the line may be a view of what it read, by the schemas of its aten operations."""
-    schemas = [getattr(sub.symbol.target, "_schema", None) for sub in bsym.subsymbols or (bsym,)]
-    return any(schema is None or any(out.alias_info is not None for out in schema.returns) for schema in schemas)
 
 
 def signature(bsym: BoundSymbol) -> Hashable | None:

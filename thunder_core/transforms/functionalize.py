@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from thunder_core.analysis.aliasing import AliasSets, alias_sets, is_view
+from thunder_core.analysis.grad_mode import followed_by_autograd, grad_modes
 from thunder_core.capture.functional import Functional
 from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.symbols import UPDATES_STATISTICS, is_reshaping, symbol_of
@@ -18,9 +20,6 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves, replace_leaves
-from thunder_core.lower.aliases import Families, families
-from thunder_core.lower.differentiable import SWITCH, differentiable
-from thunder_core.lower.stretch import is_view
 from thunder_core.recipe import Transform
 
 MADE_BY = "functionalize"
@@ -47,52 +46,56 @@ class Functionalize(Transform):
 
     def __call__(self, trace: Trace) -> Trace:
         """The trace with every write that can be said otherwise said otherwise."""
-        known = families(trace.bound_symbols, trace.aliases)
-        heads = {known.head(name) for line in trace.bound_symbols for name in line.mutates}
-        if heads:
-            heads -= _Excluded(trace, known).heads()
-        while heads:
+        known = alias_sets(trace.bound_symbols, trace.aliases)
+        representatives = {known.representative(name) for line in trace.bound_symbols for name in line.mutates}
+        if representatives:
+            representatives -= _Excluded(trace, known).representatives()
+        while representatives:
             try:
-                return _Rewriting(trace, known, frozenset(heads)).trace()
+                return _Rewriting(trace, known, frozenset(representatives)).trace()
             except _Unfit as unfit:
-                heads -= unfit.heads
+                representatives -= unfit.representatives
         return trace.having(trace.bound_symbols, made_by=MADE_BY)
 
 
 class _Unfit(Exception):
     """Some memory has to be left as it is."""
 
-    def __init__(self, heads: Iterable[str]) -> None:
+    def __init__(self, representatives: Iterable[str]) -> None:
         super().__init__()
-        self.heads = frozenset(heads)
+        self.representatives = frozenset(representatives)
 
 
 class _Excluded:
-    """Which memory of a trace, by the heads of families, is left as it is."""
+    """Which memory of a trace, by the representatives of its alias sets, is left as it is."""
 
-    def __init__(self, trace: Trace, known: Families) -> None:
+    def __init__(self, trace: Trace, known: AliasSets) -> None:
         self.trace = trace
         self.known = known
-        self.recorded = differentiable(trace)
-        self.followed = {known.head(name) for name in self.recorded}
-        self.given = Counter(known.head(name) for name in (*(p.name for p in trace.inputs), *trace.constants))
+        self.recorded = followed_by_autograd(trace)
+        self.followed = {known.representative(name) for name in self.recorded}
+        self.given = Counter(known.representative(name) for name in (*(p.name for p in trace.inputs), *trace.constants))
 
-    def heads(self) -> set[str]:
+    def representatives(self) -> set[str]:
         """All of them."""
-        found = {head for head, count in self.given.items() if count > 1 or head in self.followed}
+        found = {
+            representative
+            for representative, count in self.given.items()
+            if count > 1 or representative in self.followed
+        }
         enabled = torch.is_grad_enabled()
-        for line in self.trace.bound_symbols:
-            enabled = bool(line.args[0]) if line.symbol.name == SWITCH else enabled
+        lines = self.trace.bound_symbols
+        for line, enabled in zip(lines, grad_modes(lines), strict=True):
             found |= set() if enabled else self._of((*line.inputs, *line.outputs)) & self.followed
             found |= self._ordered(line) if line.ordered else set()
             for operation in line.at_level("aten"):
                 found |= self._operation(operation, line)
             if INFERENCE in line.symbol.name or is_decisive(line):
-                return {self.known.head(name) for each in self.trace.bound_symbols for name in each.mutates}
+                return {self.known.representative(name) for each in self.trace.bound_symbols for name in each.mutates}
         return found if enabled else found | self.followed
 
     def _of(self, proxies: Iterable[Proxy]) -> set[str]:
-        return {self.known.head(proxy.name) for proxy in proxies}
+        return {self.known.representative(proxy.name) for proxy in proxies}
 
     def _ordered(self, line: BoundSymbol) -> set[str]:
         """A line that changes a state may read memory, as drawing random numbers of its size does, but no more.
@@ -120,17 +123,17 @@ class _Excluded:
             return memory & (self.given.keys() | self.followed)
         updates = name.startswith("aten.") and f"aten::{name.split('.')[1]}" in UPDATES_STATISTICS
         if updates and any(proxy.name in self.recorded for proxy in line.outputs):
-            return {self.known.head(name) for name in line.mutates}
+            return {self.known.representative(name) for name in line.mutates}
         return set()
 
 
 @dataclass
 class _Rewriting:
-    """One pass over a trace: the families with these heads are said without writing."""
+    """One pass over a trace: the alias sets with these representatives are said without writing."""
 
     source: Trace
-    known: Families
-    heads: frozenset[str]
+    known: AliasSets
+    representatives: frozenset[str]
     lines: list[BoundSymbol] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -157,7 +160,7 @@ class _Rewriting:
         return self.source.having(self.lines, made_by=MADE_BY, output=replace_leaves(self.source.output, change))
 
     def _of(self, names: Iterable[str]) -> set[str]:
-        return {self.known.head(name) for name in names} & self.heads
+        return {self.known.representative(name) for name in names} & self.representatives
 
     def _transforms(self, line: BoundSymbol) -> bool:
         """Whether a line writes to memory that is named anew, or makes a view of it."""
@@ -166,20 +169,20 @@ class _Rewriting:
 
     def _run(self, line: BoundSymbol) -> None:
         """The line in operations that do not write."""
-        heads = self._of(proxy.name for proxy in (*line.inputs, *line.outputs))
-        if not {self.known.head(name) for name in line.mutates} <= self.heads:
-            raise _Unfit(heads)  # it writes to other memory too, which is left as it is
+        representatives = self._of(proxy.name for proxy in (*line.inputs, *line.outputs))
+        if not {self.known.representative(name) for name in line.mutates} <= self.representatives:
+            raise _Unfit(representatives)  # it writes to other memory too, which is left as it is
         try:
             for operation in line.at_level("aten"):
                 self._machine.run(operation)
         except Exception as error:  # whatever PyTorch says to the operation under functionalization
-            raise _Unfit(heads) from error
+            raise _Unfit(representatives) from error
         for proxy in line.inputs:
             if isinstance(proxy, TensorProxy) and proxy.name in line.mutates:
                 self._machine.value(proxy)  # here and now: what is put off may come in another grad mode
         for proxy in line.tensors:
             if not self._of([proxy.name]):
-                self._renamed[proxy.name] = self._value(proxy, heads)
+                self._renamed[proxy.name] = self._value(proxy, representatives)
         self._take(line)
 
     def _reading(self, line: BoundSymbol) -> BoundSymbol:
@@ -198,25 +201,25 @@ class _Rewriting:
         for one in self._machine.taken():
             self.lines.append(one if line is None else replace(one, source=line.source, module=line.module))
 
-    def _value(self, proxy: TensorProxy, heads: Iterable[str] = ()) -> TensorProxy:
+    def _value(self, proxy: TensorProxy, representatives: Iterable[str] = ()) -> TensorProxy:
         """What the name has now, if that is as the rest of the trace knows it, down to its strides."""
-        heads = heads or self._of([proxy.name])
+        representatives = representatives or self._of([proxy.name])
         try:
             value = self._machine.value(proxy)
         except Exception as error:  # the same
-            raise _Unfit(heads) from error
+            raise _Unfit(representatives) from error
         if (value.shape, value.stride, value.dtype) != (proxy.shape, proxy.stride, proxy.dtype):
-            raise _Unfit(heads)
+            raise _Unfit(representatives)
         return replace(value, requires_grad=proxy.requires_grad)
 
     def _copies(self) -> set[str]:
-        """Write to what came from outside what it has to have at the end; the heads of its families."""
-        last = {self.known.head(name): line for line in self.source.bound_symbols for name in line.mutates}
+        """Write to what came from outside what it has to have at the end; the representatives of their alias sets."""
+        last = {self.known.representative(name): line for line in self.source.bound_symbols for name in line.mutates}
         used = {proxy.name: proxy for line in self.source.bound_symbols for proxy in line.inputs}
         given = [used[name] for name in (*(p.name for p in self.source.inputs), *self.source.constants) if name in used]
         for proxy in given:
             if isinstance(proxy, TensorProxy) and self._of([proxy.name]):
-                place = last[self.known.head(proxy.name)]
+                place = last[self.known.representative(proxy.name)]
                 value = self._value(proxy)
                 self._take(place)
                 copy = BoundSymbol(symbol_of(COPY), (proxy, value), {}, proxy, mutates=(proxy.name,))

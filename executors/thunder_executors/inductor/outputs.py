@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from thunder_core.lower.aliases import families
+from thunder_core.analysis.aliasing import alias_sets
 from thunder_core.lower.region import Region
 from thunder_executors.inductor.generate import Generated, Unsupported
 from thunder_executors.inductor.graph import same_layout
@@ -23,8 +23,8 @@ def check_outputs(region: Region, generated: Generated) -> None:
 
 def shared_in_region(region: Region) -> list[int]:
     """For each input and output the first one that it shares memory with, as PyTorch has it."""
-    known = families(region.operations)
-    return _numbered([known.head(proxy.name) for proxy in (*region.inputs, *region.outputs)])
+    known = alias_sets(region.operations)
+    return _numbered([known.representative(proxy.name) for proxy in (*region.inputs, *region.outputs)])
 
 
 def shared_in_wrapper(wrapper: str, count: int) -> list[int]:

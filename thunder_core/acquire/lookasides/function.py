@@ -10,8 +10,8 @@ from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.checkpoint import CheckpointFunction
 
 from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.autodiff.rules import applied
 from thunder_core.capture.modes import without_functions
-from thunder_core.capture.rules import applied
 from thunder_core.capture.tensors import tensors_in
 
 FOREIGN = (CheckpointFunction, BackwardHookFunction)  # they run functions of the user's, parts of the program

@@ -16,16 +16,16 @@ from typing import Any
 import torch
 
 from thunder_core import plugins
+from thunder_core.analysis.aliasing import is_view
+from thunder_core.autodiff.recompute_units import Unit, Units, get_state, set_state, units_of
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
-from thunder_core.lower.cuts import is_view
 from thunder_core.lower.region import operations_of
-from thunder_core.transforms.units import Unit, Units, get_state, set_state, units_of
 
 UNBOUNDED = 1 << 30
-BEHIND_CUT = "thunder_core.transforms.flow:behind_cut"  # imported when it is needed: SciPy takes a while
+BEHIND_CUT = "thunder_core.autodiff.min_cut:behind_cut"  # imported when it is needed: SciPy takes a while
 CHEAP = frozenset(
     f"torch.ops.aten.{name}"
     for name in (

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from thunder_core.capture.rules import is_ruled
-from thunder_core.capture.tape import Underivable
+from thunder_core.analysis.aliasing import aliased_inputs
+from thunder_core.analysis.grad_mode import followed_by_autograd, grad_modes
+from thunder_core.autodiff.refusals import AUTOGRAD, underivable
+from thunder_core.autodiff.rules import is_ruled
+from thunder_core.autodiff.tape import Underivable
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.aliases import shared_inputs
-from thunder_core.lower.differentiable import differentiable
 from thunder_core.lower.region import operations_of
-from thunder_core.transforms.refusals import AUTOGRAD, underivable
-
-SET_GRAD = "torch._C._set_grad_enabled"
 
 
 def split_views(trace: Trace) -> tuple[Trace, Trace | None]:
@@ -57,12 +55,10 @@ class _Views:
         self._owner: dict[int, BoundSymbol] = {}
         self._maker: dict[str, BoundSymbol] = {}
         self._off: set[int] = set()
-        self._followed = differentiable(trace)
+        self._followed = followed_by_autograd(trace)
         self._marked = marked_for_autograd(trace)
-        enabled = True
-        for line in trace.bound_symbols:
-            if line.symbol.name == SET_GRAD:
-                enabled = bool(line.args[0])
+        modes = grad_modes(trace.bound_symbols, enabled=True)
+        for line, enabled in zip(trace.bound_symbols, modes, strict=True):
             for part in operations_of(line) or (line,):
                 self.operations.append(part)
                 self._owner[id(part)] = line
@@ -74,7 +70,7 @@ class _Views:
         line = self._maker.get(name)
         if line is None or id(line) in self.lines:
             return
-        bases = list(shared_inputs(line))
+        bases = list(aliased_inputs(line))
         if not bases:
             return
         owner = self._owner[id(line)]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import torch
 
+from thunder_core.analysis.aliasing import shares_storage
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 
-UNDECLARED_VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias"})
 BLOCKS = {"cuda": 512}  # bytes to whose multiples an allocator rounds (c10/cuda/CUDACachingAllocator.h: kMinBlockSize)
 
 
@@ -107,17 +107,9 @@ def births(line: BoundSymbol) -> Iterator[tuple[TensorProxy, str | None]]:
     bases: dict[str, str] = {}
     for step in line.at_level("aten"):
         read = next((proxy.name for proxy in step.inputs if isinstance(proxy, TensorProxy)), None)
-        if read is not None and returns_view(step):
+        if read is not None and shares_storage(step):
             bases |= {proxy.name: bases.get(read, read) for proxy in step.tensors}
     first = {proxy.name: proxy.name for proxy in line.inputs}  # of each storage the name by which it is known
     for proxy in line.tensors:
         owner = first.setdefault(bases.get(proxy.name, proxy.name), proxy.name)
         yield proxy, owner if owner != proxy.name else None
-
-
-def returns_view(step: BoundSymbol) -> bool:
-    """Whether what an operation returns shares the storage of what it reads, as its schema says."""
-    schema = getattr(step.symbol.target, "_schema", None)
-    if not isinstance(schema, torch._C.FunctionSchema):
-        return False
-    return schema.name in UNDECLARED_VIEWS or any(result.alias_info is not None for result in schema.returns)

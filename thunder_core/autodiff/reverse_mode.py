@@ -12,20 +12,20 @@ from typing import Any
 
 import torch
 
-from thunder_core.capture.derivative import Derivation, added, derive
-from thunder_core.capture.rules import is_ruled
-from thunder_core.capture.tape import Underivable
+from thunder_core.analysis.grad_mode import grad_modes, sets_grad_mode
+from thunder_core.autodiff.memory_budget import within
+from thunder_core.autodiff.recompute_units import block_of
+from thunder_core.autodiff.refusals import require_no_leaf, require_plain, require_unwritten, underivable
+from thunder_core.autodiff.rematerialization import Rematerialized, recomputing, rematerialize
+from thunder_core.autodiff.rules import is_ruled
+from thunder_core.autodiff.step import Step, matched, recomputed, same_derivative
+from thunder_core.autodiff.tape import Underivable
+from thunder_core.autodiff.vjp import Derivation, added, derive
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.transforms.budget import within
-from thunder_core.transforms.refusals import require_no_leaf, require_plain, require_unwritten, underivable
-from thunder_core.transforms.remat import Rematerialized, recomputing, rematerialize
-from thunder_core.transforms.step import Step, matched, recomputed, same_derivative
-from thunder_core.transforms.units import block_of
 
 MADE_BY = "differentiate"
-SET_GRAD = "torch._C._set_grad_enabled"
 REQUIRE_GRAD = ("torch.Tensor.requires_grad_", "torch.Tensor.requires_grad.__set__")
 
 
@@ -128,10 +128,9 @@ class Sweep:
             raise Underivable("a tensor that no path leads to requires a gradient")
         derivations: dict[Hashable, Derivation | None] = {}
         enabled = True
-        for line in trace.bound_symbols:
-            if line.symbol.name == SET_GRAD:
-                enabled = bool(line.args[0])
-            else:
+        modes = grad_modes(trace.bound_symbols, enabled)
+        for line, enabled in zip(trace.bound_symbols, modes, strict=True):
+            if not sets_grad_mode(line):
                 sweep._add(line, enabled, derivations)
         if not enabled:
             raise Underivable("the program leaves autograd switched off")

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.capture import rules
+from thunder_core.autodiff import rules
 from thunder_core.compiler import last_program
 from thunder_core.errors import NotDifferentiable, WrongInputs
 

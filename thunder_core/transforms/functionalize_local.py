@@ -1,13 +1,17 @@
-"""Versions: writes to tensors that the same lines have made become new tensors, of which the last has the name."""
+"""Functionalization of writes to tensors that the same bound symbols made: each write makes a new tensor instead.
+
+Of the tensors that stand for one that is written to, the last one has its name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from thunder_core.analysis.aliasing import AliasSets
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.symbols import out_of_place, symbol_of
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
@@ -17,7 +21,7 @@ from thunder_core.ir.tree import leaves, replace_leaves
 COPY, EXPAND, TO_COPY = torch.ops.aten.copy_.default, torch.ops.aten.expand.default, torch.ops.aten._to_copy.default
 
 
-def without_writes(lines: Sequence[BoundSymbol], names: Iterator[str]) -> list[BoundSymbol]:
+def functionalize_local(lines: Sequence[BoundSymbol], names: Iterator[str]) -> list[BoundSymbol]:
     """The same lines without writes to what they make, as far as each write is one operation on a whole tensor.
 
     A tensor that another one may be a view of at that point is written to as before.
@@ -45,18 +49,20 @@ def _writes(lines: Sequence[BoundSymbol], names: Iterator[str]) -> dict[int, tup
 
     All writes to a tensor are there, or none.
     """
-    known = Families()
+    known = AliasSets()
     made: set[str] = set()
+    readable: set[str] = set()
     found: dict[int, tuple[BoundSymbol, ...]] = {}
     shared: set[str] = set()
     for place, line in enumerate(lines):
         for name in line.mutates:
             write = _functional(line, names) if len(line.mutates) == 1 else None
-            if name in made and write is not None and not known.has_others(name):
+            if name in made and write is not None and not known.members(name) & readable - {name}:
                 found[place] = write
             else:
                 shared.add(name)
-        known.note(line)
+        known.add(line)
+        readable |= {proxy.name for proxy in (*line.inputs, *line.outputs)}
         made |= {proxy.name for proxy in line.defines}
     return {place: write for place, write in found.items() if lines[place].mutates[0] not in shared}
 
@@ -114,39 +120,3 @@ def _makes(function: Any, line: BoundSymbol, output: TensorProxy) -> bool:
         output.stride,
         output.dtype,
     )
-
-
-@dataclass
-class Families:
-    """Which names may share memory so far, by the schemas of the operations that made them."""
-
-    of: dict[str, set[str]] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
-
-    def has_others(self, name: str) -> bool:
-        """Whether another name that can be read may share memory with this one."""
-        return bool((self.of.get(name, set()) & self.seen) - {name})
-
-    def note(self, line: BoundSymbol) -> None:
-        """Take in what a line makes of memory that it is given."""
-        self.seen |= {proxy.name for proxy in (*line.inputs, *line.outputs)}
-        for operation in line.at_level("aten"):
-            given = {leaf.name for leaf in leaves(list(_shared(operation))) if isinstance(leaf, TensorProxy)}
-            if given:
-                self._join(given | {proxy.name for proxy in operation.outputs})
-
-    def _join(self, names: set[str]) -> None:
-        if len(names) > 1:
-            family = set().union(names, *(self.of.get(name, ()) for name in names))
-            self.of |= dict.fromkeys(family, family)
-
-
-def _shared(operation: BoundSymbol) -> Iterator[Any]:
-    """The arguments whose memory the results of an operation may share; all of them where nothing is known."""
-    target = operation.symbol.target
-    if not isinstance(target, torch._ops.OpOverload):
-        yield from operation.inputs
-        return
-    for place, argument in enumerate(target._schema.arguments):
-        if argument.alias_info is not None:
-            yield operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import torch
 
+from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
-from thunder_core.lower.aliases import written_families
 
 # Operations that update running statistics, which their schemas do not say.
 WRITES = frozenset(
@@ -95,7 +95,7 @@ def units_of(forward: Trace) -> Units:
     found = Units()
     for place, line in enumerate(forward.bound_symbols):
         found.add(line, place, block_of(line, forward.blocks))
-    written = written_families(forward)
+    written = names_written_to(forward)
     for unit in found if written else ():
         touched = unit.inputs.keys() & written
         unit.fixed |= any(_changes(name, found) for name in touched)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch.autograd import forward_ad
 
-from thunder_core.capture.derivative import derive, run_line
+from thunder_core.autodiff.rules import is_ruled
+from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
+from thunder_core.autodiff.vjp import derive, run_line
 from thunder_core.capture.fake import empty, new_mode
-from thunder_core.capture.rules import is_ruled
 from thunder_core.capture.symbols import symbol_of
-from thunder_core.capture.tape import Tape, Underivable, first_line, paired
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 

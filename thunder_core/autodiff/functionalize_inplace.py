@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from thunder_core.capture.derivative import call_by_rule
+from thunder_core.analysis.grad_mode import followed_by_autograd
+from thunder_core.autodiff.tape import first_line
+from thunder_core.autodiff.vjp import call_by_rule
 from thunder_core.capture.fake import fake_like, new_mode
-from thunder_core.capture.tape import first_line
 from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.differentiable import differentiable
 from thunder_core.transforms.functionalize import Functionalize
 
 
@@ -24,7 +24,7 @@ def without_followed_writes(trace: Trace) -> Trace | None:
     That is asked of PyTorch itself: the lines run on tensors without data, forward and backward, and autograd compares
     the versions of what it saved.
     """
-    followed = differentiable(trace)
+    followed = followed_by_autograd(trace)
     writes = any(name in followed for line in trace.bound_symbols for name in line.mutates)
     return None if not writes or complaint(trace) else Functionalize()(trace)
 

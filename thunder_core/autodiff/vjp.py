@@ -11,10 +11,10 @@ import torch
 from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from thunder_core.autodiff.rules import target_of
+from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.capture.fake import empty, new_mode
-from thunder_core.capture.rules import target_of
 from thunder_core.capture.symbols import symbol_of
-from thunder_core.capture.tape import Tape, Underivable, first_line, paired
 from thunder_core.ir.evaluate import evaluate_one
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -114,6 +114,15 @@ def derive(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
         error.lacking = line
         raise error
     return found
+
+
+def backward_of(line: BoundSymbol, followed: frozenset[str]) -> Sequence[BoundSymbol] | None:
+    """The operations of a line's backward for gradients of all its results; None where it has none that can be had."""
+    try:
+        found = derive(line, followed)
+        return None if found is None else found.pull(found.results).lines
+    except Underivable:
+        return None
 
 
 def is_differentiable_proxy(proxy: Proxy) -> bool:

@@ -13,12 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.symbols import LIFTS, is_random, is_reshaping, out_of_place, symbol_of, written_values
 from thunder_core.capture.tensors import tensors_in
-from thunder_core.capture.versions import without_writes
 from thunder_core.errors import SourceLine
 from thunder_core.ir.evaluate import bindings
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import replace_leaves
+from thunder_core.transforms.functionalize_local import functionalize_local
 
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 SKIPPED = frozenset({torch.ops.prim.device.default})
@@ -93,7 +93,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The lines, without writes to what they make as far as that can be."""
         if not any(line.mutates for line in self.lines):
             return self.lines
-        return without_writes(self.lines, (f"{self._prefix}w{number}" for number in itertools.count()))
+        return functionalize_local(self.lines, (f"{self._prefix}w{number}" for number in itertools.count()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

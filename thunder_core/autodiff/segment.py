@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.autodiff.tape import Underivable
 from thunder_core.capture.modes import without_functions
 from thunder_core.capture.recorder import Recorder
-from thunder_core.capture.tape import Underivable
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from thunder_core.capture.rules import is_ruled
+from thunder_core.autodiff.rules import is_ruled
+from thunder_core.autodiff.tape import Underivable
 from thunder_core.capture.symbols import as_line, symbol_of
-from thunder_core.capture.tape import Underivable
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.lower.region import operations_of

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 import torch
 
+from thunder_core.analysis.aliasing import alias_sets, is_view
+from thunder_core.autodiff.step import Step
+from thunder_core.autodiff.tape import Underivable
+from thunder_core.capture.compiled_call import WHY_RECORDED, call_of
 from thunder_core.capture.settings import is_decisive
-from thunder_core.capture.tape import Underivable
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.aliases import families
-from thunder_core.lower.cuts import is_view
 from thunder_core.lower.region import operations_of
-from thunder_core.transforms.step import Step
 
 AUTOGRAD = frozenset(
     {
@@ -35,6 +35,15 @@ def underivable(line: BoundSymbol, why: str, lacking: BoundSymbol | None = None)
     error = Underivable(f"`{line.symbol.name}`{where}: {why}")
     error.where, error.lacking = line.source, lacking
     return error
+
+
+def require_derivable(lines: Iterable[BoundSymbol]) -> None:
+    """Raise `Underivable` where a line calls a compiled function, which is not taken apart."""
+    for line in lines:
+        if call_of(line) is not None:
+            error = Underivable(WHY_RECORDED)
+            error.where = line.source
+            raise error
 
 
 def require_plain(line: BoundSymbol, followed: set[str]) -> None:
@@ -64,9 +73,9 @@ def require_unwritten(steps: Sequence[Step], saved: Set[str]) -> None:
     """Raise `Underivable` if what a line saves is written to after it: eager PyTorch complains in the backward."""
     if not any(step.line.mutates for step in steps):
         return
-    known = families(step.line for step in steps)
+    known = alias_sets(step.line for step in steps)
     kept: set[str] = set()
     for step in steps:
-        if any(known.head(name) in kept for name in step.line.mutates):
+        if any(known.representative(name) in kept for name in step.line.mutates):
             raise underivable(step.line, "it writes to a tensor that the backward reads")
-        kept |= {known.head(name) for name in step.reads & saved}
+        kept |= {known.representative(name) for name in step.reads & saved}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from thunder_core.capture.tangent import Push, push
-from thunder_core.capture.tape import Underivable
+from thunder_core.autodiff.jvp import Push, push
+from thunder_core.autodiff.refusals import underivable
+from thunder_core.autodiff.step import matched, same_derivative
+from thunder_core.autodiff.tape import Underivable
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.transforms.refusals import underivable
-from thunder_core.transforms.step import matched, same_derivative
 
 
 @dataclass(eq=False)

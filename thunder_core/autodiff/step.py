@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-from thunder_core.capture.derivative import Derivation, Pull
+from thunder_core.analysis.aliasing import is_view
+from thunder_core.autodiff.vjp import Derivation, Pull
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
-from thunder_core.lower.cuts import is_view
 from thunder_core.lower.region import line_key
 
 

@@ -1,0 +1,1 @@
+"""Facts about traces: shared memory, writes, grad mode, sizes, repeats. Nothing is rewritten here."""

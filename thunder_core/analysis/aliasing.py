@@ -1,0 +1,117 @@
+"""Aliasing: which names of a trace may share memory, as far as the schemas of the aten operations tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import torch
+
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.ir.tree import leaves
+
+# Operators that share memory with what they are given, though their schemas do not say so.
+UNDECLARED_VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias"})
+
+
+@dataclass
+class AliasSets:
+    """Sets of names that may share memory: a union-find structure (Galler and Fischer, 1964) with listed members."""
+
+    _parents: dict[str, str] = field(default_factory=dict)
+    _members: dict[str, set[str]] = field(default_factory=dict)
+
+    def representative(self, name: str) -> str:
+        """The one name that stands for all that may share memory with this one."""
+        while (parent := self._parents.get(name, name)) != name:
+            self._parents[name] = self._parents.get(parent, parent)
+            name = parent
+        return name
+
+    def members(self, name: str) -> frozenset[str]:
+        """All names that may share memory with this one, and the name itself."""
+        return frozenset(self._members.get(self.representative(name), {name}))
+
+    def unite(self, one: str, other: str) -> None:
+        """Record that two names may share memory."""
+        small, large = self.representative(one), self.representative(other)
+        if small != large:
+            self._parents[small] = large
+            self._members.setdefault(large, {large}).update(self._members.pop(small, {small}))
+
+    def add(self, bsym: BoundSymbol) -> None:
+        """Record what a bound symbol, through its aten operations, makes of memory that it is given."""
+        for operation in bsym.at_level("aten"):
+            for made in operation.outputs:
+                for given in aliased_inputs(operation):
+                    self.unite(made.name, given.name)
+
+
+def alias_sets(bsyms: Iterable[BoundSymbol], aliases: Iterable[Iterable[str]] = ()) -> AliasSets:
+    """The names of some bound symbols by the memory that they may share; `aliases` are names that do from the start."""
+    found = AliasSets()
+    for first, *others in aliases:
+        for other in others:
+            found.unite(first, other)
+    for bsym in bsyms:
+        found.add(bsym)
+    return found
+
+
+def names_written_to(trace: Trace) -> frozenset[str]:
+    """Every name whose memory some bound symbol of the trace writes to, or may."""
+    if not any(bsym.mutates for bsym in trace.bound_symbols):
+        return frozenset()
+    known = alias_sets(trace.bound_symbols, trace.aliases)
+    written = {known.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
+    names = {proxy.name for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)}
+    names |= {proxy.name for proxy in trace.inputs}
+    return frozenset(name for name in names if known.representative(name) in written)
+
+
+def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
+    """The inputs whose memory the results of an operation may share; all of them where nothing is known."""
+    if operation.fresh:
+        return
+    schema = schema_of(operation)
+    if schema is None:
+        yield from operation.inputs
+        return
+    for place, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None:
+            given = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
+            yield from (leaf for leaf in leaves(given) if isinstance(leaf, Proxy))
+
+
+def is_view(bsym: BoundSymbol) -> bool:
+    """Whether all that a bound symbol makes are views: each of its aten operations writes nothing, and aliases."""
+    schemas = [schema_of(operation) for operation in bsym.at_level("aten")]
+    return all(
+        schema is not None
+        and not schema.is_mutable
+        and bool(schema.returns)
+        and all(result.alias_info is not None for result in schema.returns)
+        for schema in schemas
+    )
+
+
+def may_return_view(bsym: BoundSymbol) -> bool:
+    """Whether a result of a bound symbol may be a view of what it reads: unknown operations count as if it were."""
+    schemas = [schema_of(operation) for operation in bsym.at_level("aten")]
+    return any(schema is None or any(out.alias_info is not None for out in schema.returns) for schema in schemas)
+
+
+def shares_storage(operation: BoundSymbol) -> bool:
+    """Whether an aten operation is known to return the storage of what it reads, by its schema or for all that."""
+    schema = schema_of(operation)
+    if schema is None:
+        return False
+    return schema.name in UNDECLARED_VIEWS or any(result.alias_info is not None for result in schema.returns)
+
+
+def schema_of(operation: BoundSymbol) -> torch.FunctionSchema | None:
+    """The schema of the operator that a bound symbol calls; None for what is no operator."""
+    target = operation.symbol.target
+    return target._schema if isinstance(target, torch._ops.OpOverload) else None

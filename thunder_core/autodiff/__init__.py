@@ -1,0 +1,1 @@
+"""Differentiation of traces: rules, reverse and forward mode, and what the backward computes once more."""
