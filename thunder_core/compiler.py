@@ -101,7 +101,7 @@ class Compiler:
         try:
             return derived(trace, self.executors, ALWAYS, self.options.memory_budget), "", None
         except Underivable as reason:
-            return None, str(reason), reason.lacking
+            return None, str(reason), reason.missing_formula
 
 
 class _Watch:

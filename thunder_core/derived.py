@@ -12,9 +12,9 @@ import torch
 
 from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.analysis.grad_mode import SET_GRAD
-from thunder_core.autodiff.decompose_autocast import beneath_autocast, is_under_autocast
-from thunder_core.autodiff.functionalize_inplace import without_followed_writes
-from thunder_core.autodiff.output_aliases import split_views
+from thunder_core.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
+from thunder_core.autodiff.functionalize_inplace import functionalize_followed_writes
+from thunder_core.autodiff.output_aliases import split_output_aliases
 from thunder_core.autodiff.refusals import require_derivable
 from thunder_core.autodiff.reverse_mode import (
     REQUIRE_GRAD,
@@ -41,7 +41,7 @@ from thunder_core.run.wiring import Wiring
 from thunder_core.transform import Transform
 
 SAVED = "saved"
-UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # lines that keep their place, and draw no random numbers
+UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # bound symbols that keep their place, and draw no random numbers
 
 
 @dataclass(eq=False)
@@ -68,7 +68,7 @@ class Derived:
 
     @property
     def saved(self) -> Sequence[Proxy]:
-        """What the forward returns behind the results of the computation."""
+        """The proxies that the forward returns behind the results of the computation."""
         return self.parts.saved
 
     @cached_property
@@ -80,7 +80,7 @@ class Derived:
             results=self.parts.results,
             strides=tuple(gradient_of(self.body.output[place]).stride for place in self.parts.results),
             followed=self.parts.followed,
-            random=any(line.ordered and line.symbol.name not in UNSEEDED for line in self.body.bound_symbols),
+            random=any(bsym.ordered and bsym.symbol.name not in UNSEEDED for bsym in self.body.bound_symbols),
             writes=bool({proxy.name for proxy in self.body.inputs} & names_written_to(self.body)),
             viewed=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
             beneath_autocast=self.beneath_autocast,
@@ -88,14 +88,14 @@ class Derived:
         )
 
     def _computed_from(self, place: int) -> tuple[int, ...]:
-        """Which of the results that gradients come in for are computed from the result at a place."""
+        """The results, of those that gradients come in for, that are computed from the result at a place."""
         start = self.body.output[place].name
         known = computed_from([start], self.body)
         ends = [self.body.output[other].name for other in self.parts.results]
         return tuple(number for number, name in enumerate(ends) if name in known and name != start)
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """What computes the results of the whole computation; `forward` is its compiled forward."""
+        """The function that computes the results of the whole computation; `forward` is its compiled forward."""
         recorded = executable_trace(with_rules(self.body))
         tail = executable_trace(self.tail) if self.tail else None
         return connected(Bridge(self.wiring, forward, self.compiled, recorded), tail)
@@ -114,7 +114,7 @@ class Derived:
         return (True,) * len(self.parts.results)
 
     def compiled(self, given: tuple[bool, ...]) -> Backward | None:
-        """What runs the backward for the results that are given; None where autograd has to record the body for it."""
+        """The backward for the results that are given; None where autograd has to record the body for it."""
         if given not in self._compiled:
             try:
                 self._compiled[given] = self._compile(given)
@@ -161,20 +161,20 @@ def derived(
 ) -> Derived:
     """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
 
-    Under autocast it is the trace of the operations that autocast makes; where lines write to what autograd follows,
-    it is one that does not. `budget` bounds what is saved: a part of what would be, or bytes.
+    Under autocast it is the trace of the operations that autocast makes; where bound symbols write to what autograd
+    follows, it is one that does not. `budget` bounds what is saved: a part of what would be, or bytes.
     """
     if not all(isinstance(proxy, TensorProxy) for proxy in trace.inputs):
         raise Underivable("it takes a generator of random numbers")
     require_derivable(trace.bound_symbols)
     steps: list[Trace] = []
-    under = is_under_autocast(trace.bound_symbols)
+    under = runs_under_autocast(trace.bound_symbols)
     if under:
-        trace = trace.having(beneath_autocast(trace.bound_symbols), made_by="go beneath autocast")
+        trace = trace.having(decompose_autocast(trace.bound_symbols), made_by="go beneath autocast")
         steps.append(trace)
 
     def divided(whole: Trace) -> Derived:
-        body, tail = split_views(whole)
+        body, tail = split_output_aliases(whole)
         early = claim_operations(body, executors)
         fuses = any(isinstance(executor, FusionExecutor) for executor in executors)
         parts = differentiate(early, recompute=fuses, budget=budget)
@@ -184,7 +184,7 @@ def derived(
     try:
         return divided(trace)
     except Underivable as reason:
-        plain = without_followed_writes(trace)
+        plain = functionalize_followed_writes(trace)
         if plain is None:
             raise
         for transform in transforms:
@@ -197,15 +197,15 @@ def derived(
 
 
 def claimed_forward(parts: Derived) -> Trace:
-    """The forward with an executor named on every line."""
+    """The forward with an executor named on every bound symbol."""
     with torch.no_grad(), torch._C._DisableAutocast():
         return claim(parts.parts.forward, parts.executors)
 
 
 def unpacking(trace: Trace) -> Trace:
     """The trace as a function of one list, which it empties: what it takes can go as soon as it was read last."""
-    lines = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
-    return trace.having((*lines, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
+    bsyms = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
+    return trace.having((*bsyms, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
 
 
 def zeros_like(proxy: TensorProxy) -> torch.Tensor:

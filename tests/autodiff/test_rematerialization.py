@@ -121,7 +121,7 @@ def test_lines_that_write_to_what_was_just_made_are_one_unit():
     with torch.no_grad():
         compiled(torch.ones(4), torch.ones(4))
     units = units_of(first(thunder.last_traces(compiled)))
-    assert [(len(unit.lines), unit.fixed) for unit in units] == [(2, False), (1, False), (1, True)]
+    assert [(len(unit.bsyms), unit.not_recomputable) for unit in units] == [(2, False), (1, False), (1, True)]
 
 
 def first(traces: list[Trace]) -> Trace:

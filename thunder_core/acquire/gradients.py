@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from thunder_core.autodiff.decompose_autocast import DEVICES, switched
+from thunder_core.autodiff.decompose_autocast import DEVICES, with_autocast_off
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.capture.gradients import Hooks, Outside
 from thunder_core.capture.symbols import SET_GRAD, as_line, symbol_of
@@ -94,8 +94,8 @@ def spelled_out(lines: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple
     for line in reversed(lines):
         inner = {proxy.name for part in line.subsymbols for proxy in part.outputs} - made
         written = [as_line(part, line) for part in reversed(line.subsymbols)] if inner & read else [line]
-        if inner & read and is_ruled(line):  # it may have switched autocast off for itself
-            written = [*reversed(switched([*reversed(written)], casting.get(id(line), ())))]
+        if inner & read and is_ruled(line):  # it may have with_autocast_off autocast off for itself
+            written = [*reversed(with_autocast_off([*reversed(written)], casting.get(id(line), ())))]
         read |= {proxy.name for one in written for proxy in one.inputs}
         found += written
     return tuple(reversed(found))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.autodiff.decompose_autocast import DEVICES, switched
+from thunder_core.autodiff.decompose_autocast import DEVICES, with_autocast_off
 from thunder_core.capture.settings import GETTERS, Setting, chooses_attention, device_contexts
 from thunder_core.capture.symbols import as_line, symbol_of
 from thunder_core.ir.symbol import BoundSymbol
@@ -55,6 +55,6 @@ def with_chosen_attention(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]
             autocast[line.args[0]] = line.args[1]
         if chosen and line.subsymbols and any(ATTENTION in part.symbol.name for part in (line, *line.subsymbols)):
             parts = [as_line(part, line) for part in line.subsymbols]
-            yield from switched(parts, [device for device, enabled in autocast.items() if enabled])
+            yield from with_autocast_off(parts, [device for device, enabled in autocast.items() if enabled])
         else:
             yield line

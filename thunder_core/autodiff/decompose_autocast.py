@@ -1,4 +1,4 @@
-"""Beneath autocast: the operations that autocast makes of lines, its casts among them, which run with autocast off."""
+"""Decomposition of autocast: what it makes of bound symbols, casts included, as operations that run with it off."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from thunder_core.lower.region import operations_of
 DEVICES = ("cpu", "cuda")
 
 
-def is_under_autocast(lines: Iterable[BoundSymbol]) -> bool:
-    """Whether autocast is on in this thread, or some line may switch it on."""
-    return any(map(torch.is_autocast_enabled, DEVICES)) or any(map(switches_autocast, lines))
+def runs_under_autocast(bsyms: Iterable[BoundSymbol]) -> bool:
+    """Whether autocast is on in this thread, or some bound symbol may switch it on."""
+    return any(map(torch.is_autocast_enabled, DEVICES)) or any(map(switches_autocast, bsyms))
 
 
-def switches_autocast(line: BoundSymbol) -> bool:
-    """Whether a line changes the state of autocast."""
-    return "autocast" in line.symbol.short_name
+def switches_autocast(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol changes the state of autocast."""
+    return "autocast" in bsym.symbol.short_name
 
 
-def beneath_autocast(lines: Iterable[BoundSymbol]) -> list[BoundSymbol]:
-    """The lines as their aten operations, without the switches of autocast.
+def decompose_autocast(bsyms: Iterable[BoundSymbol]) -> list[BoundSymbol]:
+    """The aten operations of bound symbols, without the switches of autocast.
 
-    Raises `Underivable` for a line that takes tensors and whose operations are not known.
+    Raises `Underivable` for a bound symbol that takes tensors and whose operations are not known.
     """
-    return [part for line in lines if not switches_autocast(line) for part in _parts(line)]
+    return [part for bsym in bsyms if not switches_autocast(bsym) for part in _parts(bsym)]
 
 
-def _parts(line: BoundSymbol) -> Iterator[BoundSymbol]:
-    if is_ruled(line):
-        raise Underivable(f"`{line.symbol.name}` has a derivative of its own, under autocast")
-    if not operations_of(line):
-        if line.ordered or not any(isinstance(proxy, TensorProxy) for proxy in line.inputs):
-            yield line
+def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
+    if is_ruled(bsym):
+        raise Underivable(f"`{bsym.symbol.name}` has a derivative of its own, under autocast")
+    if not operations_of(bsym):
+        if bsym.ordered or not any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs):
+            yield bsym
             return
-        raise Underivable(f"`{line.symbol.name}`: what autocast makes of it is not known")
-    for part in operations_of(line):
-        yield part if part is line else as_line(part, line)
+        raise Underivable(f"`{bsym.symbol.name}`: what autocast makes of it is not known")
+    for part in operations_of(bsym):
+        yield part if part is bsym else as_line(part, bsym)
 
 
-def switched(lines: Sequence[BoundSymbol], on: Sequence[str] | None = None) -> list[BoundSymbol]:
-    """Lines that run beneath autocast, in a program that runs under it: it is off for them on the devices `on`."""
+def with_autocast_off(bsyms: Sequence[BoundSymbol], on: Sequence[str] | None = None) -> list[BoundSymbol]:
+    """Bound symbols with autocast off around them, for a program that runs under it on the devices `on`."""
     if on is None:
         on = [device for device in DEVICES if torch.is_autocast_enabled(device)]
-    return [*(_switch(device, False) for device in on), *lines, *(_switch(device, True) for device in on)]
+    return [*(_switch(device, False) for device in on), *bsyms, *(_switch(device, True) for device in on)]
 
 
 def _switch(device: str, enabled: bool) -> BoundSymbol:

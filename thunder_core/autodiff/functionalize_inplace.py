@@ -1,4 +1,4 @@
-"""Writes to what autograd follows, said without writing, where eager PyTorch's backward does not mind them."""
+"""Functionalization of writes to what autograd follows, where eager PyTorch's backward accepts them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from thunder_core.analysis.grad_mode import followed_by_autograd
 from thunder_core.autodiff.tape import first_line
-from thunder_core.autodiff.vjp import call_by_rule
+from thunder_core.autodiff.vjp import call_with_rule
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.objects import EXPECTATIONS
@@ -18,24 +18,24 @@ from thunder_core.ir.trace import Trace
 from thunder_core.transforms.functionalize import Functionalize
 
 
-def without_followed_writes(trace: Trace) -> Trace | None:
-    """The trace without writes to what autograd follows; None where there are none, or eager PyTorch refuses one.
+def functionalize_followed_writes(trace: Trace) -> Trace | None:
+    """The functionalized trace; None where it writes to nothing that autograd follows, or eager refuses a write.
 
-    That is asked of PyTorch itself: the lines run on tensors without data, forward and backward, and autograd compares
-    the versions of what it saved.
+    That is asked of PyTorch itself: the bound symbols run on tensors without data, forward and backward, and autograd
+    compares the versions of what it saved.
     """
     followed = followed_by_autograd(trace)
-    writes = any(name in followed for line in trace.bound_symbols for name in line.mutates)
-    return None if not writes or complaint(trace) else Functionalize()(trace)
+    writes = any(name in followed for bsym in trace.bound_symbols for name in bsym.mutates)
+    return None if not writes or autograd_error(trace) else Functionalize()(trace)
 
 
-def complaint(trace: Trace) -> str:
-    """What eager PyTorch raises when it runs a trace and goes back through it; empty if nothing."""
+def autograd_error(trace: Trace) -> str:
+    """The error of eager PyTorch when it runs a trace forward and backward; empty if there is none."""
     mode = new_mode()
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode:
             values = _given(trace, mode)
-            evaluate((line for line in trace.bound_symbols if not _asks_for_values(line)), values, call_by_rule)
+            evaluate((bsym for bsym in trace.bound_symbols if not _asks_for_values(bsym)), values, call_with_rule)
             results = [values[proxy.name] for proxy in trace.outputs if isinstance(proxy, TensorProxy)]
             ends = [result for result in results if result.requires_grad]
             torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
@@ -52,7 +52,7 @@ def _given(trace: Trace, mode: Any) -> dict[str, torch.Tensor]:
     return values | {proxy.name: fake_like(proxy, mode).requires_grad_(proxy.requires_grad) for proxy in proxies}
 
 
-def _asks_for_values(line: BoundSymbol) -> bool:
-    """Whether a line takes a value out of a tensor or checks one, which is no matter of autograd's."""
-    takes = bool(line.outputs) and not line.tensors
-    return line.symbol.name in EXPECTATIONS or (takes and not line.mutates)
+def _asks_for_values(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol takes a value out of a tensor, or checks one: autograd has no part in that."""
+    takes = bool(bsym.outputs) and not bsym.tensors
+    return bsym.symbol.name in EXPECTATIONS or (takes and not bsym.mutates)

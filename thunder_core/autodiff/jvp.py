@@ -1,4 +1,4 @@
-"""What a line does to tangents (forward mode): PyTorch's own forward AD, or the derivative of its backward."""
+"""Jacobian-vector products of bound symbols: by PyTorch's own forward AD, or by the derivative of the backward."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
-from thunder_core.autodiff.vjp import derive, run_line
+from thunder_core.autodiff.vjp import derive, evaluate_on_tape
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import TensorProxy
@@ -21,32 +21,33 @@ from thunder_core.ir.symbol import BoundSymbol
 
 
 @dataclass(frozen=True)
-class Push:
-    """What becomes of the tangents `given` of inputs: `lines` compute the `tangents` of results, all by their names.
+class JVP:
+    """The Jacobian-vector product of a bound symbol, in its names.
 
-    They read what the line reads and returns. With `whole`, they stand for the line too; else they follow it.
+    `bsyms` compute the `tangents` of its results from the `input_tangents`, each by the name of its tensor. They also
+    read what the bound symbol reads and returns. With `whole`, they compute its results too; else they follow it.
     """
 
-    given: Mapping[str, TensorProxy]
-    lines: tuple[BoundSymbol, ...]
+    input_tangents: Mapping[str, TensorProxy]
+    bsyms: tuple[BoundSymbol, ...]
     tangents: Mapping[str, TensorProxy]
     whole: bool
 
 
-def push(line: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> Push:
-    """The tangents of a line's results, for tangents of its inputs with this metadata.
+def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
+    """The Jacobian-vector product of a bound symbol for tangents of its inputs with this metadata.
 
-    Raises `Underivable` for a line that writes to what has a tangent, or that PyTorch has no formula for.
+    Raises `Underivable` for a bound symbol that writes to what has a tangent, or that PyTorch has no formula for.
     """
-    if any(name in tangents for name in line.mutates):
+    if any(name in tangents for name in bsym.mutates):
         raise Underivable("it writes to a tensor that has a tangent")
-    if is_ruled(line) or not all(map(_is_own, line.at_level("aten"))):
-        return _by_backward(line, tangents)
-    found = _apart(line, tangents)
-    if isinstance(found, Push):
+    if is_ruled(bsym) or not all(map(_is_own, bsym.at_level("aten"))):
+        return _by_backward(bsym, tangents)
+    found = _by_dual_numbers_in_thread(bsym, tangents)
+    if isinstance(found, JVP):
         return found
     try:
-        return _by_backward(line, tangents)
+        return _by_backward(bsym, tangents)
     except Underivable as second:
         raise Underivable(found) from second
 
@@ -56,16 +57,16 @@ def _is_own(operation: BoundSymbol) -> bool:
     return operation.symbol.name.startswith("torch.ops.aten.")
 
 
-def _apart(line: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> Push | str:
-    """By dual numbers, or why not, in a thread of its own.
+def _by_dual_numbers_in_thread(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP | str:
+    """The product by dual numbers, or why there is none, found in a thread of its own.
 
     Where one of PyTorch's formulas fails, the thread's dispatcher keeps leaving out autograd.
     """
-    answers: list[Push | str] = []
+    answers: list[JVP | str] = []
 
     def run() -> None:
         try:
-            answers.append(_by_dual_numbers(line, tangents))
+            answers.append(_by_dual_numbers(bsym, tangents))
         except Exception as error:  # PyTorch's formulas raise what they raise
             answers.append(first_line(error))
 
@@ -76,12 +77,12 @@ def _apart(line: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> Push | str
     return answers[0]
 
 
-def _by_dual_numbers(line: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> Push:
+def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
     mode, tape = new_mode(), Tape("%s")
     with mode:
-        inputs = {proxy.name: empty(proxy) for proxy in line.inputs if isinstance(proxy, TensorProxy)}
+        inputs = {proxy.name: empty(proxy) for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
         moving = {name: empty(proxy) for name, proxy in tangents.items() if name in inputs}
-    for proxy in line.inputs:
+    for proxy in bsym.inputs:
         if isinstance(proxy, TensorProxy):
             tape.bind(inputs[proxy.name], proxy)
     given = {name: tape.name(fake) for name, fake in moving.items()}
@@ -90,21 +91,21 @@ def _by_dual_numbers(line: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
         with mode, tape:
             duals = {name: torch._VF._make_dual(inputs[name], fake, level=level) for name, fake in moving.items()}
         inputs |= duals
-        output = run_line(line, inputs, mode, tape)
-        for proxy, tensor in paired(line.output, output):
+        output = evaluate_on_tape(bsym, inputs, mode, tape)
+        for proxy, tensor in paired(bsym.output, output):
             tape.settle(tensor, proxy)
             with mode, tape:
                 tangent = torch._VF._unpack_dual(tensor, level=level)[1]
             if tangent is not None:
                 found[proxy.name] = tape.proxy(tangent)
-    return _pruned(line, given, tape.unwritten(), found)
+    return _pruned(bsym, given, tape.unwritten(), found)
 
 
-def _by_backward(line: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> Push:
-    """The backward is linear in the gradient that it is given: its own derivative by that takes a tangent forward."""
-    derivation = derive(line, frozenset(tangents))
+def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
+    """The product by way of the backward: linear in its gradients, its derivative by them takes tangents forward."""
+    derivation = derive(bsym, frozenset(tangents))
     if derivation is None:
-        return Push({}, (), {}, whole=False)
+        return JVP({}, (), {}, whole=False)
     tape, mode = derivation.tape.continued(), derivation.mode
     with mode:
         moving = [empty(tangents[proxy.name]) for proxy in derivation.wanted]
@@ -127,7 +128,7 @@ def _by_backward(line: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> Push
     made = zip(derivation.results, results, strict=True)
     found = {proxy.name: tape.proxy(one) for proxy, one in made if one is not None}
     filled = [_zeros(name, proxy) for name, proxy in zip(zeros, derivation.results, strict=True)]
-    return _pruned(line, given, [*derivation.lines, *filled, *tape.unwritten()], found)
+    return _pruned(bsym, given, [*derivation.bsyms, *filled, *tape.unwritten()], found)
 
 
 def _zeros(name: TensorProxy, like: TensorProxy) -> BoundSymbol:
@@ -135,31 +136,31 @@ def _zeros(name: TensorProxy, like: TensorProxy) -> BoundSymbol:
 
 
 def _pruned(
-    line: BoundSymbol, given: Mapping[str, TensorProxy], lines: Sequence[BoundSymbol], found: Mapping[str, TensorProxy]
-) -> Push:
-    """The lines that the tangents come from; with those of the results, if some make what only the line would have."""
-    results = {proxy.name for proxy in line.outputs}
-    kept = list(_reaching(lines, {proxy.name for proxy in found.values()}, results))
+    bsym: BoundSymbol, given: Mapping[str, TensorProxy], bsyms: Sequence[BoundSymbol], found: Mapping[str, TensorProxy]
+) -> JVP:
+    """The product with no more than leads to the tangents, and to the results where the bound symbol will not do."""
+    results = {proxy.name for proxy in bsym.outputs}
+    kept = list(_reaching(bsyms, {proxy.name for proxy in found.values()}, results))
     if any(one.has_effect or any(proxy.name in results for proxy in one.defines) for one in kept):
-        kept = list(_reaching(lines, {proxy.name for proxy in found.values()} | results))
-        return Push(given, tuple(kept), found, whole=True)
-    return Push(given, tuple(kept), found, whole=False)
+        kept = list(_reaching(bsyms, {proxy.name for proxy in found.values()} | results))
+        return JVP(given, tuple(kept), found, whole=True)
+    return JVP(given, tuple(kept), found, whole=False)
 
 
-def _reaching(lines: Sequence[BoundSymbol], wanted: Iterable[str], known: Iterable[str] = ()) -> Iterator[BoundSymbol]:
-    """Of some lines those that lead to what is wanted, or have an effect on it, in order; what is known needs none."""
+def _reaching(bsyms: Sequence[BoundSymbol], wanted: Iterable[str], known: Iterable[str] = ()) -> Iterator[BoundSymbol]:
+    """The bound symbols, in order, that lead to the names `wanted`; nothing need lead to the names `known`."""
     read, kept, there = set(wanted) - set(known), [], set(known)
-    for line in reversed(lines):
-        names = {proxy.name for proxy in line.outputs} | set(line.mutates)
+    for bsym in reversed(bsyms):
+        names = {proxy.name for proxy in bsym.outputs} | set(bsym.mutates)
         if names & read:
-            kept.append(line)
-            read |= {proxy.name for proxy in line.inputs} - there
+            kept.append(bsym)
+            read |= {proxy.name for proxy in bsym.inputs} - there
     return reversed(kept)
 
 
 @contextmanager
 def _dual_level() -> Iterator[int]:
-    """A level of dual numbers, of which PyTorch has one.
+    """The one level of dual numbers that PyTorch has.
 
     Past `forward_ad.make_dual`, which would load TorchScript's derivatives of some operations first, for a second.
     """
@@ -172,7 +173,7 @@ def _dual_level() -> Iterator[int]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What fails on the way is not logged: there is another way."""
+    """No failure is logged while this lasts: another way is tried behind it."""
     complaints = logging.getLogger("torch._subclasses.fake_tensor")
     before, complaints.disabled = complaints.disabled, True
     try:

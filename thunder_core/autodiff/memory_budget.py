@@ -1,4 +1,4 @@
-"""A budget for what a forward saves: blocks of it are recomputed, the first ones first, until the rest fits."""
+"""A budget for the bytes that a forward saves: blocks of it are recomputed, the first ones first, until it is kept."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from thunder_core.ir.trace import Trace
 from thunder_core.lower.cuts import divided
 
 
-def within(
+def fit_budget(
     budget: float, usual: Rematerialized, forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool
 ) -> Rematerialized:
-    """What is saved within a part of what `usual` saves, or a number of bytes; the least there is where none fits.
+    """The forward that saves at most a part of what `usual` saves, or a number of bytes; the least where none fits.
 
     The blocks are the periods of what repeats in the computation, which for a transformer are its layers: what is
     saved of one is what the next ones read. Outside them, what is cheap is recomputed as in `usual`.
@@ -33,22 +33,22 @@ def within(
 
 
 def saved_bytes(done: Rematerialized) -> int:
-    """The bytes of what is saved, apart from the inputs of the forward and what shares their memory."""
+    """The bytes that a forward saves, apart from its inputs and what shares their memory."""
     storages = Storages()
     for proxy in done.forward.inputs:
         if isinstance(proxy, TensorProxy):
             storages.make(proxy.name, size_of(proxy))
             storages.pin(proxy.name)
-    for line in done.forward.bound_symbols:
-        storages.enter(line)
+    for bsym in done.forward.bound_symbols:
+        storages.enter(bsym)
     return storages.size(proxy.name for proxy in done.saved)
 
 
 def _pieces(forward: Trace) -> list[range]:
-    """The lines in pieces: those between the cuts at which equal stretches come out, or about as many as is even.
+    """The bound symbols in pieces: between the cuts at which equal stretches come out, else of about equal length.
 
-    Of n lines in k pieces the pieces' ends are saved and one piece at a time is alive; the sum is least where k is
-    the root of n (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
+    Of n bound symbols in k pieces the pieces' ends are saved and one piece at a time is alive; the sum is least where k
+    is the root of n (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
     """
     count = len(forward.bound_symbols)
     even = max(1, math.isqrt(count))
@@ -65,9 +65,9 @@ def _pieces(forward: Trace) -> list[range]:
 
 
 def _is_marked(forward: Trace, piece: range) -> bool:
-    """Whether the program has made a block of some line already."""
-    lines = forward.bound_symbols[piece.start : piece.stop]
-    return bool(forward.blocks) and any(block_of(line, forward.blocks) >= 0 for line in lines)
+    """Whether the program has made a block (a checkpointed function) of some bound symbol already."""
+    bsyms = forward.bound_symbols[piece.start : piece.stop]
+    return bool(forward.blocks) and any(block_of(bsym, forward.blocks) >= 0 for bsym in bsyms)
 
 
 def _marked(forward: Trace, pieces: Sequence[range]) -> Trace:
@@ -75,7 +75,7 @@ def _marked(forward: Trace, pieces: Sequence[range]) -> Trace:
     blocks = {
         proxy.name: number
         for number, piece in enumerate(pieces, start=first)
-        for line in forward.bound_symbols[piece.start : piece.stop]
-        for proxy in line.defines
+        for bsym in forward.bound_symbols[piece.start : piece.stop]
+        for proxy in bsym.defines
     }
     return forward.having(forward.bound_symbols, made_by=forward.made_by, blocks={**blocks, **forward.blocks})

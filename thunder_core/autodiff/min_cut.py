@@ -9,7 +9,9 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 
-def behind_cut(edges: Sequence[tuple[int, int, int]], size: int, source: int, sink: int, *, most: int) -> set[int]:
+def sink_side_of_min_cut(
+    edges: Sequence[tuple[int, int, int]], size: int, source: int, sink: int, *, most: int
+) -> set[int]:
     """The nodes behind the minimum cut that is nearest to the sink, of the nodes 0 to `size` - 1.
 
     Edges are (from, to, capacity); those between the same nodes add up, to no more than `most`.

@@ -1,4 +1,4 @@
-"""The tail of a computation: the views that it returns, made behind it, where autograd sees whose views they are."""
+"""Output aliases: returned views are made anew in a program's tail, where autograd sees whose views they are."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from thunder_core.ir.trace import Trace
 from thunder_core.lower.region import operations_of
 
 
-def split_views(trace: Trace) -> tuple[Trace, Trace | None]:
-    """The trace up to the tensors that own their memory, and the tail that makes the views of them; None if none is.
+def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
+    """The trace up to the tensors that own their memory, and the tail that makes their views; None without views.
 
     The first returns what the second takes, apart from inputs of the trace, which stand first among those of the tail.
     Raises `Underivable` where nothing tells whether a result is a view.
@@ -25,11 +25,11 @@ def split_views(trace: Trace) -> tuple[Trace, Trace | None]:
     viewed = _Views(trace)
     for proxy in trace.outputs:
         viewed.reach(proxy.name)
-    if not viewed.lines:
+    if not viewed.bsyms:
         return trace, None
-    tail = [line for line in viewed.operations if id(line) in viewed.lines]
-    made = {proxy.name for line in tail for proxy in line.defines}
-    read = {proxy.name: proxy for line in tail for proxy in line.inputs}
+    tail = [bsym for bsym in viewed.operations if id(bsym) in viewed.bsyms]
+    made = {proxy.name for bsym in tail for proxy in bsym.defines}
+    read = {proxy.name: proxy for bsym in tail for proxy in bsym.inputs}
     read |= {proxy.name: proxy for proxy in trace.outputs}
     inputs = {proxy.name for proxy in trace.inputs}
     bases = tuple(proxy for name, proxy in read.items() if name not in made and name not in inputs)
@@ -40,17 +40,17 @@ def split_views(trace: Trace) -> tuple[Trace, Trace | None]:
 
 
 def marked_for_autograd(trace: Trace) -> dict[str, BoundSymbol]:
-    """The tensors of which a line says what autograd is to do with them, such as `requires_grad_`, with that line."""
-    marks = [line for line in trace.bound_symbols if line.symbol.short_name in AUTOGRAD]
-    return {proxy.name: line for line in marks for proxy in line.inputs}
+    """For each tensor that a bound symbol such as `requires_grad_` marks for autograd, that bound symbol."""
+    marks = [bsym for bsym in trace.bound_symbols if bsym.symbol.short_name in AUTOGRAD]
+    return {proxy.name: bsym for bsym in marks for proxy in bsym.inputs}
 
 
 class _Views:
-    """Which operations of a trace make the views that are returned; the lines that they are part of come apart."""
+    """The operations of a trace that make returned views; bound symbols that hold others too are taken apart."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.lines: set[int] = set()
+        self.bsyms: set[int] = set()
         self.operations: list[BoundSymbol] = []
         self._owner: dict[int, BoundSymbol] = {}
         self._maker: dict[str, BoundSymbol] = {}
@@ -58,43 +58,43 @@ class _Views:
         self._followed = followed_by_autograd(trace)
         self._marked = marked_for_autograd(trace)
         modes = grad_modes(trace.bound_symbols, enabled=True)
-        for line, enabled in zip(trace.bound_symbols, modes, strict=True):
-            for part in operations_of(line) or (line,):
+        for bsym, enabled in zip(trace.bound_symbols, modes, strict=True):
+            for part in operations_of(bsym) or (bsym,):
                 self.operations.append(part)
-                self._owner[id(part)] = line
+                self._owner[id(part)] = bsym
                 self._maker |= {proxy.name: part for proxy in part.defines}
                 self._off |= set() if enabled else {id(part)}
 
     def reach(self, name: str) -> None:
-        """Note the views that lead to a tensor."""
-        line = self._maker.get(name)
-        if line is None or id(line) in self.lines:
+        """Record the views that lead to a tensor."""
+        bsym = self._maker.get(name)
+        if bsym is None or id(bsym) in self.bsyms:
             return
-        bases = list(aliased_inputs(line))
+        bases = list(aliased_inputs(bsym))
         if not bases:
             return
-        owner = self._owner[id(line)]
-        if owner.has_effect or line.symbol.level != "aten" or is_ruled(owner):
-            raise Underivable(f"`{line.symbol.name}` may return a view, and nothing says of what")
-        if id(line) in self._off and any(proxy.name in self._followed for proxy in bases):
-            raise Underivable(f"`{line.symbol.name}` makes a view that is returned where autograd is off")
-        marks = [self._marked[proxy.name] for proxy in line.defines if proxy.name in self._marked]
+        owner = self._owner[id(bsym)]
+        if owner.has_effect or bsym.symbol.level != "aten" or is_ruled(owner):
+            raise Underivable(f"`{bsym.symbol.name}` may return a view, and nothing says of what")
+        if id(bsym) in self._off and any(proxy.name in self._followed for proxy in bases):
+            raise Underivable(f"`{bsym.symbol.name}` makes a view that is returned where autograd is off")
+        marks = [self._marked[proxy.name] for proxy in bsym.defines if proxy.name in self._marked]
         if marks:
             raise underivable(marks[0], "it changes what autograd does with a tensor that is returned")
-        self.lines.add(id(line))
-        for proxy in line.inputs:
+        self.bsyms.add(id(bsym))
+        for proxy in bsym.inputs:
             self.reach(proxy.name)
 
     def remaining(self, returned: Iterable[Proxy]) -> list[BoundSymbol]:
-        """The lines that stay: of one that comes apart its operations, but for returned views that no line reads."""
+        """The bound symbols of the computation without returned views that it does not read itself."""
         read = {proxy.name for proxy in returned}
         kept: list[BoundSymbol] = []
-        for line in reversed(self.trace.bound_symbols):
-            parts = operations_of(line) or (line,)
-            apart = any(id(part) in self.lines for part in parts)
-            placed = [replace(part, source=line.source, module=line.module) for part in parts] if apart else [line]
-            for part, old in zip(reversed(placed), reversed(parts if apart else (line,)), strict=True):
-                if id(old) not in self.lines or any(proxy.name in read for proxy in part.defines):
+        for bsym in reversed(self.trace.bound_symbols):
+            parts = operations_of(bsym) or (bsym,)
+            apart = any(id(part) in self.bsyms for part in parts)
+            placed = [replace(part, source=bsym.source, module=bsym.module) for part in parts] if apart else [bsym]
+            for part, old in zip(reversed(placed), reversed(parts if apart else (bsym,)), strict=True):
+                if id(old) not in self.bsyms or any(proxy.name in read for proxy in part.defines):
                     kept.append(part)
                     read |= {proxy.name for proxy in part.inputs}
         return kept[::-1]

@@ -1,4 +1,4 @@
-"""Units: the lines of a forward that have to be run together, if what they make is to be made a second time."""
+"""Recompute units: bound symbols of a forward that are recomputed together, since some write to what others make."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ WRITES = frozenset(
 
 @dataclass(eq=False)
 class Unit:
-    """A line, with those behind it that write to what it makes before anything else reads it.
+    """A bound symbol, and those behind it that write to what it makes before anything else reads that.
 
     `place` is where it begins in the forward and `block` the number of the block that it is in, -1 for none. A unit
-    that is `fixed` has an effect that must not happen twice, or reads what has changed since.
+    that is `not_recomputable` has an effect that must not happen twice, or reads what has changed since.
     """
 
     place: int
-    lines: list[BoundSymbol]
+    bsyms: list[BoundSymbol]
     block: int = -1
-    fixed: bool = False
+    not_recomputable: bool = False
     read: bool = False
 
     @property
     def random(self) -> bool:
         """Whether it draws random numbers."""
-        return any(line.ordered for line in self.lines)
+        return any(bsym.ordered for bsym in self.bsyms)
 
     @property
     def device(self) -> torch.device:
-        """Where it draws them."""
-        return next(proxy.device for line in self.lines for proxy in line.outputs if isinstance(proxy, TensorProxy))
+        """The device of its random numbers."""
+        return next(proxy.device for bsym in self.bsyms for proxy in bsym.outputs if isinstance(proxy, TensorProxy))
 
     @property
     def defines(self) -> dict[str, Proxy]:
-        """What it makes, by name."""
-        return {proxy.name: proxy for line in self.lines for proxy in line.defines}
+        """The proxies that it makes, by name."""
+        return {proxy.name: proxy for bsym in self.bsyms for proxy in bsym.defines}
 
     @property
     def inputs(self) -> dict[str, Proxy]:
-        """What it reads and does not make."""
+        """The proxies that it reads and does not make, by name."""
         made = self.defines
-        return {p.name: p for line in self.lines for p in line.inputs if p.name not in made}
+        return {p.name: p for bsym in self.bsyms for p in bsym.inputs if p.name not in made}
 
 
 @dataclass
@@ -65,60 +65,60 @@ class Units:
     def __iter__(self) -> Iterator[Unit]:
         return iter(self.all)
 
-    def add(self, line: BoundSymbol, place: int, block: int) -> None:
-        """A line of its own, or one that belongs to what it writes to."""
-        owners = {id(unit): unit for name in line.mutates if (unit := self.makers.get(name)) is not None}
+    def add(self, bsym: BoundSymbol, place: int, block: int) -> None:
+        """Add a bound symbol: as a unit, or to the unit that makes what it writes to."""
+        owners = {id(unit): unit for name in bsym.mutates if (unit := self.makers.get(name)) is not None}
         owner = next(iter(owners.values()), None)
-        unit = Unit(place, [line], block)
-        joins = owner is not None and len(owners) == 1 and all(name in self.makers for name in line.mutates)
+        unit = Unit(place, [bsym], block)
+        joins = owner is not None and len(owners) == 1 and all(name in self.makers for name in bsym.mutates)
         if joins and owner is not None and not owner.read and owner.block == block:
-            owner.lines.append(line)
+            owner.bsyms.append(bsym)
             unit = owner
         else:
-            unit.fixed = bool(line.mutates)
+            unit.not_recomputable = bool(bsym.mutates)
             for one in owners.values():
-                one.fixed = True
+                one.not_recomputable = True
             self.all.append(unit)
-        if (line.ordered and not _is_repeatable(line)) or any(
-            one.symbol.name in WRITES for one in line.at_level("aten")
+        if (bsym.ordered and not _is_repeatable(bsym)) or any(
+            one.symbol.name in WRITES for one in bsym.at_level("aten")
         ):
-            unit.fixed = True
-        for proxy in line.inputs:
+            unit.not_recomputable = True
+        for proxy in bsym.inputs:
             maker = self.makers.get(proxy.name)
             if maker is not None and maker is not unit:
                 maker.read = True
-        self.makers |= dict.fromkeys((proxy.name for proxy in line.defines), unit)
+        self.makers |= dict.fromkeys((proxy.name for proxy in bsym.defines), unit)
 
 
 def units_of(forward: Trace) -> Units:
-    """The lines of a forward as units; what reads memory that is written to elsewhere is fixed."""
+    """The units of a forward; those that read memory which is written to elsewhere are `not_recomputable`."""
     found = Units()
-    for place, line in enumerate(forward.bound_symbols):
-        found.add(line, place, block_of(line, forward.blocks))
+    for place, bsym in enumerate(forward.bound_symbols):
+        found.add(bsym, place, block_of(bsym, forward.blocks))
     written = names_written_to(forward)
     for unit in found if written else ():
         touched = unit.inputs.keys() & written
-        unit.fixed |= any(_changes(name, found) for name in touched)
-        unit.fixed |= bool(unit.defines.keys() & written) and not any(line.mutates for line in unit.lines)
+        unit.not_recomputable |= any(_changes(name, found) for name in touched)
+        unit.not_recomputable |= bool(unit.defines.keys() & written) and not any(bsym.mutates for bsym in unit.bsyms)
     return found
 
 
-def block_of(line: BoundSymbol, blocks: Mapping[str, int]) -> int:
-    """The block that a line is in, by the names that it makes or writes to."""
-    names = (*(proxy.name for proxy in line.defines), *line.mutates)
+def block_of(bsym: BoundSymbol, blocks: Mapping[str, int]) -> int:
+    """The block that a bound symbol is in, by the names that it makes or writes to."""
+    names = (*(proxy.name for proxy in bsym.defines), *bsym.mutates)
     return next((blocks[name] for name in names if name in blocks), -1)
 
 
 def _changes(name: str, units: Units) -> bool:
-    """Whether the memory behind a name is written to by others than the lines that make it."""
+    """Whether the memory behind a name is written to by others than the bound symbols that make it."""
     maker = units.makers.get(name)
-    return maker is None or maker.fixed or not any(line.mutates for line in maker.lines)
+    return maker is None or maker.not_recomputable or not any(bsym.mutates for bsym in maker.bsyms)
 
 
-def _is_repeatable(line: BoundSymbol) -> bool:
-    """Whether a line draws its numbers from a generator whose state can be had: the default one of a device."""
-    given = any(isinstance(leaf, torch.Generator) for leaf in leaves((line.args, dict(line.kwargs))))
-    tensors = [proxy for proxy in line.outputs if isinstance(proxy, TensorProxy)]
+def _is_repeatable(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol draws its numbers from a generator whose state can be had: the default one of a device."""
+    given = any(isinstance(leaf, torch.Generator) for leaf in leaves((bsym.args, dict(bsym.kwargs))))
+    tensors = [proxy for proxy in bsym.outputs if isinstance(proxy, TensorProxy)]
     devices = {proxy.device for proxy in tensors}
     return not given and len(devices) == 1 and devices.pop().type in STATES
 
@@ -135,13 +135,13 @@ STATE_BYTES = {"cpu": 5056, "cuda": 16}
 
 
 def get_state(name: str, device: torch.device) -> BoundSymbol:
-    """The line that reads the state of a device's generator."""
+    """The bound symbol that reads the state of a device's generator."""
     state = TensorProxy(name, (STATE_BYTES[device.type],), (1,), torch.uint8, torch.device("cpu"))
     args = () if device.type == "cpu" else (device,)
     return BoundSymbol(STATES[device.type][0], args, {}, state, ordered=True)
 
 
 def set_state(state: Proxy, device: torch.device) -> BoundSymbol:
-    """The line that sets it."""
+    """The bound symbol that sets the state of a device's generator."""
     args = (state,) if device.type == "cpu" else (state, device)
     return BoundSymbol(STATES[device.type][1], args, {}, None, ordered=True)

@@ -1,4 +1,4 @@
-"""What is not differentiated ahead, and why: lines whose effect autograd would notice, or could not notice any more."""
+"""Refusals: bound symbols that are not differentiated ahead, since autograd would notice, or no longer could."""
 
 from __future__ import annotations
 
@@ -29,53 +29,53 @@ AUTOGRAD = frozenset(
 )
 
 
-def underivable(line: BoundSymbol, why: str, lacking: BoundSymbol | None = None) -> Underivable:
-    """The reason why a line has no derivative, with its place; it is `lacking` if PyTorch has none of it."""
-    where = f" at {line.source.filename}:{line.source.lineno}" if line.source else ""
-    error = Underivable(f"`{line.symbol.name}`{where}: {why}")
-    error.where, error.lacking = line.source, lacking
+def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None = None) -> Underivable:
+    """The error for a bound symbol without a derivative, with its place, and the symbol if PyTorch has none of it."""
+    where = f" at {bsym.source.filename}:{bsym.source.lineno}" if bsym.source else ""
+    error = Underivable(f"`{bsym.symbol.name}`{where}: {why}")
+    error.where, error.missing_formula = bsym.source, missing_formula
     return error
 
 
-def require_derivable(lines: Iterable[BoundSymbol]) -> None:
-    """Raise `Underivable` where a line calls a compiled function, which is not taken apart."""
-    for line in lines:
-        if call_of(line) is not None:
+def require_derivable(bsyms: Iterable[BoundSymbol]) -> None:
+    """Raise `Underivable` where a bound symbol calls a compiled function, which is not taken apart."""
+    for bsym in bsyms:
+        if call_of(bsym) is not None:
             error = Underivable(WHY_RECORDED)
-            error.where = line.source
+            error.where = bsym.source
             raise error
 
 
-def require_plain(line: BoundSymbol, followed: set[str]) -> None:
-    """Raise `Underivable` for a line whose effect belongs to autograd, or writes to what autograd follows."""
-    if "autocast" in line.symbol.short_name or line.symbol.short_name in AUTOGRAD:
-        raise underivable(line, "it changes what autograd or autocast does")
-    if is_decisive(line):
-        raise underivable(line, "it changes what the operations after it give")
-    if any(name in followed for name in line.mutates):
-        raise underivable(line, "it writes to a tensor that needs a gradient")
+def require_plain(bsym: BoundSymbol, followed: set[str]) -> None:
+    """Raise `Underivable` for a bound symbol whose effect belongs to autograd, or writes to what autograd follows."""
+    if "autocast" in bsym.symbol.short_name or bsym.symbol.short_name in AUTOGRAD:
+        raise underivable(bsym, "it changes what autograd or autocast does")
+    if is_decisive(bsym):
+        raise underivable(bsym, "it changes what the operations after it give")
+    if any(name in followed for name in bsym.mutates):
+        raise underivable(bsym, "it writes to a tensor that needs a gradient")
 
 
-def require_no_leaf(line: BoundSymbol, followed: set[str]) -> None:
+def require_no_leaf(bsym: BoundSymbol, followed: set[str]) -> None:
     """Raise `Underivable` for a view of what autograd follows, made where it is off: it is a leaf of its own."""
-    returned = {proxy.name for proxy in line.outputs}
-    for operation in operations_of(line):
+    returned = {proxy.name for proxy in bsym.outputs}
+    for operation in operations_of(bsym):
         makes = is_view(operation) and operation.symbol.target is not torch.ops.aten.detach.default
         if (
             makes
             and any(p.name in followed for p in operation.inputs)
             and any(p.name in returned for p in operation.defines)
         ):
-            raise underivable(line, "it makes a view of what needs a gradient where autograd is off")
+            raise underivable(bsym, "it makes a view of what needs a gradient where autograd is off")
 
 
 def require_unwritten(steps: Sequence[Step], saved: Set[str]) -> None:
-    """Raise `Underivable` if what a line saves is written to after it: eager PyTorch complains in the backward."""
-    if not any(step.line.mutates for step in steps):
+    """Raise `Underivable` for a write to what an earlier bound symbol saves; eager complains in the backward."""
+    if not any(step.bsym.mutates for step in steps):
         return
-    known = alias_sets(step.line for step in steps)
+    known = alias_sets(step.bsym for step in steps)
     kept: set[str] = set()
     for step in steps:
-        if any(known.representative(name) in kept for name in step.line.mutates):
-            raise underivable(step.line, "it writes to a tensor that the backward reads")
+        if any(known.representative(name) in kept for name in step.bsym.mutates):
+            raise underivable(step.bsym, "it writes to a tensor that the backward reads")
         kept |= {known.representative(name) for name in step.reads & saved}

@@ -1,9 +1,9 @@
-"""Rematerialization: of what the backward reads, what is saved by the forward, and what is computed once more.
+"""Rematerialization: which tensors that the backward reads are saved by the forward, and which are computed once more.
 
 The choice is a minimum cut (Ford and Fulkerson, 1956) of the forward between what is there and what the backward
 reads: the tensors on the cut are saved, what lies behind it is recomputed. Capacities are bytes. Only operations that
 are cheap beside the memory that they would fill are recomputed; of a block (a checkpointed function) everything is, but
-for what other lines read of it.
+for what other bound symbols read of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from thunder_core.ir.tree import leaves
 from thunder_core.lower.region import operations_of
 
 UNBOUNDED = 1 << 30
-BEHIND_CUT = "thunder_core.autodiff.min_cut:behind_cut"  # imported when it is needed: SciPy takes a while
+MIN_CUT = "thunder_core.autodiff.min_cut:sink_side_of_min_cut"  # imported when it is needed: SciPy takes a while
 CHEAP = frozenset(
     f"torch.ops.aten.{name}"
     for name in (
@@ -38,7 +38,7 @@ CHEAP = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Rematerialized:
-    """A forward that returns `saved` behind its results, and what a backward needs to make the rest once more.
+    """A forward that returns `saved` behind its results, and all that a backward needs to recompute the rest.
 
     `states` has, for the place of each unit that draws random numbers again, the state that it starts from.
     """
@@ -50,7 +50,7 @@ class Rematerialized:
 
 
 def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool) -> Rematerialized:
-    """The forward with the fewest bytes saved that all that is needed can be computed from.
+    """The forward with the fewest bytes saved from which all that is needed can be computed.
 
     The first `results` outputs of the forward are its own. What lies in a block is recomputed whatever it costs, and
     with `cheap` what costs little elsewhere.
@@ -58,31 +58,31 @@ def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *
     units = units_of(forward)
     chosen = _chosen(forward, units, needed, results, cheap=cheap)
     again = [unit for unit in _again(units, needed, {proxy.name for proxy in chosen}) if unit.random]
-    taken = {p.name for line in forward.bound_symbols for p in line.outputs} | {p.name for p in forward.inputs}
+    taken = {p.name for bsym in forward.bound_symbols for p in bsym.outputs} | {p.name for p in forward.inputs}
     names = (name for number in itertools.count() if (name := f"random_state_{number}") not in taken)
-    lines = list(forward.bound_symbols)
+    bsyms = list(forward.bound_symbols)
     states: dict[int, TensorProxy] = {}
     for unit in sorted(again, key=lambda unit: -unit.place):
-        line = get_state(next(names), unit.device)
-        states[unit.place] = line.output
-        lines.insert(unit.place, replace(line, source=unit.lines[0].source, module=unit.lines[0].module))
+        bsym = get_state(next(names), unit.device)
+        states[unit.place] = bsym.output
+        bsyms.insert(unit.place, replace(bsym, source=unit.bsyms[0].source, module=unit.bsyms[0].module))
     saved = (*chosen, *states.values())
     output = (*forward.output[:results], *saved)
-    return Rematerialized(forward.having(lines, made_by=forward.made_by, output=output), saved, units, states)
+    return Rematerialized(forward.having(bsyms, made_by=forward.made_by, output=output), saved, units, states)
 
 
 def _chosen(
     forward: Trace, units: Units, needed: Sequence[TensorProxy], results: int, *, cheap: bool
 ) -> tuple[TensorProxy, ...]:
-    """What has to be saved of a forward so that all that is needed can be computed: the fewest bytes."""
+    """The tensors to save of a forward, in the fewest bytes, so that all that is needed can be computed."""
     graph = _Graph()
     for proxy in forward.inputs:
         graph.add(proxy, free=True)
     leaving = _leaving(forward, units, results)
     for unit in units:
         for proxy in unit.inputs.values():
-            graph.add(proxy, free=True)  # a constant: what lines make was added with them
-        again = _can_be_again(unit, cheap=cheap)
+            graph.add(proxy, free=True)  # a constant: what bound symbols make was added with them
+        again = _is_recomputable_unit(unit, cheap=cheap)
         for name, proxy in unit.defines.items():
             inner = again and unit.block >= 0 and name not in leaving
             made = again and (unit.block < 0 or inner)
@@ -96,10 +96,10 @@ def _chosen(
     return tuple(proxy for name, proxy in graph.values.items() if name in chosen and isinstance(proxy, TensorProxy))
 
 
-def _can_be_again(unit: Unit, *, cheap: bool) -> bool:
-    if unit.fixed:
+def _is_recomputable_unit(unit: Unit, *, cheap: bool) -> bool:
+    if unit.not_recomputable:
         return False
-    return unit.block >= 0 or (cheap and all(is_recomputable(line) for line in unit.lines))
+    return unit.block >= 0 or (cheap and all(is_recomputable(bsym) for bsym in unit.bsyms))
 
 
 def _leaving(forward: Trace, units: Units, results: int) -> set[str]:
@@ -133,10 +133,10 @@ def _missing(units: Units, names: Iterable[str], known: set[str]) -> list[Unit]:
     return [found[place] for place in sorted(found)]
 
 
-def is_recomputable(line: BoundSymbol) -> bool:
-    """Whether a line may be run a second time, for less than it costs to keep what it makes."""
-    operations = operations_of(line)
-    if line.has_effect or line.executor or not operations:
+def is_recomputable(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol may be run a second time, for less than it costs to keep what it makes."""
+    operations = operations_of(bsym)
+    if bsym.has_effect or bsym.executor or not operations:
         return False
     return all(_is_cheap(operation) for operation in operations)
 
@@ -187,32 +187,32 @@ class _Graph:
         total = sum(capacity for *_, capacity in self._edges if capacity > 0)
         unit = max(1, -(-total // (UNBOUNDED // 2)))
         scaled = [(*ends, UNBOUNDED if one < 0 else max(1, one // unit)) for *ends, one in self._edges]
-        behind_cut: Any = plugins.imported(BEHIND_CUT)
-        behind: set[int] = behind_cut(scaled, size, self.SOURCE, self.SINK, most=UNBOUNDED)
+        sink_side_of_min_cut: Any = plugins.imported(MIN_CUT)
+        behind: set[int] = sink_side_of_min_cut(scaled, size, self.SOURCE, self.SINK, most=UNBOUNDED)
         return {name for name, at in self._numbers.items() if at not in behind and at + 1 in behind}
 
 
-def recomputing(backward: Trace, done: Rematerialized) -> Trace:
-    """A backward that reads what was not saved, with the lines of the forward that make it, before it is read first."""
+def with_recomputation(backward: Trace, done: Rematerialized) -> Trace:
+    """A backward with the bound symbols of the forward that make what was not saved, before it is first read."""
     known = {proxy.name for proxy in backward.inputs}
     kept = {proxy.name: replace(proxy, name=f"{proxy.name}_again") for proxy in done.saved}
-    lines: list[BoundSymbol] = []
-    for line in backward.bound_symbols:
-        missing = [proxy.name for proxy in line.inputs if proxy.name not in known]
+    bsyms: list[BoundSymbol] = []
+    for bsym in backward.bound_symbols:
+        missing = [proxy.name for proxy in bsym.inputs if proxy.name not in known]
         for unit in _missing(done.units, missing, known) if missing else ():
-            lines += _again_lines(unit, kept, done.states.get(unit.place))
-        known.update(proxy.name for proxy in line.defines)
-        lines.append(line)
-    return backward.having(lines, made_by=backward.made_by)
+            bsyms += _again_lines(unit, kept, done.states.get(unit.place))
+        known.update(proxy.name for proxy in bsym.defines)
+        bsyms.append(bsym)
+    return backward.having(bsyms, made_by=backward.made_by)
 
 
 def _again_lines(unit: Unit, kept: Mapping[str, Proxy], state: TensorProxy | None) -> Iterator[BoundSymbol]:
-    """The lines of a unit, what was saved of it under another name; the same random numbers, and then on as before."""
+    """The bound symbols of a unit, its saved tensors renamed; random numbers are drawn from the same state again."""
     twice = {name: kept[name] for name in unit.defines if name in kept}
-    lines = [line.renamed(twice) if twice else line for line in unit.lines]
+    bsyms = [bsym.renamed(twice) if twice else bsym for bsym in unit.bsyms]
     if state is None:
-        yield from lines
+        yield from bsyms
         return
     now = get_state(f"{state.name}_now", unit.device)
-    for line in (now, set_state(state, unit.device), *lines, set_state(now.output, unit.device)):
-        yield replace(line, source=unit.lines[0].source, module=unit.lines[0].module)
+    for bsym in (now, set_state(state, unit.device), *bsyms, set_state(now.output, unit.device)):
+        yield replace(bsym, source=unit.bsyms[0].source, module=unit.bsyms[0].module)

@@ -1,6 +1,7 @@
-"""Differentiation: a computation becomes a forward that also returns what is saved, and a backward that reads it.
+"""Reverse mode: a computation becomes a forward that also returns what is saved, and a backward that reads it.
 
-Each line's derivative is PyTorch's own, derived once for a signature; a reverse sweep over the lines composes them.
+Each bound symbol's derivative is PyTorch's own, derived once for a signature; a reverse sweep over the bound symbols
+composes them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Any
 import torch
 
 from thunder_core.analysis.grad_mode import grad_modes, sets_grad_mode
-from thunder_core.autodiff.memory_budget import within
+from thunder_core.autodiff.memory_budget import fit_budget
 from thunder_core.autodiff.recompute_units import block_of
 from thunder_core.autodiff.refusals import require_no_leaf, require_plain, require_unwritten, underivable
-from thunder_core.autodiff.rematerialization import Rematerialized, recomputing, rematerialize
+from thunder_core.autodiff.rematerialization import Rematerialized, rematerialize, with_recomputation
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.step import Step, matched, recomputed, same_derivative
 from thunder_core.autodiff.tape import Underivable
@@ -42,7 +43,7 @@ class Differentiated:
     results: tuple[int, ...]
     done: Rematerialized = field(repr=False)
     whole: Trace = field(repr=False)
-    sweep: Sweep = field(repr=False)
+    sweep: ReverseSweep = field(repr=False)
 
     @property
     def forward(self) -> Trace:
@@ -51,12 +52,12 @@ class Differentiated:
 
     @property
     def saved(self) -> tuple[TensorProxy, ...]:
-        """What the backward takes besides the gradients of the results."""
+        """The tensors that the backward takes besides the gradients of the results."""
         return self.done.saved
 
     def backward(self, given: Sequence[bool]) -> Trace:
-        """The trace from what was saved, and the gradients of those results that are `given`, to the gradients of
-        the inputs; it returns one for each of `followed`, None where there is none.
+        """The trace from what was saved, and gradients of the results that are `given`, to gradients of the inputs.
+        It returns one for each of `followed`, None where there is none.
 
         Raises `Underivable` if it would read what was not saved.
         """
@@ -67,14 +68,14 @@ class Differentiated:
             inputs=(*self.saved, *swept.inputs),
             origins={**self.forward.origins, **swept.origins},
         )
-        trace = recomputing(taking, self.done)
-        unsaved = _unknown(trace)
+        trace = with_recomputation(taking, self.done)
+        unsaved = _undefined_names(trace)
         if unsaved:
             raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
         return trace
 
     def reached(self, given: Sequence[bool]) -> list[bool]:
-        """Which of the gradients that go out depend on those that come in."""
+        """For each gradient that goes out, whether it depends on some of those that come in."""
         starts = (proxy.name for proxy, taken in zip(self.whole.inputs, given, strict=True) if taken)
         known = computed_from(starts, self.whole)
         return [proxy is not None and proxy.name in known for proxy in self.whole.output]
@@ -84,16 +85,16 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     """The forward and the backward of a trace whose results autograd would follow.
 
     With `recompute`, the backward computes once more what is cheap to compute, rather than have it saved. A `budget`
-    below 1.0 bounds what is saved: it is that part of what would be, or, as an integer, bytes.
-    Raises `Underivable` where a line has no derivative that can be written down, or where what eager PyTorch would
-    notice could not be noticed any more.
+    below 1.0 bounds what is saved: it is that part of what would be, or, as an integer, bytes. Raises `Underivable`
+    where a bound symbol has no derivative that can be written down, or where what eager PyTorch would notice could not
+    be noticed any more.
     """
-    sweep = Sweep.of(trace)
+    sweep = ReverseSweep.of(trace)
     if not sweep.results:
         raise Underivable("no result depends on a tensor that requires a gradient")
     whole = sweep.backward([True] * len(sweep.results))
-    read = {p.name: p for line in whole.bound_symbols for p in line.inputs if isinstance(p, TensorProxy)}
-    made = {p.name for line in whole.bound_symbols for p in line.defines} | {p.name for p in whole.inputs}
+    read = {p.name: p for bsym in whole.bound_symbols for p in bsym.inputs if isinstance(p, TensorProxy)}
+    made = {p.name for bsym in whole.bound_symbols for p in bsym.defines} | {p.name for p in whole.inputs}
     saved = tuple(proxy for name, proxy in read.items() if name not in made)
     require_unwritten(sweep.steps, {proxy.name for proxy in saved})
     forward, results = sweep.forward(saved), len(trace.output)
@@ -101,15 +102,15 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     return Differentiated(
         followed=tuple(place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.followed),
         results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.followed),
-        done=done if budget == 1.0 else within(budget, done, forward, saved, results, cheap=recompute),
+        done=done if budget == 1.0 else fit_budget(budget, done, forward, saved, results, cheap=recompute),
         whole=whole,
         sweep=sweep,
     )
 
 
 @dataclass(eq=False)
-class Sweep:
-    """The lines of a trace with their derivations, forward and backward."""
+class ReverseSweep:
+    """The bound symbols of a trace with their derivations, forward and backward."""
 
     trace: Trace
     steps: list[Step]
@@ -117,8 +118,8 @@ class Sweep:
     _names: Iterator[str]
 
     @classmethod
-    def of(cls, trace: Trace, names: Iterator[str] | None = None) -> Sweep:
-        """Derive each line that autograd would follow; equal lines share a derivation.
+    def of(cls, trace: Trace, names: Iterator[str] | None = None) -> ReverseSweep:
+        """Derive each bound symbol that autograd would follow; equal bound symbols share a derivation.
 
         `names` are for what is made on the way, where the trace is a part of something that has names of its own.
         """
@@ -129,11 +130,11 @@ class Sweep:
         derivations: dict[Hashable, Derivation | None] = {}
         enabled = True
         modes = grad_modes(trace.bound_symbols, enabled)
-        for line, enabled in zip(trace.bound_symbols, modes, strict=True):
-            if not sets_grad_mode(line):
-                sweep._add(line, enabled, derivations)
+        for bsym, enabled in zip(trace.bound_symbols, modes, strict=True):
+            if not sets_grad_mode(bsym):
+                sweep._add(bsym, enabled, derivations)
         if not enabled:
-            raise Underivable("the program leaves autograd switched off")
+            raise Underivable("the program leaves autograd with_autocast_off off")
         return sweep
 
     @property
@@ -141,41 +142,41 @@ class Sweep:
         """The outputs of the trace that gradients come in for."""
         return [proxy for proxy in self.trace.output if proxy.name in self.followed]
 
-    def _add(self, line: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
-        if self._follows(line):
+    def _add(self, bsym: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
+        if self._follows(bsym):
             return
-        require_plain(line, self.followed)
-        step = Step(line)
+        require_plain(bsym, self.followed)
+        step = Step(bsym)
         self.steps.append(step)
-        if not any(proxy.name in self.followed for proxy in line.inputs):
+        if not any(proxy.name in self.followed for proxy in bsym.inputs):
             return
         if not enabled:
-            require_no_leaf(line, self.followed)
+            require_no_leaf(bsym, self.followed)
             return
-        key = same_derivative(line, self.followed)
+        key = same_derivative(bsym, self.followed)
         if key not in derivations:
-            derivations[key] = _derived(line, self.followed)
+            derivations[key] = _derived(bsym, self.followed)
         step.derivation = derivations[key]
         if step.derivation is not None:
-            step.names = matched(step.derivation.line, line)
-            for part in step.derivation.lines:
+            step.names = matched(step.derivation.bsym, bsym)
+            for part in step.derivation.bsyms:
                 self._name(part, step.names, step.names)
             self.followed |= {proxy.name for proxy in step.results}
 
-    def _follows(self, line: BoundSymbol) -> bool:
-        """Take in a `requires_grad_()` that nobody sees from outside: of what is followed, or made and not returned."""
-        if line.symbol.name not in REQUIRE_GRAD or not all((*line.args[1:], *line.kwargs.values())):
+    def _follows(self, bsym: BoundSymbol) -> bool:
+        """Record a `requires_grad_()` that nobody sees from outside: of what is followed, or made and not returned."""
+        if bsym.symbol.name not in REQUIRE_GRAD or not all((*bsym.args[1:], *bsym.kwargs.values())):
             return False
         outside = {proxy.name for proxy in (*self.trace.inputs, *self.trace.outputs)} | self.trace.constants.keys()
-        names = {proxy.name for proxy in line.inputs}
+        names = {proxy.name for proxy in bsym.inputs}
         if names & outside - self.followed:
             return False
         self.followed |= names
         return True
 
-    def _name(self, line: BoundSymbol, names: dict[str, Proxy], known: Mapping[str, Proxy]) -> None:
-        """Give what an operation makes a name in the trace."""
-        for proxy in line.defines:
+    def _name(self, bsym: BoundSymbol, names: dict[str, Proxy], known: Mapping[str, Proxy]) -> None:
+        """Give the results of an operation names in the trace."""
+        for proxy in bsym.defines:
             if proxy.name not in known:
                 new = next(self._names)
                 names[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else Proxy(new)
@@ -183,101 +184,105 @@ class Sweep:
     # ---- backward -------------------------------------------------------------------------------------------
 
     def backward(self, given: Sequence[bool]) -> Trace:
-        """The reverse sweep, from the gradients of the results that are given; what it reads else is yet to come."""
+        """The reverse sweep, from the gradients of the results that are given; its inputs lack what else it reads."""
         chosen = [proxy for proxy, taken in zip(self.results, given, strict=True) if taken]
         inputs = {proxy.name: gradient_of(proxy) for proxy in chosen}
-        lines, gradients = self.pulled(inputs)
+        bsyms, gradients = self.apply_vjps(inputs)
         followed = [proxy for proxy in self.trace.inputs if proxy.name in self.followed]
         wanted = [gradients.get(proxy.name) for proxy in followed]
-        origins = _told([*inputs.items(), *((p.name, grad) for p, grad in zip(followed, wanted, strict=True))])
-        return Trace("backward", tuple(inputs.values()), tuple(lines), tuple(wanted), MADE_BY, origins)
+        origins = _gradient_labels(
+            [*inputs.items(), *((p.name, grad) for p, grad in zip(followed, wanted, strict=True))]
+        )
+        return Trace("backward", tuple(inputs.values()), tuple(bsyms), tuple(wanted), MADE_BY, origins)
 
-    def pulled(self, given: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
-        """The lines that lead from the gradients of results, by the names of these, to those of what is followed."""
+    def apply_vjps(self, given: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
+        """The bound symbols from gradients of results to gradients of what is followed, both by the tensors' names."""
         gradients = dict(given)
-        lines: list[BoundSymbol] = []
+        bsyms: list[BoundSymbol] = []
         for step in reversed(self.steps):
             if step.derivation is not None and any(proxy.name in gradients for proxy in step.results):
-                self._pull(step, gradients, lines)
-        return lines, gradients
+                self._apply_vjp(step, gradients, bsyms)
+        return bsyms, gradients
 
-    def _pull(self, step: Step, gradients: dict[str, TensorProxy], lines: list[BoundSymbol]) -> None:
+    def _apply_vjp(self, step: Step, gradients: dict[str, TensorProxy], bsyms: list[BoundSymbol]) -> None:
         assert step.derivation is not None
         incoming = [gradients.pop(proxy.name, None) for proxy in step.results]
         try:
-            pull = step.derivation.pull(incoming)
+            vjp = step.derivation.vjp(incoming)
         except Underivable as error:
-            raise underivable(step.line, str(error), error.lacking and step.line) from error
+            raise underivable(step.bsym, str(error), error.missing_formula and step.bsym) from error
         names = dict(step.names)
-        for old, new in zip(pull.given, incoming, strict=True):
+        for old, new in zip(vjp.cotangents, incoming, strict=True):
             if old is not None and new is not None:
                 names[old.name] = new
         again: dict[str, Proxy] = {}
-        for line in (*recomputed(step.derivation, pull), *pull.lines):
-            self._name(line, again, {p.name: p for p in line.inputs})
+        for bsym in (*recomputed(step.derivation, vjp), *vjp.bsyms):
+            self._name(bsym, again, {p.name: p for p in bsym.inputs})
             names |= again
-            lines.append(step.placed(line, names, step.line))
-            step.reads |= {proxy.name for proxy in lines[-1].inputs}
-        for proxy, gradient in zip(step.wanted, pull.gradients, strict=True):
+            bsyms.append(step.placed(bsym, names, step.bsym))
+            step.reads |= {proxy.name for proxy in bsyms[-1].inputs}
+        for proxy, gradient in zip(step.wanted, vjp.gradients, strict=True):
             if gradient is not None:
                 found: Any = names[gradient.name]
-                self._accumulate(proxy.name, found, gradients, step, lines)
+                self._accumulate(proxy.name, found, gradients, step, bsyms)
 
     def _accumulate(
-        self, name: str, new: TensorProxy, gradients: dict[str, TensorProxy], step: Step, lines: list[BoundSymbol]
+        self, name: str, new: TensorProxy, gradients: dict[str, TensorProxy], step: Step, bsyms: list[BoundSymbol]
     ) -> None:
         """Add to the gradient that is there, as autograd does: the one that was there first stands first."""
         old = gradients.get(name)
         if old is None:
             gradients[name] = new
             return
-        line = added(old, new, next(self._names))
-        lines.append(step.placed(line, {}, step.line))
-        gradients[name] = line.output
+        bsym = added(old, new, next(self._names))
+        bsyms.append(step.placed(bsym, {}, step.bsym))
+        gradients[name] = bsym.output
 
     # ---- forward --------------------------------------------------------------------------------------------
 
     def forward(self, saved: Sequence[TensorProxy]) -> Trace:
-        """The lines of the trace, without the modes of autograd, returning what is saved behind the outputs."""
-        kept = {id(step.line) for step in self.steps}
-        dropped = {id(line) for line in self.trace.bound_symbols} - kept
-        lines = [line for line in self.exposing({proxy.name for proxy in saved}) if id(line) not in dropped]
+        """The trace without switches of autograd, returning what is saved behind the outputs."""
+        kept = {id(step.bsym) for step in self.steps}
+        dropped = {id(bsym) for bsym in self.trace.bound_symbols} - kept
+        bsyms = [
+            bsym for bsym in self.exposing_intermediates({proxy.name for proxy in saved}) if id(bsym) not in dropped
+        ]
         blocks = dict(self.trace.blocks)
         for step in self.steps:
-            block = block_of(step.line, blocks)
+            block = block_of(step.bsym, blocks)
             if block >= 0 and step.derivation is not None:
-                blocks |= dict.fromkeys((p.name for line in step.lines for p in line.defines), block)
-        return self.trace.having(lines, made_by=MADE_BY, output=(*self.trace.output, *saved), blocks=blocks)
+                blocks |= dict.fromkeys((p.name for bsym in step.bsyms for p in bsym.defines), block)
+        return self.trace.having(bsyms, made_by=MADE_BY, output=(*self.trace.output, *saved), blocks=blocks)
 
-    def exposing(self, wanted: Set[str]) -> Iterator[BoundSymbol]:
-        """The lines of the trace; one that makes something wanted which it does not return, as its aten operations."""
-        steps = {id(step.line): step for step in self.steps if step.derivation is not None}
-        for line in self.trace.bound_symbols:
-            parts = steps[id(line)].lines if id(line) in steps else ()
-            inner = {proxy.name for part in parts for proxy in part.defines} - {proxy.name for proxy in line.outputs}
+    def exposing_intermediates(self, wanted: Set[str]) -> Iterator[BoundSymbol]:
+        """The bound symbols of the trace; one that makes a wanted intermediate, as its aten operations."""
+        steps = {id(step.bsym): step for step in self.steps if step.derivation is not None}
+        for bsym in self.trace.bound_symbols:
+            parts = steps[id(bsym)].bsyms if id(bsym) in steps else ()
+            inner = {proxy.name for part in parts for proxy in part.defines} - {proxy.name for proxy in bsym.outputs}
             if not wanted & inner:
-                yield line
-            elif is_ruled(line):  # its derivative is not that of its operations: they stand beside it
-                yield line
-                again = {proxy.name: replace(proxy, name=next(self._names)) for proxy in line.defines}
+                yield bsym
+            elif is_ruled(bsym):  # its derivative is not that of its operations: they stand beside it
+                yield bsym
+                again = {proxy.name: replace(proxy, name=next(self._names)) for proxy in bsym.defines}
                 yield from (part.renamed(again) for part in parts)
             else:
                 yield from parts
 
 
 def computed_from(names: Iterable[str], trace: Trace) -> set[str]:
-    """These names, and those of all that the lines of a trace compute from them."""
+    """These names, and those of all that the bound symbols of a trace compute from them."""
     known = set(names)
-    for line in trace.bound_symbols:
-        if any(proxy.name in known for proxy in line.inputs):
-            known |= {proxy.name for proxy in line.outputs}
+    for bsym in trace.bound_symbols:
+        if any(proxy.name in known for proxy in bsym.inputs):
+            known |= {proxy.name for proxy in bsym.outputs}
     return known
 
 
 def free_names(trace: Trace) -> Iterator[str]:
     """Names that nothing in a trace has."""
-    taken = {p.name for line in trace.bound_symbols for p in line.outputs} | {p.name for p in trace.inputs}
-    taken |= {p.name for line in trace.at_level("aten") for p in line.outputs}
+    taken = {p.name for bsym in trace.bound_symbols for p in bsym.outputs} | {p.name for p in trace.inputs}
+    taken |= {p.name for bsym in trace.at_level("aten") for p in bsym.outputs}
     return (name for number in itertools.count() if (name := f"v{number}") not in taken)
 
 
@@ -291,8 +296,8 @@ def gradient_of(proxy: TensorProxy) -> TensorProxy:
     return TensorProxy(f"grad_{proxy.name}", proxy.shape, stride, proxy.dtype, proxy.device)
 
 
-def _told(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str, str]:
-    """What each gradient is the gradient of."""
+def _gradient_labels(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str, str]:
+    """A label for each gradient: the names that it is the gradient of."""
     told: dict[str, str] = {}
     for name, gradient in gradients:
         if gradient is not None:
@@ -300,17 +305,17 @@ def _told(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str, str]:
     return told
 
 
-def _derived(line: BoundSymbol, followed: set[str]) -> Derivation | None:
+def _derived(bsym: BoundSymbol, followed: set[str]) -> Derivation | None:
     try:
-        return derive(line, frozenset(followed))
+        return derive(bsym, frozenset(followed))
     except Underivable as error:
-        raise underivable(line, str(error), error.lacking and line) from error
+        raise underivable(bsym, str(error), error.missing_formula and bsym) from error
 
 
-def _unknown(trace: Trace) -> set[str]:
+def _undefined_names(trace: Trace) -> set[str]:
     defined = {proxy.name for proxy in trace.inputs}
     unknown: set[str] = set()
-    for line in trace.bound_symbols:
-        unknown |= {proxy.name for proxy in line.inputs} - defined
-        defined |= {proxy.name for proxy in line.defines}
+    for bsym in trace.bound_symbols:
+        unknown |= {proxy.name for proxy in bsym.inputs} - defined
+        defined |= {proxy.name for proxy in bsym.defines}
     return unknown

@@ -73,7 +73,7 @@ def _ruled(operation: Operation, setup_context: SetupContext | None, backward: O
 
 
 class _Place:
-    """Where the tensor of a number stands."""
+    """A placeholder for the tensor of a number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -107,39 +107,39 @@ def applied(kind: type[torch.autograd.Function]) -> Operation:
     return function
 
 
-def is_ruled(line: BoundSymbol) -> bool:
-    """Whether a line has a derivative of its own, so that its operations do not tell it."""
-    return line.symbol.target in _rules or line.symbol.target in _functions
+def is_ruled(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol has a derivative of its own, so that its operations do not tell it."""
+    return bsym.symbol.target in _rules or bsym.symbol.target in _functions
 
 
-def target_of(line: BoundSymbol) -> Operation:
-    """What a line calls, with its rule if it has one."""
-    return _rules.get(line.symbol.target, line.symbol.target)
+def target_of(bsym: BoundSymbol) -> Operation:
+    """The function that a bound symbol calls, or its rule if it has one."""
+    return _rules.get(bsym.symbol.target, bsym.symbol.target)
 
 
-def with_rules(trace: Trace, lacking: BoundSymbol | None = None) -> Trace:
-    """The trace for PyTorch's autograd to record: what has a rule calls it; a line that PyTorch has no derivative of
+def with_rules(trace: Trace, missing_formula: BoundSymbol | None = None) -> Trace:
+    """The trace for PyTorch's autograd to record, with rules called where there are some.
     says so, with its place, when it is differentiated.
     """
     rules = dict(_rules)
-    if lacking is not None:
-        rules[lacking.symbol.target] = _refusing(lacking)
-    if not any(line.symbol.target in rules for line in trace.bound_symbols):
+    if missing_formula is not None:
+        rules[missing_formula.symbol.target] = _refusing(missing_formula)
+    if not any(bsym.symbol.target in rules for bsym in trace.bound_symbols):
         return trace
-    return trace.having((_with_rule(line, rules) for line in trace.bound_symbols), made_by="give rules")
+    return trace.having((_with_rule(bsym, rules) for bsym in trace.bound_symbols), made_by="give rules")
 
 
-def _with_rule(line: BoundSymbol, rules: dict[Operation, Operation]) -> BoundSymbol:
-    rule = rules.get(line.symbol.target)
-    return line if rule is None else replace(line, symbol=Symbol(f"derivative.{rule.__name__}", rule))
+def _with_rule(bsym: BoundSymbol, rules: dict[Operation, Operation]) -> BoundSymbol:
+    rule = rules.get(bsym.symbol.target)
+    return bsym if rule is None else replace(bsym, symbol=Symbol(f"derivative.{rule.__name__}", rule))
 
 
-def _refusing(line: BoundSymbol) -> Operation:
+def _refusing(bsym: BoundSymbol) -> Operation:
     def backward(ctx: Any, *gradients: Any) -> Any:
         raise NotDifferentiable(
-            f"PyTorch has no derivative of `{line.symbol.name}`",
+            f"PyTorch has no derivative of `{bsym.symbol.name}`",
             fix="give it one: register_derivative",
-            where=line.source,
+            where=bsym.source,
         )
 
-    return _ruled(line.symbol.target, None, backward)
+    return _ruled(bsym.symbol.target, None, backward)

@@ -1,4 +1,4 @@
-"""A segment: the lines that a recorder wrote since some moment, taken out to be exchanged for others."""
+"""A segment: the bound symbols that a recorder wrote since some moment, taken out to be exchanged for others."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ from thunder_core.ir.trace import Trace
 
 @dataclass
 class Segment:
-    """What a recorder wrote since the segment was begun, until it is closed."""
+    """The bound symbols that a recorder wrote since the segment was begun, until it is closed."""
 
     recorder: Recorder
     start: int = field(init=False)
-    lines: list[BoundSymbol] = field(default_factory=list)
+    bsyms: list[BoundSymbol] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.start = len(self.recorder.bound_symbols)
         self.recorder.settles += 1
 
     def close(self) -> None:
-        """The lines up to now are the segment's."""
-        self.lines = self.recorder.bound_symbols[self.start :]
+        """End the segment with the bound symbol that was recorded last."""
+        self.bsyms = self.recorder.bound_symbols[self.start :]
         self.recorder.settles -= 1
 
     @property
     def writes(self) -> bool:
-        """Whether some line writes to a tensor."""
-        return any(line.mutates for line in self.lines)
+        """Whether some bound symbol writes to a tensor."""
+        return any(bsym.mutates for bsym in self.bsyms)
 
     @property
     def after(self) -> list[BoundSymbol]:
-        """The lines behind the segment."""
-        return self.recorder.bound_symbols[self.start + len(self.lines) :]
+        """The bound symbols that were recorded behind the segment."""
+        return self.recorder.bound_symbols[self.start + len(self.bsyms) :]
 
     def trace(self, inputs: Sequence[TensorProxy], outputs: Sequence[TensorProxy]) -> Trace:
-        """The lines as a function of some tensors, which autograd follows; they may read others."""
-        return Trace("segment", tuple(inputs), tuple(self.lines), tuple(outputs))
+        """The bound symbols as a function of some tensors, which autograd follows; they may read others."""
+        return Trace("segment", tuple(inputs), tuple(self.bsyms), tuple(outputs))
 
-    def exchange(self, lines: Sequence[BoundSymbol]) -> None:
-        """Put others in the place of the lines; they make what those made, and perhaps more.
+    def exchange(self, bsyms: Sequence[BoundSymbol]) -> None:
+        """Put others in the place of the bound symbols; they make what those made, and perhaps more.
 
         Raises `Underivable` where something has exchanged them already.
         """
-        there = self.recorder.bound_symbols[self.start : self.start + len(self.lines)]
-        if len(there) != len(self.lines) or any(one is not other for one, other in zip(there, self.lines, strict=True)):
+        there = self.recorder.bound_symbols[self.start : self.start + len(self.bsyms)]
+        if len(there) != len(self.bsyms) or any(one is not other for one, other in zip(there, self.bsyms, strict=True)):
             raise Underivable("it is differentiated outside of the derivative that it is a part of")
-        self.recorder.exchange(self.start, [*lines, *self.after])
-        self.lines = list(lines)
+        self.recorder.exchange(self.start, [*bsyms, *self.after])
+        self.bsyms = list(bsyms)
 
-    def append(self, lines: Sequence[BoundSymbol]) -> None:
-        """Write lines down behind all others."""
-        self.recorder.exchange(len(self.recorder.bound_symbols), lines)
+    def append(self, bsyms: Sequence[BoundSymbol]) -> None:
+        """Write bound symbols down behind all others."""
+        self.recorder.exchange(len(self.recorder.bound_symbols), bsyms)
 
     def names(self) -> Iterator[str]:
         """Names that nothing in the recording has."""
@@ -69,7 +69,7 @@ class Segment:
             yield self.recorder.tensors.next_name()
 
     def tensor(self, proxy: TensorProxy) -> torch.Tensor:
-        """The tensor of the program that a proxy stands for, which may be one that a line has just made."""
+        """The tensor of the program that a proxy stands for, which may be one that a bound symbol has just made."""
         known = self.recorder.tensors.named(proxy.name)
         if known is not None:
             return known

@@ -26,14 +26,14 @@ MODED = frozenset({torch.ops.aten.mkldnn_rnn_layer.default})
 
 # PyTorch's metadata does not know all strides (softplus_backward's): what is a view of them may be a copy of others.
 RELAXED: Mapping[object, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
-MOST_NUMBERS = 64  # of a constant that is printed with its line
+MOST_NUMBERS = 64  # of a constant that is printed with its bound symbol
 
 
 class Underivable(Exception):
-    """A line whose derivative cannot be had as a list of operations; the message says why, `where` has the line's."""
+    """A bound symbol whose derivative is no list of operations; the message says why, `where` its place."""
 
     where: SourceLine | None = None
-    lacking: BoundSymbol | None = None  # the line, if it is one that PyTorch has no derivative of
+    missing_formula: BoundSymbol | None = None  # the bound symbol, if it is one that PyTorch has no derivative of
 
 
 class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -46,7 +46,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, prefix: str, known: Mapping[int, tuple[torch.Tensor, TensorProxy]] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.lines: list[BoundSymbol] = []
+        self.bsyms: list[BoundSymbol] = []
         self._prefix = prefix
         self._known = dict(known or {})
         self._last = -1
@@ -67,33 +67,33 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return proxy
 
     def proxy(self, tensor: torch.Tensor) -> TensorProxy:
-        """The proxy of a tensor that is known; `Underivable` for one that was made out of sight."""
+        """The proxy of a tensor that is known; `Underivable` for one that no operation on the tape made."""
         known = self._known.get(id(tensor))
         if known is None:
             raise Underivable("it uses a tensor that was made out of sight")
         return known[1]
 
     def settle(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
-        """Give a result the name that it has in the line; one that is another name's tensor gets a line of its own."""
+        """Give a result the name that it has outside; where the tensor has another name, an alias of it is recorded."""
         before = self.proxy(tensor)
-        made = {found.name for line in self.lines for found in line.defines}
+        made = {found.name for bsym in self.bsyms for found in bsym.defines}
         if before.name == proxy.name:
             return
         if before.name not in made:
             alias = symbol_of(torch.ops.aten.alias.default)
-            self.lines.append(BoundSymbol(alias, (before,), {}, replace(proxy, requires_grad=False)))
+            self.bsyms.append(BoundSymbol(alias, (before,), {}, replace(proxy, requires_grad=False)))
             self.bind(tensor, proxy)
             return
-        self.lines = [line.renamed({before.name: proxy}) for line in self.lines]
+        self.bsyms = [bsym.renamed({before.name: proxy}) for bsym in self.bsyms]
         for number, (other, known) in list(self._known.items()):
             if known.name == before.name:
                 self._known[number] = (other, proxy)
 
     def unwritten(self) -> list[BoundSymbol]:
-        """The lines, without writes to what they make as far as that can be."""
-        if not any(line.mutates for line in self.lines):
-            return self.lines
-        return functionalize_local(self.lines, (f"{self._prefix}w{number}" for number in itertools.count()))
+        """The bound symbols, without writes to what they make as far as that can be."""
+        if not any(bsym.mutates for bsym in self.bsyms):
+            return self.bsyms
+        return functionalize_local(self.bsyms, (f"{self._prefix}w{number}" for number in itertools.count()))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -112,13 +112,13 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _constant(self, tensor: torch.Tensor, output: torch.Tensor) -> None:
-        """A tensor that PyTorch made of numbers of the program, as the line that makes it."""
+        """A tensor that PyTorch made of numbers of the program, as the bound symbol that makes it."""
         if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" or tensor.numel() > MOST_NUMBERS:
             raise Underivable("it holds a constant tensor")
         with torch.utils._python_dispatch._disable_current_modes():
             numbers = tensor.tolist()
         made = BoundSymbol(symbol_of(torch.tensor), (numbers,), {"dtype": tensor.dtype}, self.name(output))
-        self.lines.append(made)
+        self.bsyms.append(made)
 
     def _note(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, output: Any) -> None:
         if func in MODED:
@@ -128,7 +128,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if id(tensor) not in self._known:
                 self.name(tensor)
         written = list(written_values(func, args, kwargs))
-        self.lines.append(
+        self.bsyms.append(
             BoundSymbol(
                 symbol=symbol_of(RELAXED.get(func, func)),
                 args=read[0],
@@ -142,11 +142,11 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _reshape(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
         """A tensor that gets other metadata in place is another name's from then on; it must be made here."""
         read = replace_leaves((tuple(args), dict(kwargs)), self._named)
-        plain, made = out_of_place(func), {found.name for line in self.lines for found in line.defines}
+        plain, made = out_of_place(func), {found.name for bsym in self.bsyms for found in bsym.defines}
         if plain is None or read[0][0].name not in made:
             raise Underivable(f"`{func}` changes the shape or the strides of a tensor in place")
         output = func(*args, **kwargs)
-        self.lines.append(BoundSymbol(symbol_of(plain), read[0], read[1], self.name(args[0])))
+        self.bsyms.append(BoundSymbol(symbol_of(plain), read[0], read[1], self.name(args[0])))
         return output
 
     def _named(self, leaf: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Derivatives of bound symbols, from PyTorch's own autograd: what a line's backward does, and what it reads."""
+"""Vector-Jacobian products of bound symbols, from PyTorch's own autograd: what the backward of one does and reads."""
 
 from __future__ import annotations
 
@@ -19,60 +19,63 @@ from thunder_core.ir.evaluate import evaluate_one
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 
-LACKING = ("derivative for", "no autograd formula")  # what PyTorch says of an operation that it cannot differentiate
+MISSING_FORMULA = (
+    "derivative for",
+    "no autograd formula",
+)  # what PyTorch says of an operation that it cannot differentiate
 
 
 @dataclass(frozen=True)
-class Pull:
-    """What a line's backward does with the gradients of its results.
+class VJP:
+    """The vector-Jacobian product of a bound symbol: its backward, as bound symbols.
 
-    `lines` read `given` (those gradients), tensors of the forward, and each other; `gradients` has, for each input
-    that a gradient is wanted of, the proxy that holds it, or None where there is none.
+    `bsyms` read the `cotangents` (the gradients of its results), tensors of the forward, and each other; `gradients`
+    has, for each input that a gradient is wanted of, the proxy that holds it, or None where there is none.
     """
 
-    given: tuple[TensorProxy | None, ...]
-    lines: tuple[BoundSymbol, ...]
+    cotangents: tuple[TensorProxy | None, ...]
+    bsyms: tuple[BoundSymbol, ...]
     gradients: tuple[TensorProxy | None, ...]
 
     @property
     def reads(self) -> dict[str, TensorProxy]:
-        """The tensors of the forward that the lines read, by name."""
-        made = {proxy.name for line in self.lines for proxy in line.defines}
-        made |= {proxy.name for proxy in self.given if proxy is not None}
-        read = (proxy for line in self.lines for proxy in line.inputs if isinstance(proxy, TensorProxy))
+        """The tensors of the forward that the product reads, by name."""
+        made = {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
+        made |= {proxy.name for proxy in self.cotangents if proxy is not None}
+        read = (proxy for bsym in self.bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
         return {proxy.name: proxy for proxy in read if proxy.name not in made}
 
 
 @dataclass(eq=False)
 class Derivation:
-    """One line, run once on tensors without data under PyTorch's autograd, and ready to be run backward.
+    """A bound symbol that ran once under PyTorch's autograd on tensors without data, and is ready to be run backward.
 
-    `lines` are the aten operations of the forward, `wanted` the inputs that gradients are for, and `results` the
-    outputs of the line that autograd follows. All names are those of the line that it was derived from; `inputs` and
-    `outputs` are the tensors of `mode` that stand for those that are wanted and for the results.
+    `bsyms` are the aten operations of the forward, `wanted` the inputs that gradients are for, and `results` the
+    outputs of the bound symbol that autograd follows. All names are those of the bound symbol that it was derived from;
+    `inputs` and `outputs` are the tensors of `mode` that stand for those that are wanted and for the results.
     """
 
-    line: BoundSymbol
+    bsym: BoundSymbol
     wanted: tuple[TensorProxy, ...]
     results: tuple[TensorProxy, ...]
-    lines: tuple[BoundSymbol, ...]
+    bsyms: tuple[BoundSymbol, ...]
     mode: FakeTensorMode = field(repr=False)
     tape: Tape = field(repr=False)
     inputs: tuple[torch.Tensor, ...] = field(repr=False)
     outputs: tuple[torch.Tensor, ...] = field(repr=False)
-    _pulls: dict[Hashable, Pull] = field(default_factory=dict, repr=False)
+    _vjps: dict[Hashable, VJP] = field(default_factory=dict, repr=False)
 
-    def pull(self, given: Sequence[TensorProxy | None]) -> Pull:
-        """The backward for gradients of this metadata, one for each of `results`; None where there is no gradient."""
-        key = tuple(proxy and (proxy.shape, proxy.stride, proxy.dtype, proxy.device) for proxy in given)
-        if key not in self._pulls:
-            self._pulls[key] = self._differentiated(given)
-        return self._pulls[key]
+    def vjp(self, cotangents: Sequence[TensorProxy | None]) -> VJP:
+        """The product for cotangents of this metadata, one for each of `results`, None where there is no cotangent."""
+        key = tuple(proxy and (proxy.shape, proxy.stride, proxy.dtype, proxy.device) for proxy in cotangents)
+        if key not in self._vjps:
+            self._vjps[key] = self._differentiated(cotangents)
+        return self._vjps[key]
 
-    def _differentiated(self, given: Sequence[TensorProxy | None]) -> Pull:
+    def _differentiated(self, cotangents: Sequence[TensorProxy | None]) -> VJP:
         tape = self.tape.continued()
         with self.mode:
-            fakes = [None if proxy is None else empty(proxy) for proxy in given]
+            fakes = [None if proxy is None else empty(proxy) for proxy in cotangents]
         names = tuple(None if fake is None else tape.name(fake) for fake in fakes)
         pairs = [(output, fake) for output, fake in zip(self.outputs, fakes, strict=True) if fake is not None]
         try:
@@ -88,39 +91,40 @@ class Derivation:
             raise
         except Exception as error:  # PyTorch's formulas raise what they raise
             failed = Underivable(f"its backward fails: {type(error).__name__}: {first_line(error)}")
-            failed.lacking = self.line if any(words in str(error) for words in LACKING) else None
+            failed.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None
             raise failed from error
         gradients = tuple(None if one is None else tape.proxy(one) for one in found)
-        return Pull(names, tuple(_needed(tape.unwritten(), gradients)), gradients)
+        return VJP(names, tuple(_needed(tape.unwritten(), gradients)), gradients)
 
 
-def derive(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
-    """What autograd makes of a line whose inputs of the names `followed` require gradients; None if it follows nothing.
+def derive(bsym: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
+    """The derivation of a bound symbol whose inputs `followed` require gradients; None if autograd stops there.
 
     An operation without a derivative, such as the backwards of some others, is decomposed where PyTorch knows how.
-    Raises `Underivable` for a line that writes to what is followed, or that does not run on tensors without data.
+    Raises `Underivable` for a bound symbol that writes to what is followed, or that does not run on tensors without
+    data.
     """
-    if any(name in followed for name in line.mutates):
+    if any(name in followed for name in bsym.mutates):
         raise Underivable("it writes to a tensor that needs a gradient")
-    if not line.mutates and not any(map(is_differentiable_proxy, line.outputs)):
+    if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
         return None  # numbers that a program asks a tensor for, places, comparisons
-    found = _derived(line, followed)
+    found = _derived(bsym, followed)
     if found is not None and any(_lacks_formula(output) for output in found.outputs):
-        target = line.symbol.target
+        target = bsym.symbol.target
         apart = decomposition_table.get(target) if isinstance(target, torch._ops.OpOverload) else None
         if apart is not None:
-            return _derived(replace(line, symbol=replace(line.symbol, target=apart)), followed)
+            return _derived(replace(bsym, symbol=replace(bsym.symbol, target=apart)), followed)
         error = Underivable("PyTorch has no derivative of it")
-        error.lacking = line
+        error.missing_formula = bsym
         raise error
     return found
 
 
-def backward_of(line: BoundSymbol, followed: frozenset[str]) -> Sequence[BoundSymbol] | None:
-    """The operations of a line's backward for gradients of all its results; None where it has none that can be had."""
+def backward_of(bsym: BoundSymbol, followed: frozenset[str]) -> Sequence[BoundSymbol] | None:
+    """The operations of a bound symbol's backward for cotangents of all its results; None where it has none."""
     try:
-        found = derive(line, followed)
-        return None if found is None else found.pull(found.results).lines
+        found = derive(bsym, followed)
+        return None if found is None else found.vjp(found.results).bsyms
     except Underivable:
         return None
 
@@ -135,33 +139,33 @@ def _lacks_formula(output: torch.Tensor) -> bool:
     return output.grad_fn is not None and output.grad_fn.name().endswith("NotImplemented")
 
 
-def _derived(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
+def _derived(bsym: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
     mode, tape = new_mode(), Tape("%s")
     fakes: dict[str, torch.Tensor] = {}
     with mode:
-        for proxy in line.inputs:
+        for proxy in bsym.inputs:
             if isinstance(proxy, TensorProxy):
                 if len(proxy.stride) != len(proxy.shape):
                     raise Underivable("it takes a sparse tensor")
                 fake = empty(proxy)
                 fakes[proxy.name] = fake.requires_grad_(True) if proxy.name in followed else fake
                 tape.bind(fakes[proxy.name], proxy)
-    output = run_line(line, fakes, mode, tape)
+    output = evaluate_on_tape(bsym, fakes, mode, tape)
     if any(fake.requires_grad and name not in followed for name, fake in fakes.items()):
         raise Underivable("it writes what needs a gradient to a tensor that needs none")
     results: list[tuple[TensorProxy, torch.Tensor]] = []
-    for proxy, tensor in paired(line.output, output):
+    for proxy, tensor in paired(bsym.output, output):
         tape.settle(tensor, proxy)
         if tensor.requires_grad and all(proxy.name != known.name for known, _ in results):
             results.append((proxy, tensor))
     if not results:
         return None
-    wanted = [proxy for proxy in line.inputs if isinstance(proxy, TensorProxy) and proxy.name in followed]
+    wanted = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and proxy.name in followed]
     return Derivation(
-        line=line,
+        bsym=bsym,
         wanted=tuple(wanted),
         results=tuple(proxy for proxy, _ in results),
-        lines=tuple(tape.lines),
+        bsyms=tuple(tape.bsyms),
         mode=mode,
         tape=tape,
         inputs=tuple(fakes[proxy.name] for proxy in wanted),
@@ -169,42 +173,42 @@ def _derived(line: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
     )
 
 
-def called(line: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """What a line returns, called by its rule if it has one, on tensors by the names of its inputs."""
-    if not all(isinstance(proxy, TensorProxy) for proxy in line.inputs):
+def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """The result of a bound symbol, or of its rule if it has one, on tensors by the names of its inputs."""
+    if not all(isinstance(proxy, TensorProxy) for proxy in bsym.inputs):
         raise Underivable("it takes something that is not a tensor")
-    return evaluate_one(line, tensors, call_by_rule)
+    return evaluate_one(bsym, tensors, call_with_rule)
 
 
-def call_by_rule(line: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call what a line calls, with its rule if it has one."""
-    return target_of(line)(*args, **kwargs)
+def call_with_rule(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the rule of a bound symbol if it has one, and else its target."""
+    return target_of(bsym)(*args, **kwargs)
 
 
-def run_line(line: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
-    """What a line returns for these tensors by the names of its inputs, its aten operations written on the tape."""
+def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
+    """The result for these tensors by the names of its inputs, with the aten operations of it written on the tape."""
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode, tape:
-            return called(line, fakes)
+            return evaluate_with_rule(bsym, fakes)
     except Underivable:
         raise
     except Exception as error:  # the user's operators raise what they raise
         raise Underivable(f"it does not run without data: {type(error).__name__}: {first_line(error)}") from error
 
 
-def _needed(lines: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
-    """The lines that the gradients come from; one that writes may do so to a view of what another reads."""
+def _needed(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
+    """The bound symbols that the gradients come from; a write may be to a view of what another reads."""
     read = {proxy.name for proxy in gradients if proxy is not None}
     kept: list[BoundSymbol] = []
-    for line in reversed(lines):
-        if line.mutates or any(proxy.name in read for proxy in line.outputs):
-            kept.append(line)
-            read |= {proxy.name for proxy in line.inputs}
+    for bsym in reversed(bsyms):
+        if bsym.mutates or any(proxy.name in read for proxy in bsym.outputs):
+            kept.append(bsym)
+            read |= {proxy.name for proxy in bsym.inputs}
     return kept[::-1]
 
 
 def added(one: TensorProxy, other: TensorProxy, name: str) -> BoundSymbol:
-    """The line that adds a gradient to another."""
+    """The bound symbol that adds a gradient to another."""
     total = _total(one.named(""), other.named("")).named(name)
     return BoundSymbol(symbol_of(torch.ops.aten.add.Tensor), (one, other), {}, total)
 

@@ -52,7 +52,7 @@ def grad(
 def value_and_grad(
     function: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, *, executors: Executors | None = None
 ) -> Callable[..., Any]:
-    """The same, with the value first: a compiled function that returns `value, gradient`.
+    """A compiled function that returns `value, gradient` of a function of scalar results, in this order.
 
     With `has_aux` it returns `(value, aux), gradient`.
 

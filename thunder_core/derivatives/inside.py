@@ -1,6 +1,6 @@
 """Derivatives while a program is being traced: what stands in for each of them.
 
-What they make are lines like any others, so one derivative can be taken of another, and a fuser sees them all.
+What they make are bound symbols like any others, so one derivative can be taken of another, and a fuser sees them all.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder_core.acquire.lookasides import lookaside
-from thunder_core.autodiff.decompose_autocast import beneath_autocast, is_under_autocast, switched
-from thunder_core.autodiff.forward_mode import pushed
+from thunder_core.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
+from thunder_core.autodiff.forward_mode import forward_sweep
 from thunder_core.autodiff.refusals import require_derivable
 from thunder_core.autodiff.segment import Segment, aside
 from thunder_core.derivatives import functions
@@ -34,7 +34,7 @@ Run = Callable[..., Any]
 
 @lookaside(Gradient.call)
 def gradient(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """Record the function, and sweep back over its lines."""
+    """Record the function, and sweep back over its bound symbols."""
 
     def run(self: Gradient, *args: Any, **kwargs: Any) -> Any:
         differentiated = acquisition.machine.load_attr(self, "function")
@@ -70,7 +70,7 @@ def pull_back(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: di
 
 @lookaside(functions.jvp)
 def push_forward(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """Record the function, and take the tangents along its lines."""
+    """Record the function, and take the tangents along its bound symbols."""
 
     def run(
         function: Run,
@@ -87,7 +87,7 @@ def push_forward(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs:
 
 @lookaside(Product.call)
 def product(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """The same, of a function that is compiled for it."""
+    """Record the function and compute tangents beside it, of a function that is compiled for that."""
 
     def run(self: Product, primals: Any, tangents: Any) -> Any:
         return forward(acquisition, acquisition.machine.load_attr(self, "function"), primals, tangents, self.has_aux)
@@ -111,14 +111,14 @@ def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_au
     proxy = acquisition.recorder.proxy_of
     names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, given, strict=True)}
     with refusing("jvp"), aside():
-        require_derivable(segment.lines)
-        under = is_under_autocast(segment.lines)
+        require_derivable(segment.bsyms)
+        under = runs_under_autocast(segment.bsyms)
         if under:
-            segment.exchange(beneath_autocast(segment.lines))
+            segment.exchange(decompose_autocast(segment.bsyms))
         if segment.writes:
-            segment.exchange(functionalize_local(segment.lines, segment.names()))
-        found = pushed(segment.lines, names, segment.names())
-        segment.exchange(switched(found.lines) if under else found.lines)
+            segment.exchange(functionalize_local(segment.bsyms, segment.names()))
+        found = forward_sweep(segment.bsyms, names, segment.names())
+        segment.exchange(with_autocast_off(found.bsyms) if under else found.bsyms)
     made = [found.tangents.get(proxy(result).name) for result in results]
     moved = [
         torch.zeros_like(result) if one is None else segment.tensor(one)

@@ -1,4 +1,4 @@
-"""Reverse mode while a program is being traced: a function's lines are differentiated where they were recorded."""
+"""Reverse mode while a program is being traced: a function is differentiated where it was recorded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.utils._pytree import TreeSpec, tree_unflatten
 
-from thunder_core.autodiff.decompose_autocast import beneath_autocast, is_under_autocast, switched
+from thunder_core.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
 from thunder_core.autodiff.refusals import require_derivable, require_unwritten
-from thunder_core.autodiff.reverse_mode import Sweep
+from thunder_core.autodiff.reverse_mode import ReverseSweep
 from thunder_core.autodiff.segment import Segment, aside
 from thunder_core.autodiff.step import Step
 from thunder_core.autodiff.tape import Underivable
@@ -40,7 +40,7 @@ class Reverse:
     _structure: TreeSpec = field(init=False, repr=False)
     _segment: Segment = field(init=False, repr=False)
     _results: tuple[TensorProxy, ...] = ()
-    _sweep: Sweep | None = None
+    _sweep: ReverseSweep | None = None
     _read: set[str] = field(default_factory=set, repr=False)
     _under: bool = False
 
@@ -59,27 +59,27 @@ class Reverse:
         return output
 
     def follow(self, results: Sequence[torch.Tensor]) -> None:
-        """Derive the lines that lead to these results."""
+        """Derive the bound symbols that lead to these results."""
         proxy = self.acquisition.recorder.proxy_of
         self._results = tuple(proxy(result) for result in results)
         starts = tuple(tracked(proxy(start)) for start in self._starts)
         with refusing(self.name), aside():
             self._sweep = self._derived(starts)
 
-    def _derived(self, starts: tuple[TensorProxy, ...]) -> Sweep:
-        """The sweep over the lines; where they write to what is followed, over others that make new tensors."""
+    def _derived(self, starts: tuple[TensorProxy, ...]) -> ReverseSweep:
+        """The sweep over the bound symbols; where they write to what is followed, over others that make new tensors."""
         segment = self._segment
-        require_derivable(segment.lines)
-        if is_under_autocast(segment.lines):
+        require_derivable(segment.bsyms)
+        if runs_under_autocast(segment.bsyms):
             self._under = True
-            segment.exchange(beneath_autocast(segment.lines))
+            segment.exchange(decompose_autocast(segment.bsyms))
         try:
-            return Sweep.of(segment.trace(starts, self._results), segment.names())
+            return ReverseSweep.of(segment.trace(starts, self._results), segment.names())
         except Underivable:
             if not segment.writes:
                 raise
-            segment.exchange(functionalize_local(segment.lines, segment.names()))
-            return Sweep.of(segment.trace(starts, self._results), segment.names())
+            segment.exchange(functionalize_local(segment.bsyms, segment.names()))
+            return ReverseSweep.of(segment.trace(starts, self._results), segment.names())
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         """The gradients by the primals, for cotangents of the results; zeros where there is none."""
@@ -90,12 +90,12 @@ class Reverse:
             given[proxy.name] = given[proxy.name] + one if proxy.name in given else one
         incoming = {name: recorder.proxy_of(one) for name, one in given.items() if name in sweep.followed}
         with refusing(self.name), aside():
-            lines, found = sweep.pulled(incoming)
-            self._read |= {proxy.name for line in lines for proxy in line.inputs}
+            bsyms, found = sweep.apply_vjps(incoming)
+            self._read |= {proxy.name for bsym in bsyms for proxy in bsym.inputs}
             require_unwritten([*sweep.steps, *map(Step, self._segment.after)], self._read)
-            exposed = list(sweep.exposing(self._read))
-            self._segment.exchange(switched(exposed) if self._under else exposed)
-            self._segment.append(switched(lines) if self._under else lines)
+            exposed = list(sweep.exposing_intermediates(self._read))
+            self._segment.exchange(with_autocast_off(exposed) if self._under else exposed)
+            self._segment.append(with_autocast_off(bsyms) if self._under else bsyms)
         made = [found.get(recorder.proxy_of(start).name) for start in self._starts]
         leaves = [
             torch.zeros_like(start) if one is None else self._segment.tensor(one)
@@ -107,7 +107,7 @@ class Reverse:
 
 @dataclass(frozen=True, eq=False)
 class Pullback:
-    """What `vjp` returns while a program is being traced: from cotangents of the results to those of the primals."""
+    """The pullback that `vjp` returns while tracing: from cotangents of the results to those of the primals."""
 
     reverse: Reverse
     output: Any
@@ -125,7 +125,7 @@ def tracked(proxy: TensorProxy) -> TensorProxy:
 
 @contextmanager
 def refusing(name: str) -> Iterator[None]:
-    """A line without a derivative is an error of the program's, with its place."""
+    """A bound symbol without a derivative is an error of the program's, with its place."""
     try:
         yield
     except Underivable as error:

@@ -1,4 +1,4 @@
-"""What a compiler is given where a derivative is asked for: functions that compute it, by what they mean in PyTorch."""
+"""The subjects of derivatives: functions that compute a derivative, by what it means in PyTorch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Gradient:
 
     @property
     def name(self) -> str:
-        """How the user asked for it."""
+        """The name by which the user asked for it."""
         return "value_and_grad" if self.with_value else "grad"
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
@@ -31,7 +31,7 @@ class Gradient:
         return self.result(gradient, *(value if self.has_aux else (value, None)))
 
     def result(self, gradient: Any, value: Any, aux: Any) -> Any:
-        """What the function returns."""
+        """The result in the form that the user asked for."""
         if self.with_value:
             return (value, aux) if self.has_aux else value, gradient
         return (gradient, aux) if self.has_aux else gradient
@@ -39,7 +39,7 @@ class Gradient:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """A function with tangents taken along."""
+    """A function that computes the tangents of its results too."""
 
     function: Callable[..., Any]
     has_aux: bool
