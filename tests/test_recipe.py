@@ -10,12 +10,12 @@ import pytest
 import torch
 from pydantic import Field
 
+from thunder_core.claiming.executor import Executor, OperatorExecutor
 from thunder_core.errors import BadOption, BadRecipe, RecipeConflict, RecipeMismatch, UnknownName
+from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.fusion.region import Region
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.executor import Executor, OperatorExecutor
-from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
-from thunder_core.lower.region import Region
 from thunder_core.recipe import (
     TOLERANCES,
     Lookaside,

@@ -19,8 +19,8 @@ from thunder_cli.app import DISTRIBUTION
 from thunder_cli.trial import Trial, trials
 from thunder_core import plugins
 from thunder_core.cache import cache_folder
+from thunder_core.claiming.executor import Executor
 from thunder_core.errors import ThunderError
-from thunder_core.lower.executor import Executor
 from thunder_core.requirement import CxxCompiler, cxx_name, problem_of_cxx
 
 State = Literal["ok", "optional", "degraded", "missing"]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
+from thunder_core.claiming.claim import claims_by_executor
+from thunder_core.claiming.executor import Executor
 from thunder_core.compiler import jit, last_program
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.claim import claims_by_executor
-from thunder_core.lower.executor import Executor
 
 TOLERANCE = 1e-4  # float32, in which some kernels multiply with TF32
 SIZES = (2, 4, 32, 64)  # batch, heads, sequence, features of a head

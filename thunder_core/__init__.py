@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from thunder_core.autodiff.rules import register_derivative
+    from thunder_core.claiming.executor import Executor, OperatorExecutor, register_executor
     from thunder_core.compiler import (
         cache_hits,
         cache_misses,
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     )
     from thunder_core.derivatives import grad, jvp, value_and_grad, vjp
     from thunder_core.errors import RecompileWarning, ThunderError
-    from thunder_core.lower.executor import Executor, OperatorExecutor, register_executor
-    from thunder_core.lower.pattern import pattern
     from thunder_core.memory import examine_memory
+    from thunder_core.patterns.pattern import pattern
     from thunder_core.pipeline import compile
     from thunder_core.recipe import Lookaside, Plugin, Recipe, Transform
 
@@ -49,8 +49,8 @@ HOMES = {
     "thunder_core.autodiff.rules": ("register_derivative",),
     "thunder_core.derivatives": ("grad", "jvp", "value_and_grad", "vjp"),
     "thunder_core.errors": ("RecompileWarning", "ThunderError"),
-    "thunder_core.lower.executor": ("Executor", "OperatorExecutor", "register_executor"),
-    "thunder_core.lower.pattern": ("pattern",),
+    "thunder_core.claiming.executor": ("Executor", "OperatorExecutor", "register_executor"),
+    "thunder_core.patterns.pattern": ("pattern",),
     "thunder_core.memory": ("examine_memory",),
     "thunder_core.pipeline": ("compile",),
     "thunder_core.recipe": ("Lookaside", "Plugin", "Recipe", "Transform"),

@@ -14,16 +14,16 @@ from thunder_core import plugins
 from thunder_core.acquire.acquire import acquire, collection_paused
 from thunder_core.autodiff.rules import with_rules
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
+from thunder_core.claiming.claim import claim
+from thunder_core.claiming.device_code import DeviceCode, targeting
+from thunder_core.claiming.executor import Executor, registered, registered_names
+from thunder_core.claiming.free import free_after_last_use
 from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
 from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
 from thunder_core.errors import WrongInputs
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.claim import claim
-from thunder_core.lower.device_code import DeviceCode, targeting
-from thunder_core.lower.executor import Executor, registered, registered_names
-from thunder_core.lower.free import free_after_last_use
 from thunder_core.nested import CallsByLine
 from thunder_core.recipe import Transform, order_transforms
 from thunder_core.run.compiled import Specializations

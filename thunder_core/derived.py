@@ -25,15 +25,14 @@ from thunder_core.autodiff.reverse_mode import (
 )
 from thunder_core.autodiff.rules import with_rules
 from thunder_core.autodiff.tape import Underivable
+from thunder_core.claiming.claim import claim, claim_operations
+from thunder_core.claiming.executor import Executor
+from thunder_core.claiming.free import UNPACK, free_after_last_use
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.claim import claim, claim_operations
-from thunder_core.lower.executor import Executor
-from thunder_core.lower.free import UNPACK, free_after_last_use
-from thunder_core.lower.fusion import FusionExecutor
 from thunder_core.run.autograd import Backward, Bridge, Gradients, connected
 from thunder_core.run.generate import executable_trace
 from thunder_core.run.program import Stage
@@ -176,7 +175,7 @@ def derived(
     def divided(whole: Trace) -> Derived:
         body, tail = split_output_aliases(whole)
         early = claim_operations(body, executors)
-        fuses = any(isinstance(executor, FusionExecutor) for executor in executors)
+        fuses = any(executor.fuses_regions for executor in executors)
         parts = differentiate(early, recompute=fuses, budget=budget)
         made = [one for one, old in ((body, whole), (early, body)) if one is not old]
         return Derived(body, tail, (*steps, *made, parts.forward), parts, executors, transforms, under)

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from thunder_core import compiler
+from thunder_core.claiming.executor import Executor
 from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, SharpEdges
 from thunder_core.errors import WrongInputs
-from thunder_core.lower.executor import Executor
 from thunder_core.transform import Transform
 
 

@@ -13,9 +13,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thunder_core import plugins
+from thunder_core.claiming.executor import Executor
 from thunder_core.declaration import options_of, require_row, returned, vet_class
 from thunder_core.errors import BadOption, BadRecipe, RecipeConflict, RecipeMismatch, UnknownName
-from thunder_core.lower.executor import Executor
 from thunder_core.requirement import Cuda, Degradation, Package, Requirement
 from thunder_core.tolerance import Tolerance
 from thunder_core.transform import Transform, order_transforms

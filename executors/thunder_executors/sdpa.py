@@ -17,9 +17,9 @@ from torch.backends.cuda import (
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from thunder_core.claiming.executor import Executor
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
-from thunder_core.lower.executor import Executor
 from thunder_core.requirement import Cuda
 
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from thunder_core.claiming.executor import Executor
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.executor import Executor
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
-from tests.lower.test_fusion import Replays
+from tests.fusion.test_fuse import Replays
 from thunder_core.errors import DataDependent
 
 Training = tuple[nn.Module, torch.optim.Optimizer]

@@ -14,9 +14,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import thunder_core as thunder
 from thunder_core.acquire.acquire import acquire
 from thunder_core.capture.settings import SETTINGS, flushes_denormals
+from thunder_core.claiming.claim import claims_by_executor
+from thunder_core.claiming.executor import OperatorExecutor
 from thunder_core.errors import ThunderError
-from thunder_core.lower.claim import claims_by_executor
-from thunder_core.lower.executor import OperatorExecutor
 
 C: Any = torch._C
 

@@ -17,10 +17,10 @@ from thunder_core import functional
 from thunder_core.artifact import open_artifact
 from thunder_core.artifact.compilers import compiler_facts, compiler_of
 from thunder_core.artifact.manifest import MANIFEST, SCHEMA_VERSION, CompilerFacts, digest_of
+from thunder_core.claiming.executor import OperatorExecutor
 from thunder_core.compile_options import CompileOptions
 from thunder_core.compiler import Compiler, specializations_of
 from thunder_core.errors import ArtifactDamaged, ArtifactForeign, DataDependent, SharpEdgeError, WrongInputs
-from thunder_core.lower.executor import OperatorExecutor
 from thunder_core.transforms.autocast import Autocast
 
 # Of each option, values that `jit` does not take by itself. An option that is added needs some here; manifests that

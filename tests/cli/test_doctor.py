@@ -14,7 +14,7 @@ from thunder_cli import health
 from thunder_cli.health import Check
 from thunder_core import plugins
 from thunder_core.capture.symbols import symbol_of
-from thunder_core.lower.executor import Executor
+from thunder_core.claiming.executor import Executor
 
 
 def swapped(function):

@@ -25,8 +25,8 @@ MODULES = (
     "thunder_core.cache.store",
     "thunder_core.compiler",
     "thunder_core.functional",
-    "thunder_core.lower.executor",
-    "thunder_core.lower.pattern",
+    "thunder_core.claiming.executor",
+    "thunder_core.patterns.pattern",
 )
 pytestmark = pytest.mark.filterwarnings("ignore:Warning only once")  # PyTorch overrides kernels of its own for vmap
 FLAGS = doctest.ELLIPSIS

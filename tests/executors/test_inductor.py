@@ -15,10 +15,10 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from thunder_core.cache import Key, Store
-from thunder_core.lower.fusion import Fused, Refusal
-from thunder_core.lower.machine_code import MachineCode, kept_by
-from thunder_core.lower.offer import offered
-from thunder_core.lower.region import Region
+from thunder_core.fusion.fuse import Fused, Refusal
+from thunder_core.fusion.machine_code import MachineCode, kept_by
+from thunder_core.fusion.partition import partition_into_regions
+from thunder_core.fusion.region import Region
 from thunder_executors.inductor import EXECUTOR
 from thunder_executors.inductor.build import build
 from thunder_executors.inductor.generate import Unsupported, refusal_for
@@ -128,7 +128,7 @@ def regions_of(function, *args):
     with torch.no_grad():
         compiled(*args)
         computation = next(t for t in thunder.last_traces(compiled) if t.made_by.startswith("drop"))
-        return offered(computation, EXECUTOR.fuses, updates=EXECUTOR.updates).stretches
+        return partition_into_regions(computation, EXECUTOR.fuses, updates=EXECUTOR.updates).stretches
 
 
 @pytest.fixture(scope="module")

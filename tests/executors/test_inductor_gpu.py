@@ -17,10 +17,10 @@ import thunder_core as thunder
 from tests.executors.test_inductor import PROGRAMS, UPDATES, layout, regions_of, shared
 from tests.executors.test_inductor import drawn as two_drawn
 from thunder_core import plugins
+from thunder_core.claiming.device_code import targeting
+from thunder_core.fusion.fuse import Refusal
+from thunder_core.fusion.region import Region
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.lower.device_code import targeting
-from thunder_core.lower.fusion import Refusal
-from thunder_core.lower.region import Region
 
 if not plugins.installed("triton"):
     pytest.skip("needs Triton", allow_module_level=True)
@@ -30,7 +30,7 @@ from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.triton_heuristics import GridExpr
 
 from thunder_core.errors import ArtifactForeign
-from thunder_core.lower.machine_code import MachineCode
+from thunder_core.fusion.machine_code import MachineCode
 from thunder_executors.inductor import gpu, launch
 from thunder_executors.inductor.cubins import loaded
 from thunder_executors.inductor.graph import evaluate_region
@@ -163,7 +163,7 @@ PROGRAM = """
 import sys, torch, thunder_core as thunder
 from pathlib import Path
 from thunder_core.compiler import trace_for
-from thunder_core.lower.machine_code import kept_by
+from thunder_core.fusion.machine_code import kept_by
 from thunder_executors.inductor.launch import kernels_of
 from thunder_executors.triton.cubin import is_consistent
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from thunder_core.claiming.free import DELETE
 from thunder_core.errors import Bug
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.free import DELETE
 
 a, b, c = map(Proxy, "abc")
 ADD = Symbol("operator.add", operator.add)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from tests.lower.test_fusion import Replays
+from tests.fusion.test_fuse import Replays
 from tests.mutation.outcome import outcome
 from tests.mutation.programs import ALIASED, Make, inner, leaf, leaf_and_plain, one, two
 from tests.mutation.test_functionalize import without_autograd

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from tests.lower.test_fusion import Replays
+from tests.fusion.test_fuse import Replays
 from tests.mutation.outcome import Outcome, outcome
 from tests.mutation.programs import ALIASED, OF_TWO, PROGRAMS, Make, leaf, numbers, one
 from thunder_core.ir.symbol import BoundSymbol

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from tests.lower.test_fusion import Replays
+from tests.fusion.test_fuse import Replays
 from tests.mutation.outcome import outcome
 from tests.mutation.programs import PROGRAMS, leaf, numbers
 from thunder_core.errors import OperationFailed

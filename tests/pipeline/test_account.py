@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import thunder_core
-from thunder_core.lower.memory import memory_use
+from thunder_core.memory.use import memory_use
 from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, trace_summaries
 from thunder_core.pipeline.narrate import running_behind
 from thunder_core.pipeline.shares import TimeShares

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import thunder_core
+from thunder_core.claiming.executor import OperatorExecutor
 from thunder_core.errors import BadRecipe, DegradedWarning, RecipeMismatch, UnknownName, WrongInputs
-from thunder_core.lower.executor import OperatorExecutor
 from thunder_core.recipe import Package, Plugin, Recipe
 from thunder_core.transform import Transform
 from thunder_recipes.hf_llama import HFLlama

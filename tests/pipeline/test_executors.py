@@ -8,7 +8,7 @@ import torch
 import thunder_core
 from tests.pipeline.conftest import quick
 from thunder_core.errors import DegradedWarning, EnvironmentLacks
-from thunder_core.lower.fusion import FusionExecutor, Refusal
+from thunder_core.fusion.fuse import FusionExecutor, Refusal
 from thunder_core.pipeline import optimize, plan
 from thunder_core.recipe import Recipe
 

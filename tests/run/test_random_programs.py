@@ -11,9 +11,9 @@ import torch
 
 import thunder_core as thunder
 from tests.run.programs import program
+from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.fusion.region import Region
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
-from thunder_core.lower.region import Region
 
 PROGRAMS = 80
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
@@ -115,3 +115,14 @@ def schema_of(operation: BoundSymbol) -> torch.FunctionSchema | None:
     """The schema of the operator that a bound symbol calls; None for what is no operator."""
     target = operation.symbol.target
     return target._schema if isinstance(target, torch._ops.OpOverload) else None
+
+
+def tensors_written(operation: BoundSymbol) -> Iterator[TensorProxy]:
+    """The tensors that an aten operation writes to, as its schema says."""
+    schema = schema_of(operation)
+    if schema is None or not schema.is_mutable:
+        return
+    for place, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            given = operation.args[place] if place < len(operation.args) else operation.kwargs.get(argument.name)
+            yield from (leaf for leaf in leaves(given) if isinstance(leaf, TensorProxy))

@@ -71,9 +71,9 @@ class Storages:
         """The names that are alive."""
         return tuple(self._owners)
 
-    def enter(self, line: BoundSymbol) -> None:
-        """Take in what a call makes; its aten operations say which of it are views, and of what."""
-        for proxy, base in births(line):
+    def enter(self, bsym: BoundSymbol) -> None:
+        """Record what a call makes; its aten operations say which of it are views, and of what."""
+        for proxy, base in births(bsym):
             if base is not None:
                 self.share(proxy.name, base)
             else:
@@ -86,7 +86,7 @@ def size_of(proxy: TensorProxy) -> int:
 
 
 def extent(shape: Iterable[int], stride: Iterable[int]) -> int:
-    """How many elements lie between the first and the last of a tensor, both included."""
+    """The number of elements from the first to the last of a tensor in memory, both included."""
     sizes = tuple(shape)
     steps = tuple(stride)
     if not all(sizes):
@@ -102,14 +102,14 @@ def rounded(size: int, device: torch.device) -> int:
     return -(-size // block) * block
 
 
-def births(line: BoundSymbol) -> Iterator[tuple[TensorProxy, str | None]]:
+def births(bsym: BoundSymbol) -> Iterator[tuple[TensorProxy, str | None]]:
     """Each tensor that a call makes, with an earlier name whose storage it shares; operations are looked through."""
     bases: dict[str, str] = {}
-    for step in line.at_level("aten"):
+    for step in bsym.at_level("aten"):
         read = next((proxy.name for proxy in step.inputs if isinstance(proxy, TensorProxy)), None)
         if read is not None and shares_storage(step):
             bases |= {proxy.name: bases.get(read, read) for proxy in step.tensors}
-    first = {proxy.name: proxy.name for proxy in line.inputs}  # of each storage the name by which it is known
-    for proxy in line.tensors:
+    first = {proxy.name: proxy.name for proxy in bsym.inputs}  # of each storage the name by which it is known
+    for proxy in bsym.tensors:
         owner = first.setdefault(bases.get(proxy.name, proxy.name), proxy.name)
         yield proxy, owner if owner != proxy.name else None

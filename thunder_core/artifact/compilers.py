@@ -11,9 +11,9 @@ from thunder_core import plugins
 from thunder_core.artifact.constants import import_path
 from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import CompilerFacts, ConstantFacts, TransformFacts
+from thunder_core.claiming.executor import Executor
 from thunder_core.compiler import Compiler, find_executor
 from thunder_core.errors import ArtifactForeign, EnvironmentLacks, UnknownName, WrongInputs
-from thunder_core.lower.executor import Executor
 from thunder_core.recipe import Transform
 from thunder_core.run.program import Program
 

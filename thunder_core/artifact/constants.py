@@ -20,9 +20,9 @@ from thunder_core.artifact.tensors import NAMES
 from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
 from thunder_core.capture.compiled_call import CompiledCall
 from thunder_core.errors import ArtifactForeign, CannotReplay
+from thunder_core.fusion.machine_code import ENTRY, SHARED_OBJECT, MachineCode, kept_by
 from thunder_core.ir.literal import dotted_name
 from thunder_core.ir.objects import is_native
-from thunder_core.lower.machine_code import ENTRY, SHARED_OBJECT, MachineCode, kept_by
 
 NAMELESS = ("__main__", "builtins")
 

@@ -38,12 +38,12 @@ from thunder_core.artifact.place import require_room, whole_folder
 from thunder_core.artifact.printed import Printed, is_body, printed_stages, with_constants, write_stage
 from thunder_core.artifact.tensors import write_tensors
 from thunder_core.artifact.weights import NOTHING, Kept, kept_weights
+from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import specializations_of
 from thunder_core.errors import WrongInputs
+from thunder_core.fusion.machine_code import machine
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.device_code import DeviceCode
-from thunder_core.lower.machine_code import machine
 from thunder_core.models.shell import config_text, generation_text, is_rebuildable, shell_of
 from thunder_core.report import Report, describe_environment, write_report
 from thunder_core.run.compiled import Specializations

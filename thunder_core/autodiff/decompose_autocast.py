@@ -11,7 +11,6 @@ from thunder_core.autodiff.tape import Underivable
 from thunder_core.capture.symbols import as_line, symbol_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.region import operations_of
 
 DEVICES = ("cpu", "cuda")
 
@@ -37,12 +36,12 @@ def decompose_autocast(bsyms: Iterable[BoundSymbol]) -> list[BoundSymbol]:
 def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
     if is_ruled(bsym):
         raise Underivable(f"`{bsym.symbol.name}` has a derivative of its own, under autocast")
-    if not operations_of(bsym):
+    if not bsym.operations:
         if bsym.ordered or not any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs):
             yield bsym
             return
         raise Underivable(f"`{bsym.symbol.name}`: what autocast makes of it is not known")
-    for part in operations_of(bsym):
+    for part in bsym.operations:
         yield part if part is bsym else as_line(part, bsym)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from thunder_core.analysis.cuts import divided
 from thunder_core.analysis.storages import Storages, size_of
 from thunder_core.autodiff.recompute_units import block_of
 from thunder_core.autodiff.rematerialization import Rematerialized, rematerialize
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.cuts import divided
 
 
 def fit_budget(

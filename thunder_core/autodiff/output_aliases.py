@@ -13,7 +13,6 @@ from thunder_core.autodiff.tape import Underivable
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.region import operations_of
 
 
 def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
@@ -59,7 +58,7 @@ class _Views:
         self._marked = marked_for_autograd(trace)
         modes = grad_modes(trace.bound_symbols, enabled=True)
         for bsym, enabled in zip(trace.bound_symbols, modes, strict=True):
-            for part in operations_of(bsym) or (bsym,):
+            for part in bsym.operations or (bsym,):
                 self.operations.append(part)
                 self._owner[id(part)] = bsym
                 self._maker |= {proxy.name: part for proxy in part.defines}
@@ -90,7 +89,7 @@ class _Views:
         read = {proxy.name for proxy in returned}
         kept: list[BoundSymbol] = []
         for bsym in reversed(self.trace.bound_symbols):
-            parts = operations_of(bsym) or (bsym,)
+            parts = bsym.operations or (bsym,)
             apart = any(id(part) in self.bsyms for part in parts)
             placed = [replace(part, source=bsym.source, module=bsym.module) for part in parts] if apart else [bsym]
             for part, old in zip(reversed(placed), reversed(parts if apart else (bsym,)), strict=True):

@@ -12,7 +12,6 @@ from thunder_core.autodiff.tape import Underivable
 from thunder_core.capture.compiled_call import WHY_RECORDED, call_of
 from thunder_core.capture.settings import is_decisive
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.region import operations_of
 
 AUTOGRAD = frozenset(
     {
@@ -59,7 +58,7 @@ def require_plain(bsym: BoundSymbol, followed: set[str]) -> None:
 def require_no_leaf(bsym: BoundSymbol, followed: set[str]) -> None:
     """Raise `Underivable` for a view of what autograd follows, made where it is off: it is a leaf of its own."""
     returned = {proxy.name for proxy in bsym.outputs}
-    for operation in operations_of(bsym):
+    for operation in bsym.operations:
         makes = is_view(operation) and operation.symbol.target is not torch.ops.aten.detach.default
         if (
             makes

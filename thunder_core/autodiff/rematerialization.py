@@ -22,7 +22,6 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
-from thunder_core.lower.region import operations_of
 
 UNBOUNDED = 1 << 30
 MIN_CUT = "thunder_core.autodiff.min_cut:sink_side_of_min_cut"  # imported when it is needed: SciPy takes a while
@@ -135,7 +134,7 @@ def _missing(units: Units, names: Iterable[str], known: set[str]) -> list[Unit]:
 
 def is_recomputable(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol may be run a second time, for less than it costs to keep what it makes."""
-    operations = operations_of(bsym)
+    operations = bsym.operations
     if bsym.has_effect or bsym.executor or not operations:
         return False
     return all(_is_cheap(operation) for operation in operations)

@@ -6,11 +6,11 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from thunder_core.analysis.aliasing import is_view
+from thunder_core.analysis.structure import structural_key
 from thunder_core.autodiff.vjp import VJP, Derivation
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
-from thunder_core.lower.region import line_key
 
 
 @dataclass(eq=False)
@@ -53,7 +53,7 @@ def same_derivative(bsym: BoundSymbol, followed: set[str]) -> Hashable:
     given = [leaf.name for leaf in leaves((bsym.args, dict(bsym.kwargs))) if isinstance(leaf, Proxy)]
     same = tuple(numbers.setdefault(name, len(numbers)) for name in given)
     returned = tuple(numbers.get(proxy.name, -1) for proxy in bsym.outputs)
-    return (line_key(bsym), same, returned, tuple(name in followed for name in numbers))
+    return (structural_key(bsym), same, returned, tuple(name in followed for name in numbers))
 
 
 def matched(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from thunder_core.claiming.executor import Executor
 from thunder_core.compiler import Compiler, compiled_by, find_executor, jit, last_program, specializations_of
 from thunder_core.derivatives.subjects import Gradient, Product
 from thunder_core.derivatives.trees import (
@@ -20,7 +21,6 @@ from thunder_core.derivatives.trees import (
     require_tensors,
 )
 from thunder_core.errors import WrongInputs
-from thunder_core.lower.executor import Executor
 from thunder_core.run.compiled import Specializations
 
 Executors = Sequence[str | Executor]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-DELETE, LIST = "python.del", "python.list"  # symbols of lines that are not the program's: see `lower/free.py`
+DELETE, LIST = "python.del", "python.list"  # symbols of lines that are not the program's: see `claiming/free.py`
 
 
 @dataclass(frozen=True)

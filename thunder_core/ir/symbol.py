@@ -79,6 +79,11 @@ class BoundSymbol:
         return tuple(proxy for proxy in self.outputs if proxy.name not in read)
 
     @property
+    def operations(self) -> tuple[BoundSymbol, ...]:
+        """The aten operations that the call consists of, itself if it is one; empty where they are not known."""
+        return self.subsymbols or ((self,) if self.symbol.level == "aten" else ())
+
+    @property
     def has_effect(self) -> bool:
         """Whether the call matters even when nobody reads what it returns."""
         return self.ordered or bool(self.mutates)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from thunder_core.lower.pattern import pattern
+from thunder_core.patterns.pattern import pattern
 
 # ---- normalization ------------------------------------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from thunder_core.claiming.claim import claims_by_executor, program_lines
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.claim import claims_by_executor, program_lines
-from thunder_core.lower.memory import MemoryUse
+from thunder_core.memory.use import MemoryUse
 from thunder_core.pipeline.executors import Candidate
 from thunder_core.pipeline.shares import TimeShares
 from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, Refused, TraceSummary

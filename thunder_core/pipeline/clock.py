@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from thunder_core.compiler import Compiler, specializations_of
 from thunder_core.errors import Bug
+from thunder_core.fusion.watch import watching
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.watch import watching
 from thunder_core.pipeline.progress import Progress
 from thunder_core.recipe import Transform
 from thunder_core.report import StageTime

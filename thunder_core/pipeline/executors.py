@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
+from thunder_core.claiming.executor import Executor
 from thunder_core.compiler import find_executor
 from thunder_core.errors import EnvironmentLacks, UnknownName
+from thunder_core.fusion.fuse import FusionExecutor
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.executor import Executor
-from thunder_core.lower.fusion import FusionExecutor
 from thunder_core.requirement import Degradation
 
 FUSED = "fused kernels"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from thunder_core import __version__
 from thunder_core.artifact.weights import kept_weights
 from thunder_core.benchmark import BenchmarkReport
+from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import cache_misses
 from thunder_core.ir.trace import Trace
-from thunder_core.lower.device_code import DeviceCode
 from thunder_core.memory import program_memory
 from thunder_core.models.load import LoadedModel
 from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, refusals, trace_summaries

@@ -10,8 +10,8 @@ import torch
 
 from thunder_core.artifact.write import write_artifact
 from thunder_core.benchmark import BenchmarkReport, measure, require_speedup
+from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import last_program, trace_for
-from thunder_core.lower.device_code import DeviceCode
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.application import apply

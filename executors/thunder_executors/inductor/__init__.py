@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from thunder_core import plugins
+from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.fusion.region import Region
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
-from thunder_core.lower.region import Region, operations_of
 from thunder_core.requirement import CxxCompiler
 from thunder_executors.inductor.keep import BUILD, BUILD_FOR_GPU, from_cache
 from thunder_executors.inductor.machine import architecture, facts, facts_of_gpu
@@ -53,9 +53,9 @@ class Inductor(FusionExecutor):
 
     def fuses(self, bsym: BoundSymbol) -> bool:
         """Lines whose tensors all lie on the CPU or one GPU, in dtypes that Inductor writes kernels for."""
-        tensors = [p for one in operations_of(bsym) for p in (*one.inputs, *one.outputs) if isinstance(p, TensorProxy)]
+        tensors = [p for one in bsym.operations for p in (*one.inputs, *one.outputs) if isinstance(p, TensorProxy)]
         devices = {proxy.device for proxy in tensors}
-        numbers = [one for one in operations_of(bsym) if takes_numbers(one)]
+        numbers = [one for one in bsym.operations if takes_numbers(one)]
         if numbers and not all(formula_of(one) is not None and devices == {CPU} for one in numbers):
             return False
         if len(devices) > 1 or any(proxy.dtype not in DTYPES for proxy in tensors):

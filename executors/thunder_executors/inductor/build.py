@@ -8,10 +8,10 @@ from contextvars import copy_context
 from dataclasses import dataclass
 
 from thunder_core.errors import CompilerFailed
-from thunder_core.lower.fusion import Refusal
-from thunder_core.lower.machine_code import MachineCode
-from thunder_core.lower.region import Region
-from thunder_core.lower.watch import advance
+from thunder_core.fusion.fuse import Refusal
+from thunder_core.fusion.machine_code import MachineCode
+from thunder_core.fusion.region import Region
+from thunder_core.fusion.watch import advance
 from thunder_executors.inductor import library
 from thunder_executors.inductor.generate import Generated, Kernel, Unsupported, generate, refusal_for
 from thunder_executors.inductor.machine import processors

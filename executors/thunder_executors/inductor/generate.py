@@ -18,8 +18,8 @@ import torch
 from torch._inductor import config
 from torch._inductor.exc import InvalidCxxCompiler
 
-from thunder_core.lower.fusion import Refusal
-from thunder_core.lower.region import Region
+from thunder_core.fusion.fuse import Refusal
+from thunder_core.fusion.region import Region
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compile_fx_inner
 

@@ -15,10 +15,10 @@ from torch._dynamo.device_interface import CudaInterface
 from torch._inductor import config
 from torch._inductor.runtime.hints import DeviceProperties
 
-from thunder_core.lower.fusion import Refusal
-from thunder_core.lower.machine_code import MachineCode
-from thunder_core.lower.region import Region
-from thunder_core.lower.watch import advance
+from thunder_core.fusion.fuse import Refusal
+from thunder_core.fusion.machine_code import MachineCode
+from thunder_core.fusion.region import Region
+from thunder_core.fusion.watch import advance
 from thunder_executors.inductor.cubins import compiled, numbers_of
 from thunder_executors.inductor.generate import (
     SETTINGS,

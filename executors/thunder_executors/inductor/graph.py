@@ -11,11 +11,12 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from thunder_core.analysis.aliasing import tensors_written
+from thunder_core.fusion.region import Region
+from thunder_core.fusion.updates import OUT, functional
 from thunder_core.ir.evaluate import evaluate, evaluate_one
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.region import Region, written_by
-from thunder_core.lower.updates import OUT, functional
 from thunder_executors.inductor.attention import KERNEL, attention_backward
 from thunder_executors.inductor.numbers import computed, formula_of, takes_numbers
 
@@ -85,7 +86,7 @@ def computed_by(region: Region, given: tuple[torch.Tensor, ...]) -> Results:
     values: dict[str, Any] = dict(zip((proxy.name for proxy in proxies), given, strict=True))
 
     for operation in region.operations:
-        into = next(written_by(operation), None)
+        into = next(tensors_written(operation), None)
         if into is None:
             evaluate([operation], values, called)
         else:
@@ -109,7 +110,7 @@ def called(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _dtype(operation: BoundSymbol) -> torch.dtype | None:
     """The dtype of the tensor that an operation writes to, or else of its only result."""
-    into = next(written_by(operation), operation.output)
+    into = next(tensors_written(operation), operation.output)
     return into.dtype if isinstance(into, TensorProxy) else None
 
 

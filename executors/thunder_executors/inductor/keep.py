@@ -10,9 +10,9 @@ from pathlib import Path
 
 from thunder_core import plugins
 from thunder_core.cache import Entry, Key, Store
-from thunder_core.lower.fusion import Fused, Refusal
-from thunder_core.lower.machine_code import MachineCode
-from thunder_core.lower.region import Region
+from thunder_core.fusion.fuse import Fused, Refusal
+from thunder_core.fusion.machine_code import MachineCode
+from thunder_core.fusion.region import Region
 
 # Imported when it is needed: Inductor takes seconds.
 BUILD = "thunder_executors.inductor.build:build"

@@ -17,7 +17,7 @@ from torch._inductor.cpu_vec_isa import VecISA, pick_vec_isa
 from torch._inductor.exc import InvalidCxxCompiler
 
 from thunder_core.errors import CompilerFailed
-from thunder_core.lower.machine_code import MODULE
+from thunder_core.fusion.machine_code import MODULE
 from thunder_core.requirement import first_error
 from thunder_executors.inductor.generate import SETTINGS, Kernel, Unsupported
 from thunder_executors.inductor.machine import processors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from thunder_core.analysis.aliasing import alias_sets
-from thunder_core.lower.region import Region
+from thunder_core.fusion.region import Region
 from thunder_executors.inductor.generate import Generated, Unsupported
 from thunder_executors.inductor.graph import same_layout
 from thunder_executors.inductor.strides import VIEWS

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from torch._inductor.select_algorithm import extern_kernels
 from torch.overrides import resolve_name
 
-from thunder_core.lower.machine_code import ENTRY
-from thunder_core.lower.region import Region
+from thunder_core.fusion.machine_code import ENTRY
+from thunder_core.fusion.region import Region
 from thunder_executors.inductor.generate import Unsupported
 from thunder_executors.inductor.strides import with_strides
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import torch
 
 from thunder_core import plugins
+from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.fusion.machine_code import ENTRY, MachineCode
+from thunder_core.fusion.region import Region
+from thunder_core.fusion.watch import advance
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.lower.fusion import Fused, FusionExecutor, Refusal
-from thunder_core.lower.machine_code import ENTRY, MachineCode
-from thunder_core.lower.region import Region, operations_of
-from thunder_core.lower.watch import advance
 from thunder_core.requirement import Cuda
 from thunder_executors.nvfuser import operations  # noqa: F401 (it fills the table)
 from thunder_executors.nvfuser.definition import Definition, Unsupported, printed
@@ -45,7 +45,7 @@ class Nvfuser(FusionExecutor):
         """Lines whose operations nvFuser has."""
         definition = Definition()
         try:
-            for operation in operations_of(bsym):
+            for operation in bsym.operations:
                 definition.write(operation)
         except Unsupported:
             return False

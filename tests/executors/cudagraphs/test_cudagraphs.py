@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import thunder_core as thunder
+from thunder_core.claiming.claim import claims_by_executor
 from thunder_core.compiler import trace_for
-from thunder_core.lower.claim import claims_by_executor
-from thunder_core.lower.machine_code import kept_by
+from thunder_core.fusion.machine_code import kept_by
 from thunder_executors.cudagraphs import EXECUTOR, CudaGraphs, graph
 
 

@@ -1,0 +1,222 @@
+"""Fusion: which lines become regions, what is compiled once, and what has to stay outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core.claiming.claim import claims_by_executor
+from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.fusion.region import Region
+from thunder_core.ir.evaluate import evaluate
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Refused
+
+
+@dataclass
+class Replays(FusionExecutor):
+    """Takes everything, and runs a region by calling its aten operations one by one."""
+
+    name: str = "replays"
+    regions: list[Region] = field(default_factory=list)
+    refused: str = ""
+    updates: bool = False
+
+    @property
+    def claims(self) -> str:
+        return "regions"
+
+    def fuses(self, bsym: BoundSymbol) -> bool:
+        return True
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
+        self.regions += regions
+        return [Refusal(self.refused) if self.refused else Fused(self.runner(region)) for region in regions]
+
+    def runner(self, region: Region):
+        def named(name):
+            def run(*given):
+                taken = (*region.inputs, *region.numbers)
+                values = {proxy.name: tensor for proxy, tensor in zip(taken, given, strict=True)}
+                evaluate(region.operations, values)
+                outputs = tuple(values[proxy.name] for proxy in region.outputs)
+                return outputs[0] if len(outputs) == 1 else outputs
+
+            run.__name__ = run.__qualname__ = name
+            return run
+
+        return named
+
+
+def fused(function, *args, **options):
+    """What the function gives when it is compiled with such an executor, the executor, and the trace that runs."""
+    executor = Replays(**options)
+    compiled = thunder.jit(function, executors=(executor, "torch"))
+    with torch.no_grad():
+        result = compiled(*args)
+    return result, executor, thunder.last_traces(compiled)[-1]
+
+
+def lines_called(trace, prefix):
+    return [bsym.symbol.name for bsym in trace.bound_symbols if bsym.symbol.name.startswith(prefix)]
+
+
+def layer(x, weight):
+    hidden = torch.nn.functional.linear(torch.nn.functional.silu(x) * 2.0 + 1.0, weight)
+    return x + hidden.tanh()
+
+
+def layers(x, *weights):
+    x = x.exp() / 3.0
+    for weight in weights:
+        x = layer(x, weight)
+    return x.sum()
+
+
+def test_repeated_layers_are_one_region():
+    weights = [torch.randn(8, 8) for _ in range(6)]
+    x = torch.randn(4, 8)
+    result, executor, trace = fused(layers, x, *weights)
+    torch.testing.assert_close(result, layers(x, *weights))
+    calls = lines_called(trace, "region")
+    assert max(calls.count(name) for name in set(calls)) >= 5
+    assert len(executor.regions) == len(set(calls)) <= 3
+    assert claims_by_executor(trace) == {"replays": len(weights) * 6 + 3}
+
+
+def test_regions_that_differ_in_a_constant_are_two():
+    def function(x):
+        return (x.exp() * 2.0 + 1.0).sum(0), x.sort()[0], (x.exp() * 3.0 + 1.0).sum(0)
+
+    x = torch.randn(4, 4)
+    result, executor, _ = fused(function, x)
+    torch.testing.assert_close(result, function(x))
+    assert len({region.digest for region in executor.regions}) == len(executor.regions)
+
+
+def test_a_trace_names_what_its_regions_hold():
+    _, _, trace = fused(layers, torch.randn(4, 8), *[torch.randn(8, 8) for _ in range(4)])
+    text = str(trace)
+    assert text.count("= region_1(") == 3
+    assert text.count("torch.nn.functional.silu") == 3, "each region's lines stand there once"
+    assert "[replays]" in text
+
+
+def test_a_refused_region_is_left_to_the_next_executor():
+    x = torch.randn(4, 4)
+    result, _, trace = fused(lambda x: (x.exp() + 1).log(), x, refused="no")
+    torch.testing.assert_close(result, (x.exp() + 1).log())
+    assert claims_by_executor(trace) == {"torch": 3}
+    assert trace.refused == (Refused("replays", "no", 3, lasting=False),)
+
+
+def writes(x):
+    total = x.exp() + 1
+    view = total[0]
+    total.mul_(2)
+    return view + 1, total * 3
+
+
+def draws(x):
+    return torch.rand_like(x.exp() + 1) * 0 + x
+
+
+def switches(x):
+    y = x.exp() + 1
+    with torch.enable_grad():
+        y = y * 2
+    return y + 1
+
+
+@pytest.mark.parametrize("function", [writes, draws, switches])
+def test_effects_stay_where_they_are(function):
+    x = torch.randn(4, 4)
+    result, executor, _ = fused(function, x)
+    torch.testing.assert_close(result, function(x))
+    names = {operation.symbol.short_name for region in executor.regions for operation in region.operations}
+    assert not any(name in text for text in map(str, names) for name in ("mul_", "rand", "set_grad"))
+
+
+def test_what_shares_memory_with_what_is_written_is_not_made_in_a_region_but_may_be_read():
+    x = torch.randn(4, 4)
+    result, _, trace = fused(writes, x)
+    torch.testing.assert_close(result, writes(x))
+    written = {"t0", "t1", "t2"}
+    regions = [bsym for bsym in trace.bound_symbols if bsym.executor == "replays"]
+    assert not {proxy.name for bsym in regions for proxy in bsym.outputs} & written
+    assert {proxy.name for bsym in regions for proxy in bsym.inputs} & written
+
+
+def test_what_is_written_later_can_be_read_before():
+    def program(x, weight):
+        y = (x * weight + 1).tanh()
+        weight.add_(y)
+        return (y * weight).sin().exp()
+
+    x, ours, eager = torch.randn(4, 4), torch.ones(4, 4), torch.ones(4, 4)
+    executor = Replays()
+    compiled = thunder.jit(program, executors=(executor, "torch"))
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, ours), program(x, eager))
+        torch.testing.assert_close(ours, eager)
+    assert len(executor.regions) == 2
+
+
+@pytest.mark.parametrize("updates", [False, True])
+def test_what_autograd_records_is_left_to_it(updates):
+    weight = torch.nn.Parameter(torch.randn(4, 4))
+    executor = Replays(updates=updates)
+
+    def recorded(x):
+        hidden = (x @ weight).exp_()
+        hidden.register_hook(lambda gradient: gradient * 2)
+        return (hidden + 1).sum()
+
+    compiled = thunder.jit(recorded, executors=(executor, "torch"))
+    x = torch.randn(4, 4)
+    compiled(x).backward()
+    found, weight.grad = weight.grad, None
+    recorded(x).backward()
+    torch.testing.assert_close(found, weight.grad)
+    assert executor.regions == []
+
+
+def test_what_is_differentiated_is_fused_forward_and_backward():
+    weight = torch.nn.Parameter(torch.randn(4, 4))
+    executor = Replays()
+    compiled = thunder.jit(lambda x: ((x @ weight).exp() + 1).sin().sum(), executors=(executor, "torch"))
+    x = torch.randn(4, 4)
+    compiled(x).backward()
+    found, weight.grad = weight.grad, None
+    ((x @ weight).exp() + 1).sin().sum().backward()
+    torch.testing.assert_close(found, weight.grad)
+    assert len(executor.regions) == 2
+
+
+def test_lines_that_another_executor_has_are_not_fused():
+    fast = thunder.OperatorExecutor("fast")
+
+    @fast.implements(torch.nn.functional.silu)
+    def fast_silu(input, inplace=False):  # noqa: A002
+        return input * torch.sigmoid(input)
+
+    executor = Replays()
+    compiled = thunder.jit(layers, executors=(fast, executor, "torch"))
+    x, weights = torch.randn(4, 8), [torch.randn(8, 8) for _ in range(4)]
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x, *weights), layers(x, *weights))
+    claims = claims_by_executor(thunder.last_traces(compiled)[-1])
+    assert claims["fast"] == 4
+    assert claims["replays"] > 0
+
+
+def test_the_order_of_executors_decides():
+    executor = Replays()
+    compiled = thunder.jit(lambda x: x.exp() + 1, executors=("torch", executor))
+    compiled(torch.randn(3))
+    assert claims_by_executor(thunder.last_traces(compiled)[-1]) == {"torch": 2}
+    assert executor.regions == []

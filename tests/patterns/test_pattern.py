@@ -1,0 +1,427 @@
+"""Patterns: what they find however it is written, what they may not take, and what is no pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import thunder_core as thunder
+from thunder_core.claiming.executor import OperatorExecutor
+from thunder_core.errors import BadPattern
+
+Function = Callable[..., Any]
+
+
+def example(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+X, Y, Z = example(2, 3, 8), example(2, 3, 8, seed=1), example(8, seed=2)
+
+
+def claimed(pattern: Function, program: Function, *args: Any, by: Function | None = None, **options: Any) -> list[str]:
+    """The names of the lines that a pattern's executor runs; the result must be eager's, to the bit."""
+    executor = OperatorExecutor("mine")
+    executor.replaces(pattern, **options)(by or pattern)
+    compiled = thunder.jit(program, executors=[executor, "torch"])
+    before = [arg.clone() if isinstance(arg, Tensor) else arg for arg in args]
+    expected = program(*(arg.clone() if isinstance(arg, Tensor) else arg for arg in before))
+    torch.testing.assert_close(compiled(*args), expected, rtol=0, atol=0)
+    claimed.refused = executor.replacements[0].pattern.refused
+    lines = thunder.last_traces(compiled)[-1].bound_symbols
+    return [bsym.symbol.short_name for bsym in lines if bsym.executor == "mine"]
+
+
+def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    wide = x.to(torch.float32)
+    return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+# ---- the same, however it is written ------------------------------------------------------------------------------
+
+SPELLINGS: dict[str, tuple[Function, Function]] = {
+    "operands the other way": (lambda x, y: x * y + 1, lambda x, y: 1 + y * x),
+    "functions and methods": (lambda x: x.mul(2).exp(), lambda x: torch.exp(torch.mul(x, 2))),
+    "keywords": (lambda x: x.mean(-1, True).exp(), lambda x: torch.mean(x, dim=-1, keepdim=True).exp()),
+    "dimensions from the front": (lambda x: x.sum(-1).exp(), lambda x: x.sum(2).exp()),
+    "transposed from the front": (lambda x: x.transpose(-1, -2).exp(), lambda x: x.transpose(1, 2).exp()),
+    "powers": (lambda x: x.pow(2) + 1, lambda x: x**2 + 1),
+    "squares": (lambda x: x.square() + 1, lambda x: torch.pow(x, 2.0) + 1),
+    "whole and real numbers": (lambda x: (x * 2).exp(), lambda x: (x * 2.0).exp()),
+    "sizes": (lambda x: x.view(2, -1).exp(), lambda x: x.view(2, 24).exp()),
+    "sizes in a tuple": (lambda x: x.view(2, 24).exp(), lambda x: x.view((2, -1)).exp()),
+    "reshape": (lambda x: x.reshape(2, 24).exp(), lambda x: x.view(2, 24).exp()),
+    "slices": (lambda x: x[..., : x.shape[-1] // 2].exp(), lambda x: x[:, :, 0:4].exp()),
+    "to the end": (lambda x: x[..., 4:].exp(), lambda x: x[:, :, 4:8].exp()),
+    "from the end": (lambda x: x[..., 4:].exp(), lambda x: x[:, :, -4:].exp()),
+    "unpacked shapes": (lambda x: _merged(x), lambda x: x.view(6, 8).exp()),
+    "conversions that change nothing": (lambda x: x.to(torch.float32).exp().type_as(x) * 2, lambda x: x.exp() * 2),
+    "conversions": (lambda x: x.to(torch.float64).exp(), lambda x: x.double().exp()),
+    "defaults": (lambda x: functional.silu(x) + 1, lambda x: functional.silu(input=x, inplace=False) + 1),
+    "softmax": (lambda x: x.softmax(-1) * 2, lambda x: functional.softmax(x, dim=-1) * 2),
+    "reflected": (lambda x: (1 - x).exp(), lambda x: (1 - x).exp()),
+    "comparisons": (lambda x, y: (x < y) * 2, lambda x, y: (x < y) * 2),
+    "comparisons mirrored": (lambda x, y: torch.lt(x, y) * 2, lambda x, y: y.gt(x) * 2),
+    "quotients": (lambda x: (1 / x).exp(), lambda x: (1 / x).exp()),
+    "one of several": (lambda x: x.chunk(2, -1)[1].exp(), lambda x: _second(x)),
+    "unpacked": (lambda x: _second(x), lambda x: x.chunk(2, dim=2)[1].exp()),
+    "joined": (lambda x: torch.cat((x, -x), dim=-1).exp(), lambda x: torch.cat([x, x.neg()], 2).exp()),
+    "transposed by attribute": (lambda x: x.mT.exp(), lambda x: x.mT.exp()),
+    "a branch on metadata": (lambda x: _wide_exp(x), lambda x: x.exp() + 1),
+    "dropout of nothing": (lambda x: functional.dropout(x.exp(), 0.5, training=False) * 2, lambda x: x.exp() * 2),
+    "an assertion about shapes": (lambda x: _checked(x), lambda x: x.exp() + 1),
+    "constants made": (lambda x: x.new_zeros(x.shape[-1]) + x, lambda x: x.new_zeros(8) + x),
+    "several dimensions": (lambda x: x.sum((0, 1)).exp(), lambda x: torch.sum(x, [0, -2]).exp()),
+    "the same twice": (lambda x: (x + 1) * 2 + (x + 1) * 3, lambda x: (x + 1) * 2 + (x + 1) * 3),
+}
+
+
+def _merged(x: Tensor) -> Tensor:
+    first, second, third = x.shape
+    return x.view(first * second, third).exp()
+
+
+def _second(x: Tensor) -> Tensor:
+    _, second = x.chunk(2, dim=-1)
+    return second.exp()
+
+
+def _wide_exp(x: Tensor) -> Tensor:
+    if x.dtype == torch.bfloat16:
+        return x.float().exp() + 1
+    return x.exp() + 1
+
+
+def _checked(x: Tensor) -> Tensor:
+    assert x.shape[-1] % 2 == 0
+    if x.ndim not in (3, 4):
+        raise ValueError("another number of dimensions")
+    return x.exp() + 1
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_spellings_of_one_computation(name: str) -> None:
+    pattern, program = SPELLINGS[name]
+    args = (X, Y)[: pattern.__code__.co_argcount]
+    assert len(claimed(pattern, program, *args)) == 1, claimed.refused
+
+
+def test_numbers_are_found() -> None:
+    seen = []
+
+    def ours(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        seen.append(eps)
+        return norm(x, weight, eps)
+
+    assert len(claimed(norm, lambda x, w: norm(norm(x, w, 1e-6), w, 1e-5), X, Z, by=ours)) == 2
+    assert set(seen) == {1e-6, 1e-5}
+
+
+def test_parameters_with_a_default_are_constants() -> None:
+    def scaled(x: Tensor, by: float = 2.0) -> Tensor:
+        return (x * by).exp()
+
+    program = lambda x: (x * 2.0).exp() + (x * 3.0).exp()  # noqa: E731
+    assert len(claimed(scaled, program, X, by=lambda x: (x * 2.0).exp())) == 1
+
+
+def test_the_claimed_line_tells_what_it_stands_for() -> None:
+    executor = OperatorExecutor("mine")
+    executor.replaces(norm)(norm)
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        return norm(x + 1, w, 1e-6) * 2
+
+    compiled = thunder.jit(program, executors=[executor])
+    compiled(X, Z)
+    trace = thunder.last_traces(compiled)[-2]
+    (line,) = [bsym for bsym in trace.bound_symbols if bsym.executor == "mine"]
+    assert [sub.symbol.short_name for sub in line.subsymbols] == ["pow", "mean", "add", "rsqrt", "mul", "mul"]
+    assert line.source is not None
+    assert line.source.function == "norm"
+    assert all(f"#   {name}" in str(trace) for name in ("t1 = t0 ** 2", "t4 = torch.rsqrt(t3)"))
+    assert [bsym.symbol.short_name for bsym in trace.at_level("aten")] == [
+        *("Tensor", "Tensor_Scalar", "dim", "Tensor", "default", "Tensor", "Tensor", "Tensor")
+    ]
+
+
+def test_a_result_may_be_read_before_the_stretch_ends() -> None:
+    def both(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        total = x + y
+        return norm(total, w, 1e-6), total
+
+    def program(x: Tensor, y: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        total = x + y
+        early = total.exp()
+        return early, norm(total, w, 1e-6), total
+
+    assert claimed(both, program, X, Y, Z) == ["both"]
+
+
+def test_views_that_others_read_too_stay() -> None:
+    def doubled(x: Tensor, w: Tensor) -> Tensor:
+        return x * w.unsqueeze(0) + 1
+
+    def program(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        return (x * w.unsqueeze(0) + 1) - (y * w.unsqueeze(0) + 1)
+
+    assert claimed(doubled, program, X, Y, Z) == ["doubled", "doubled"]
+
+
+def test_views_of_a_result_that_others_read_too_stay_behind_it() -> None:
+    def turned(x: Tensor) -> tuple[Tensor, Tensor]:
+        total = x * 2
+        return total, total.mT.exp()
+
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        total = x * 2
+        side = total.mT
+        return total, side.exp(), side + 1
+
+    assert claimed(turned, program, X) == ["turned"]
+
+
+def test_one_tensor_may_be_two_parameters() -> None:
+    assert len(claimed(lambda x, y: (x * y).exp(), lambda x: (x * x).exp(), X)) == 1
+
+
+def test_earlier_patterns_and_executors_come_first() -> None:
+    whole, part, first = (OperatorExecutor(name) for name in ("whole", "part", "first"))
+    whole.replaces(lambda x: (x * 2).exp() + 1)(lambda x: (x * 2).exp() + 1)
+    part.replaces(lambda x: (x * 2).exp())(lambda x: (x * 2).exp())
+    first.implements(torch.exp)(lambda x: torch.exp(x))
+
+    def runs(*executors: OperatorExecutor) -> set[str]:
+        compiled = thunder.jit(lambda x: torch.exp(x * 2) + 1, executors=executors)
+        torch.testing.assert_close(compiled(X), torch.exp(X * 2) + 1)
+        return {b.executor for b in thunder.last_traces(compiled)[-2].bound_symbols}
+
+    assert runs(whole, part) == {"whole"}
+    assert runs(part, whole) == {"part", "torch"}
+    assert runs(first, whole, part) == {"first", "torch"}
+
+
+# ---- not the same -------------------------------------------------------------------------------------------------
+
+DIFFERENT: dict[str, tuple[Function, Function]] = {
+    "another constant": (lambda x: x.pow(2) + 1, lambda x: x.pow(3) + 1),
+    "another dimension": (lambda x: x.sum(-1).exp(), lambda x: x.sum(-2).exp()),
+    "another default": (lambda x: functional.gelu(x) + 1, lambda x: functional.gelu(x, approximate="tanh") + 1),
+    "operands of a difference": (lambda x, y: (x - y.exp()) * 2, lambda x, y: (y.exp() - x) * 2),
+    "the new dimension": (lambda x: x.unsqueeze(-1).exp(), lambda x: x.unsqueeze(2).exp()),
+    "two numbers for one": (lambda x, n: (x + n) * n, lambda x: (x + 1) * 2),
+    "two tensors for one": (lambda x: (x + 1) * x, lambda x, y: (x + 1) * y),
+    "a number with the other zero": (lambda x: (x * 0.0).exp(), lambda x: (x * -0.0).exp()),
+    "the other comparison": (lambda x, y: (x < y) * 2, lambda x, y: (y < x.exp()) * x),
+    "a whole number for a real one": (lambda x: (x > 0) * 1, lambda x: (x > 0) * 1.0),
+    "a conversion": (lambda x: x.exp() * 2, lambda x: x.exp().to(torch.float64) * 2),
+    "less": (lambda x: x.exp() * 2 + 1, lambda x: x * 2 + 1),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_differs_is_not_found(name: str) -> None:
+    pattern, program = DIFFERENT[name]
+    assert claimed(pattern, program, *(X, Y)[: program.__code__.co_argcount]) == []
+
+
+# ---- what the rest of the program could tell ----------------------------------------------------------------------
+
+
+def scaled_exp(x: Tensor) -> Tensor:
+    return (x * 2).exp() + 1
+
+
+def read_outside(x: Tensor) -> Tensor:
+    inner = x * 2
+    return inner.exp() + 1 - inner
+
+
+def returned(x: Tensor) -> tuple[Tensor, Tensor]:
+    inner = x * 2
+    return inner.exp() + 1, inner
+
+
+def written_between(x: Tensor) -> Tensor:
+    inner = x * 2
+    x.add_(1)
+    return inner.exp() + 1
+
+
+def intermediate_written(x: Tensor) -> Tensor:
+    inner = x * 2
+    inner.add_(1)
+    return inner.exp() + 1
+
+
+def grad_switched(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        inner = x * 2
+    return inner.exp() + 1
+
+
+def random_between(x: Tensor) -> Tensor:
+    inner = x * 2
+    torch.manual_seed(0)
+    noise = torch.rand(8)
+    return inner.exp() + 1 - noise * 0
+
+
+def in_autocast(x: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return (x * 2).exp() + 1
+
+
+ILLEGAL: dict[Function, str] = {
+    read_outside: "is read outside too",
+    returned: "is read outside too",
+    written_between: "in between has an effect",
+    intermediate_written: "",
+    grad_switched: "autograd is switched in between",
+    random_between: "in between has an effect",
+    in_autocast: "",
+}
+
+
+@pytest.mark.parametrize("program", ILLEGAL, ids=lambda program: program.__name__)
+def test_what_may_not_be_taken(program: Function) -> None:
+    assert claimed(scaled_exp, program, X.clone()) == []
+    reason = ILLEGAL[program]
+    assert not reason or [told for told in claimed.refused if reason in told and f"{program.__name__}:" in told]
+
+
+def test_in_autocast_and_after() -> None:
+    assert claimed(scaled_exp, lambda x: in_autocast(x) + scaled_exp(x), X) == ["scaled_exp"]
+
+
+def test_a_result_that_an_input_hangs_on() -> None:
+    def both(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        doubled = x * 2
+        return doubled + w, doubled
+
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        doubled = x * 2
+        return doubled + doubled.exp(), doubled
+
+    assert claimed(both, program, X) == []
+    assert "a result is read before the last input is there" in claimed.refused[0]
+
+
+REPLACEMENTS: dict[str, tuple[Function, str]] = {
+    "another dtype": (lambda x: scaled_exp(x).double(), "returns f64[2, 3, 8]"),
+    "another shape": (lambda x: scaled_exp(x)[None], "returns f32[1, 2, 3, 8]"),
+    "other strides": (lambda x: scaled_exp(x.transpose(0, 1).contiguous()).transpose(0, 1), "with strides [8, 16, 1]"),
+    "two results": (lambda x: (scaled_exp(x), x), "returns 2 tensors, the pattern one tensor"),
+    "no tensor": (lambda x: None, "holds other things than tensors"),
+    "its input": (lambda x: x, "share memory differently"),
+    "a write": (lambda x: x.mul_(2).exp() + 1, "has an effect: torch.Tensor.mul_"),
+    "random numbers": (lambda x: scaled_exp(x) + torch.rand(8) * 0, "has an effect: torch.rand"),
+    "values": (lambda x: scaled_exp(x) if x.sum() > 0 else x, "asks for the value of a tensor"),
+    "a failure": (lambda x: scaled_exp(x).nothing, "AttributeError"),
+}
+
+
+@pytest.mark.parametrize("name", REPLACEMENTS)
+def test_replacements_that_do_something_else(name: str) -> None:
+    function, reason = REPLACEMENTS[name]
+    assert claimed(scaled_exp, scaled_exp, X, by=function) == []
+    assert [told for told in claimed.refused if reason in told], claimed.refused
+
+
+def test_a_replacement_without_a_derivative_serves_inference_only() -> None:
+    forward_only = lambda x: scaled_exp(x.detach())  # noqa: E731
+    leaf = X.clone().requires_grad_()
+    assert claimed(scaled_exp, lambda x: scaled_exp(x + 1), leaf, by=forward_only) == []
+    assert "is read outside" in claimed.refused[0]  # by the backward
+    with torch.no_grad():
+        assert len(claimed(scaled_exp, lambda x: scaled_exp(x + 1), leaf, by=forward_only)) == 1
+
+
+def test_supports_decides() -> None:
+    only_wide = lambda bsym: bsym.args[0].shape[-1] > 8  # noqa: E731
+    assert claimed(scaled_exp, scaled_exp, X, supports=only_wide) == []
+    assert "mine does not support it" in claimed.refused[0]
+    assert len(claimed(scaled_exp, scaled_exp, example(2, 16), supports=only_wide)) == 1
+
+
+def test_a_kernel_that_needs_data_has_its_metadata_told() -> None:
+    def kernel(x: Tensor) -> Tensor:
+        return torch.from_numpy(x.numpy() * 2).exp() + 1
+
+    assert claimed(scaled_exp, scaled_exp, X, by=kernel) == []
+    assert "fails on tensors without data" in claimed.refused[0]
+    assert claimed(scaled_exp, scaled_exp, X, by=kernel, meta=torch.empty_like) == ["kernel"]
+
+
+# ---- what is no pattern -------------------------------------------------------------------------------------------
+
+OUTSIDE = torch.ones(8)
+
+BAD: dict[str, tuple[Function, str]] = {
+    "no parameter": (lambda: torch.ones(3), "takes no tensor"),
+    "no tensor": (lambda n: 3, "returns something that it does not compute"),
+    "numbers alone": (lambda: None, "returns something that it does not compute"),
+    "a branch on a value": (lambda x: x + 1 if x.sum() > 0 else x, "branches on the value of a tensor"),
+    "a value": (lambda x: x * x.max().item(), "reads the values of a tensor"),
+    "a loop over a tensor": (lambda x: sum(row for row in x), "iterates over"),
+    "nothing computed": (lambda x: x, "returns something that it does not compute"),
+    "one result not computed": (lambda x, y: (x + y, x), "returns something that it does not compute"),
+    "an input that is not reached": (lambda x, y: x.exp(), "nothing in the pattern '<lambda>' says what y would be"),
+    "a write": (lambda x: x.add_(1), "writes to a tensor"),
+    "a write by an operator": (lambda x: _adds(x), "writes to a tensor"),
+    "a write by item": (lambda x: _writes_item(x), "writes to a tensor"),
+    "a write by keyword": (lambda x: functional.relu(x, inplace=True), "writes to a tensor"),
+    "out": (lambda x, y: torch.add(x, x, out=y), "writes to a tensor"),
+    "another tensor": (lambda x: x + OUTSIDE, "uses a tensor that is none of its parameters"),
+    "dropout": (lambda x: functional.dropout(x * 2, 0.5), "draws random numbers"),
+    "noise": (lambda x: x + torch.rand_like(x), "draws random numbers"),
+    "state": (lambda x: _without_grad(x), "changes a state of the process"),
+    "an unknown method": (lambda x: x.nothing(), "a tensor has no attribute 'nothing'"),
+    "a size in C": (lambda x: x + torch.zeros(x.shape[-1]), "fails on placeholders: TypeError: zeros()"),
+    "any number of arguments": (lambda *xs: xs[0] + 1, "takes a variable number of arguments"),
+}
+
+
+def _adds(x: Tensor) -> Tensor:
+    x += 1
+    return x * 2
+
+
+def _writes_item(x: Tensor) -> Tensor:
+    x[0] = 1
+    return x * 2
+
+
+def _without_grad(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return x * 2
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_patterns_are_refused_when_decorated(name: str) -> None:
+    function, reason = BAD[name]
+    with pytest.raises(BadPattern) as caught:
+        thunder.pattern(function)
+    assert reason in caught.value.what
+    assert caught.value.fix
+    assert caught.value.where is not None
+    assert caught.value.where.filename == __file__
+
+
+def test_replacements_that_cannot_be_called_are_refused() -> None:
+    executor = OperatorExecutor("mine")
+    with pytest.raises(BadPattern, match="missing a required argument"):
+        executor.replaces(scaled_exp)(lambda x, y: x)
+    with pytest.raises(BadPattern, match="too many positional arguments"):
+        executor.replaces(norm)(lambda x: x)
+
+
+def test_a_pattern_is_still_its_function() -> None:
+    again = thunder.pattern(scaled_exp)
+    assert torch.equal(again(X), scaled_exp(X))
+    assert thunder.pattern(again) is again

@@ -1,0 +1,1 @@
+"""Claiming: which executor runs each bound symbol, what an executor is, and when tensors are freed."""

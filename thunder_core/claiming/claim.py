@@ -1,0 +1,76 @@
+"""Claiming: each bound symbol of a computation is given to the first executor, in the user's order, that takes it.
+
+An executor takes the stretches that its patterns find before it takes single bound symbols. What all have claimed is
+wrapped last.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from thunder_core.capture.settings import is_decisive
+from thunder_core.claiming.executor import Executor
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.patterns.match import apply_patterns
+
+EAGER = "torch"
+
+
+def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
+    """The trace with an executor named on every bound symbol; what nobody claims runs in eager PyTorch as written.
+
+    So do all bound symbols behind one that changes what operations give: executors see only the state that the program
+    is compiled in.
+    """
+    trace = with_eager_tail(trace)
+    for executor in executors:
+        trace = executor.claim_all(apply_patterns(trace, executor.name, executor.replacements))
+    trace = trace.having(
+        (bsym if bsym.executor else replace(bsym, executor=EAGER) for bsym in trace.bound_symbols),
+        made_by=f"claim by {EAGER}",
+    )
+    for executor in executors:
+        trace = executor.wrap_claimed(trace)
+    return trace.having(trace.bound_symbols, made_by=f"claim by {named(executors) or EAGER}")
+
+
+def with_eager_tail(trace: Trace) -> Trace:
+    """The trace with eager PyTorch named on all from the first bound symbol on that changes what operations give."""
+    start = next((place for place, bsym in enumerate(trace.bound_symbols) if is_decisive(bsym)), None)
+    if start is None:
+        return trace
+    tail = (replace(bsym, executor=bsym.executor or EAGER) for bsym in trace.bound_symbols[start:])
+    return trace.having((*trace.bound_symbols[:start], *tail), made_by=trace.made_by)
+
+
+def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
+    """The trace with what executors before the first one that fuses take: bound symbols and patterns, no regions."""
+    trace = with_eager_tail(trace)
+    early = [*itertools.takewhile(lambda one: not one.fuses_regions and one.name != EAGER, executors)]
+    for executor in early:
+        trace = executor.claim_all(apply_patterns(trace, executor.name, executor.replacements))
+    return trace.having(trace.bound_symbols, made_by=f"claim by {named(early)}") if early else trace
+
+
+def named(executors: Sequence[Executor]) -> str:
+    """The names of executors, for people."""
+    return ", ".join(executor.name for executor in executors)
+
+
+def claims_by_executor(trace: Trace) -> dict[str, int]:
+    """How many bound symbols of the program each executor runs, the busiest first."""
+    counts: Counter[str] = Counter()
+    for bsym in trace.bound_symbols:
+        if bsym.executor:
+            counts[bsym.executor] += len(program_lines(bsym))
+    return dict(counts.most_common())
+
+
+def program_lines(bsym: BoundSymbol) -> tuple[BoundSymbol, ...]:
+    """The bound symbols of the program in one that a region, a pattern or a wrapper made; else the one itself."""
+    parts = [part for part in bsym.subsymbols if part.source is not None]
+    return tuple(bsym for part in parts for bsym in program_lines(part)) or (bsym,)

@@ -1,0 +1,175 @@
+"""Executors: who runs a bound symbol. An executor is one file in `thunder_executors` that defines EXECUTOR."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from torch.overrides import resolve_name
+
+from thunder_core.claiming.device_code import DeviceCode
+from thunder_core.errors import UnknownName
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.trace import Trace
+from thunder_core.patterns.pattern import Pattern, pattern
+from thunder_core.patterns.replacement import Replacement, replacement
+
+
+class Executor(ABC):
+    """Something that can run bound symbols of a trace. `name` is how recipes and users call it.
+
+    One that `fuses_regions` takes many bound symbols as one, where it stands among the others.
+    """
+
+    name: str
+    fuses_regions: ClassVar[bool] = False
+
+    @property
+    def replacements(self) -> Sequence[Replacement]:
+        """The functions that it calls in place of whole stretches, tried in this order before single bound symbols."""
+        return ()
+
+    def missing(self) -> str | None:
+        """The reason why this machine cannot run it; None if it can."""
+        return None
+
+    def missing_on(self, device: torch.device) -> str | None:  # noqa: ARG002
+        """Why it cannot take part in a program on that device of this machine."""
+        return self.missing()
+
+    def missing_for(self, target: str) -> str | None:  # noqa: ARG002
+        """The reason why it can take no part in a program for a GPU of that architecture (`sm_90`), here or not."""
+        return self.missing()
+
+    def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:  # noqa: ARG002
+        """The machine code of the kernels that its bound symbols of a claimed trace launch on such a GPU."""
+        return ()
+
+    def keep(self, kernels: Iterable[DeviceCode]) -> None:
+        """From now on, launch this machine code, whose digests were checked, in place of what would be compiled."""
+        raise NotImplementedError(f"{self.name} has no machine code for {len(list(kernels))} kernels")
+
+    @property
+    @abstractmethod
+    def claims(self) -> str:
+        """In a phrase, what it can claim; `thunder executors` prints it."""
+
+    @abstractmethod
+    def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
+        """The bound symbol as this executor runs it, or None if it cannot."""
+
+    def claim_all(self, trace: Trace) -> Trace:
+        """The trace with all that this executor takes, of what nobody has claimed yet."""
+        bsyms = (bsym if bsym.executor else self.claim(bsym) or bsym for bsym in trace.bound_symbols)
+        return trace.having(bsyms, made_by=f"claim by {self.name}")
+
+    def wrap_claimed(self, trace: Trace) -> Trace:
+        """The trace with what this executor does to what all have claimed."""
+        return trace
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """The implementation of a symbol by an executor: what it calls instead, and for which bound symbols."""
+
+    symbol: Symbol
+    supports: Callable[[BoundSymbol], bool] = lambda bsym: True
+
+
+@dataclass(eq=False)
+class OperatorExecutor(Executor):
+    """An executor that replaces single operations, and stretches that patterns find, by functions of its own.
+
+    >>> import torch
+    >>> fast = OperatorExecutor("fast")
+    >>> @fast.implements(torch.nn.functional.silu)
+    ... def fast_silu(input, inplace=False):
+    ...     return input * torch.sigmoid(input)
+    >>> def swiglu(gate, up):
+    ...     return torch.nn.functional.silu(gate) * up
+    >>> @fast.replaces(swiglu)
+    ... def fast_swiglu(gate, up):
+    ...     return gate * torch.sigmoid(gate) * up
+    >>> fast.claims
+    'swiglu, torch.nn.functional.silu'
+    """
+
+    name: str
+    table: dict[str, Implementation] = field(default_factory=dict)
+    stretches: list[Replacement] = field(default_factory=list)
+
+    @property
+    def replacements(self) -> Sequence[Replacement]:
+        """The replacements that `replaces` registered, in the order of registration."""
+        return self.stretches
+
+    @property
+    def claims(self) -> str:
+        """The names of the patterns and the symbols."""
+        return ", ".join([*dict.fromkeys(stretch.pattern.name for stretch in self.stretches), *self.table])
+
+    def implements(
+        self, operation: Callable[..., Any], *, supports: Callable[[BoundSymbol], bool] = lambda bsym: True
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register the decorated function for a torch operation, for the bound symbols that `supports` accepts."""
+        name = resolve_name(operation) or operation.__qualname__
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            symbol = Symbol(f"{function.__module__}.{function.__qualname__}", function)
+            self.table[name] = Implementation(symbol, supports)
+            return function
+
+        return register
+
+    def replaces(
+        self,
+        computation: Callable[..., Any] | Pattern,
+        *,
+        supports: Callable[[BoundSymbol], bool] = lambda bsym: True,
+        meta: Callable[..., Any] | None = None,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register the decorated function for every stretch of a program that computes what `computation` does.
+
+        `computation` is a pattern, or a function that becomes one. The decorated function takes the pattern's
+        parameters that have no default, in their order, and returns what the pattern returns. `supports` is given
+        the bound symbol as it would be claimed. `meta`, for a function that cannot run on tensors without data, returns
+        tensors like its results. Raises `BadPattern` for a function that cannot be a pattern or its replacement.
+        """
+        found = pattern(computation)
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            self.stretches.append(replacement(found, function, supports=supports, meta=meta))
+            return function
+
+        return register
+
+    def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
+        """The bound symbol with the registered function in place of the symbol."""
+        implementation = self.table.get(bsym.symbol.name)
+        if implementation is None or not implementation.supports(bsym):
+            return None
+        return replace(bsym, symbol=implementation.symbol, executor=self.name)
+
+
+_executors: dict[str, Executor] = {}
+
+
+def register_executor(executor: Executor) -> Executor:
+    """Make an executor known by its name, for `jit(executors=[...])`."""
+    _executors[executor.name] = executor
+    return executor
+
+
+def registered(name: str) -> Executor:
+    """The executor of that name among those registered in this process; `UnknownName` otherwise."""
+    if name not in _executors:
+        raise UnknownName(f"no executor is called {name!r}", fix=f"use one of: {', '.join(sorted(_executors))}")
+    return _executors[name]
+
+
+def registered_names() -> list[str]:
+    """The names registered in this process."""
+    return sorted(_executors)

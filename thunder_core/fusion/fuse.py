@@ -1,0 +1,149 @@
+"""Fusion: stretches of a computation become regions, equal regions are compiled once, and each runs as one call."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from thunder_core.claiming.executor import Executor
+from thunder_core.fusion.partition import FusionPlan, partition_into_regions
+from thunder_core.fusion.region import Region, Stretch
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.ir.trace import Refused, Trace
+
+REGION = "region"
+ROOT = "module"  # the path of the model itself
+
+
+class FusionExecutor(Executor):
+    """An executor that takes whole regions: it says which bound symbols it can fuse, and compiles regions of them.
+
+    Where it `updates`, its regions may write to tensors that they are given, as PyTorch does: a tensor's version goes
+    up (`Region.writes`). They may then also be given numbers, behind their tensors.
+    """
+
+    fuses_regions: ClassVar[bool] = True
+    updates: bool = False
+
+    @abstractmethod
+    def fuses(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol may be part of a region, which has no effects but updates."""
+
+    @abstractmethod
+    def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
+        """The compiled function of each region, or why there is none; all regions are different."""
+
+    def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
+        """Nothing: single bound symbols are not its business."""
+        return None
+
+    def claim_all(self, trace: Trace) -> Trace:
+        """The trace with each region that the executor compiles as one bound symbol."""
+        return fuse(trace, self)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The reason why a region is not compiled; its bound symbols are left to the executors that come after.
+
+    A `lasting` reason lies in the region, not in the state of the machine: another try would end alike.
+    """
+
+    reason: str
+    lasting: bool = False
+
+
+@dataclass(frozen=True)
+class Fused:
+    """A compiled region: `function(name)` gives a function of that name of the region's inputs and numbers.
+
+    It returns the one output, or a tuple of them, which may be empty. One that `empties` takes its inputs in one list
+    and empties it, so that each goes as soon as it was read last, where nobody else has it.
+    """
+
+    function: Callable[[str], Callable[..., Any]]
+    empties: bool = False
+
+
+def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
+    """The trace with each region that the executor compiles as one bound symbol; what has an executor stays as it is.
+
+    What was brought together for a region that is then refused stays where it was.
+    """
+    compiled: dict[str, Fused | Refusal] = {}
+    excluded: set[str] = set()
+    refused = list(trace.refused)
+    while True:
+        plan = partition_into_regions(trace, executor.fuses, updates=executor.updates, excluded=excluded)
+        regions = {one.region.digest: one.region for _, one in plan.stretches if one.region.digest not in compiled}
+        compiled |= zip(regions, executor.compile(list(regions.values())), strict=True) if regions else ()
+        lost = [(places, one) for places, one in plan.rearranged if isinstance(compiled[one.region.digest], Refusal)]
+        if not lost:
+            break
+        refused += _refused(lost, compiled, executor.name)
+        excluded.update(name for _, one in lost for bsym in one.bsyms for name in bsym.mutates)
+    refused += _refused(plan.stretches, compiled, executor.name)
+    kept = _replaced(plan, compiled, executor.name)
+    return trace.having(kept, made_by=f"fuse by {executor.name}", refused=tuple(refused))
+
+
+def _replaced(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:
+    """The bound symbols with those of each compiled region as one."""
+    symbols = _symbols({one.region.digest: compiled[one.region.digest] for _, one in plan.stretches})
+    taken: dict[int, list[BoundSymbol]] = {}
+    for places, one in plan.stretches:
+        symbol = symbols.get(one.region.digest)
+        if symbol is not None:
+            taken |= {place: [] for place in places}
+            taken[places.start] = [_line(one, symbol, executor)]
+    for place, whole in enumerate(plan.bsyms):
+        yield from taken.get(place, [whole])
+
+
+def _refused(
+    stretches: Iterable[tuple[range, Stretch]], compiled: Mapping[str, Fused | Refusal], executor: str
+) -> Iterator[Refused]:
+    """The stretches that the executor was given and did not compile."""
+    for places, one in stretches:
+        result = compiled[one.region.digest]
+        if isinstance(result, Refusal):
+            yield Refused(executor, result.reason, len(places), result.lasting)
+
+
+def _symbols(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Symbol]:
+    """The symbols of compiled regions, numbered in the order in which they are met."""
+    done = {digest: one for digest, one in compiled.items() if isinstance(one, Fused)}
+    return {digest: _symbol(one, f"{REGION}_{number}") for number, (digest, one) in enumerate(done.items())}
+
+
+def _symbol(one: Fused, name: str) -> Symbol:
+    return Symbol(name, one.function(name), one.empties)
+
+
+def _line(one: Stretch, symbol: Symbol, executor: str) -> BoundSymbol:
+    first = one.bsyms[0]
+    modules = {bsym.module for bsym in one.bsyms}
+    return BoundSymbol(
+        symbol=symbol,
+        args=([*one.inputs, *one.numbers],) if symbol.empties else (*one.inputs, *one.numbers),
+        kwargs={},
+        output=one.outputs[0] if len(one.outputs) == 1 else one.outputs,
+        subsymbols=one.bsyms,
+        source=first.source,
+        module=_common(modules) or ROOT,
+        mutates=one.written,
+        executor=executor,
+    )
+
+
+def _common(modules: Iterable[str]) -> str:
+    """The innermost module that all of them are in."""
+    parts = [module.split(".") for module in modules]
+    shared = []
+    for level in zip(*parts, strict=False):
+        if len(set(level)) > 1:
+            break
+        shared.append(level[0])
+    return ".".join(shared)

@@ -1,0 +1,190 @@
+"""Partition: which bound symbols of a trace become regions, where these begin and end, and what they return."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from thunder_core.analysis.aliasing import alias_sets, is_view
+from thunder_core.analysis.cuts import divided, is_called
+from thunder_core.analysis.grad_mode import followed_by_autograd, may_be_recorded
+from thunder_core.fusion.chains import Limits, Rearranged, rearranged
+from thunder_core.fusion.region import Stretch, stretch
+from thunder_core.fusion.updates import is_update, stands_apart
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+
+Fuses = Callable[[BoundSymbol], bool]
+Places = Iterable[tuple[range, Stretch]]
+
+
+@dataclass(frozen=True)
+class FusionPlan:
+    """Bound symbols, in an order that may be another than the trace's, and the regions among them with their places.
+
+    `rearranged` are those for whose sake bound symbols changed their places.
+    """
+
+    bsyms: tuple[BoundSymbol, ...]
+    stretches: tuple[tuple[range, Stretch], ...]
+    chains: Collection[range]
+
+    @property
+    def rearranged(self) -> Places:
+        """The regions for whose sake bound symbols changed their places."""
+        return [(places, one) for places, one in self.stretches if places in self.chains]
+
+
+def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, excluded: Collection[str] = ()) -> FusionPlan:
+    """The regions of a trace that are worth a kernel, of the bound symbols that an executor fuses.
+
+    With `updates` regions may write to what they are given. What then gets another place writes to no name of
+    `excluded`. Regions that compute the same return the same: whatever of it is read later behind any of them.
+    """
+    bsyms = _Lines(trace, fuses, updates)
+    known = bsyms.rearranged(excluded)
+    last_read = _last_reads(known.bsyms, trace.outputs)
+    places = [*_groups(known, bsyms, last_read)]
+    groups = [one for one in places if _is_worthwhile(known.bsyms[one.start : one.stop])]
+    found = [(one, stretch(known.bsyms[one.start : one.stop])) for one in groups]
+    returned: dict[str, set[str]] = {}
+    for one, part in found:
+        read = {name for name, proxy in part.made.items() if last_read[proxy.name] >= one.stop}
+        returned.setdefault(part.region.body, set()).update(read)
+    whole = tuple((one, part.returning(returned[part.region.body])) for one, part in found)
+    return FusionPlan(known.bsyms, whole, frozenset(known.chains))
+
+
+class _Lines:
+    """Tells which bound symbols can move into a region: unclaimed, without effects, unseen by autograd."""
+
+    def __init__(self, trace: Trace, fuses: Fuses, updates: bool) -> None:
+        self.trace = trace
+        self.fuses = fuses
+        self.updates = updates
+        self.writes = any(bsym.mutates for bsym in trace.bound_symbols)
+        made = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
+        followed = followed_by_autograd(trace)
+        self.followed = followed & made  # autograd has to see it being made; regions are opaque to it
+        self.known = alias_sets(trace.bound_symbols, trace.aliases) if self.writes else alias_sets(())
+        self.written = {self.known.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
+        pairs = zip(trace.bound_symbols, may_be_recorded(trace, followed), strict=True)
+        self.recorded = {id(bsym) for bsym, found in pairs if found}
+
+    def rearranged(self, excluded: Collection[str]) -> Rearranged:
+        """The bound symbols, chains of updates together."""
+        bsyms = self.trace.bound_symbols
+        if not (self.updates and self.writes):
+            return Rearranged(bsyms)
+        reads = Counter(proxy.name for bsym in bsyms for proxy in bsym.inputs)
+        reads.update(proxy.name for proxy in self.trace.outputs)
+        return rearranged(bsyms, Limits(self.takes, self._divides, excluded, self.known, self.written, reads))
+
+    def takes(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol may be part of a region that stands apart."""
+        if bsym.executor or bsym.ordered or not bsym.operations or not self._is_unfollowed(bsym):
+            return False
+        if bsym.mutates:
+            return self.updates and is_update(bsym) and self.fuses(bsym)
+        if not bsym.tensors or len(bsym.tensors) < len(bsym.defines):
+            return False
+        return all(_is_pure(one, numbers=self.updates) for one in bsym.operations) and self.fuses(bsym)
+
+    def takes_anywhere(self, bsym: BoundSymbol) -> bool:
+        """Whether it may be part of any region: it makes no memory that is written to, or a view of it.
+
+        It may read such memory, since no bound symbol of a region crosses a bound symbol that writes.
+        """
+        return not bsym.mutates and not any(
+            self.known.representative(proxy.name) in self.written for proxy in bsym.outputs
+        )
+
+    def _divides(self, bsym: BoundSymbol) -> bool:
+        return self._is_unfollowed(bsym) and not bsym.ordered and not bsym.executor
+
+    def _is_unfollowed(self, bsym: BoundSymbol) -> bool:
+        if any(proxy.name in self.followed for proxy in (*bsym.inputs, *bsym.outputs)):
+            return False
+        return not bsym.mutates or id(bsym) not in self.recorded
+
+
+def _groups(known: Rearranged, bsyms: _Lines, last_read: Mapping[str, int]) -> Iterator[range]:
+    """The chains, and between them the longest runs of bound symbols that are taken, none of them across a cut."""
+    borders = sorted((one.start, one.stop) for one in known.chains)
+    for (_, start), (stop, end) in pairwise([(0, 0), *borders, (len(known.bsyms),) * 2]):
+        yield from _between(range(start, stop), known.bsyms, bsyms, last_read)
+        if end > stop:
+            yield range(stop, end)
+
+
+def _between(
+    places: range, every: Sequence[BoundSymbol], bsyms: _Lines, last_read: Mapping[str, int]
+) -> Iterator[range]:
+    part = every[places.start : places.stop]
+    takes = [bsyms.takes(bsym) for bsym in part]
+    strict = [taken and bsyms.takes_anywhere(bsym) for taken, bsym in zip(takes, part, strict=True)]
+    for run in _joined(_runs(divided(part), takes if bsyms.updates else strict), part):
+        group = part[run.start : run.stop]
+        made = (proxy.name for bsym in group for proxy in bsym.defines)
+        read = {name for name in made if last_read[name] >= places.start + run.stop}
+        apart = not bsyms.updates or stands_apart(group, read, bsyms.known, bsyms.written)
+        for one in [run] if apart else _runs([run], strict):
+            yield range(one.start + places.start, one.stop + places.start)
+
+
+def _joined(runs: Iterable[range], bsyms: Sequence[BoundSymbol]) -> Iterator[range]:
+    """The runs without updates of and by nothing that is made in them, which would only stand beside the rest."""
+    for run in runs:
+        start, made = run.start, set[str]()
+        for place in run:
+            bsym = bsyms[place]
+            if bsym.mutates and not any(proxy.name in made for proxy in bsym.inputs):
+                yield from [range(start, place)] if place > start else []
+                start, made = place + 1, set()
+            made.update(proxy.name for proxy in bsym.outputs)
+        yield from [range(start, run.stop)] if run.stop > start else []
+
+
+def _runs(divisions: Iterable[range], takes: Sequence[bool]) -> Iterator[range]:
+    for division in divisions:
+        start = division.start
+        for place in division:
+            if not takes[place]:
+                if place > start:
+                    yield range(start, place)
+                start = place + 1
+        if division.stop > start:
+            yield range(start, division.stop)
+
+
+def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict[str, int]:
+    """The place at which each name is read last; what is returned is read behind the last bound symbol."""
+    found = {proxy.name: place for place, bsym in enumerate(bsyms) for proxy in bsym.defines}
+    for place, bsym in enumerate(bsyms):
+        found.update((proxy.name, place) for proxy in bsym.inputs)
+    found.update((proxy.name, len(bsyms)) for proxy in returned)
+    return found
+
+
+def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:
+    """Whether an aten operation only computes and writes nothing. (Shapes that depend on data never come this far.)"""
+    target = operation.symbol.target
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return False
+    proxies = (*operation.inputs, *operation.outputs)
+    return all(_is_strided(proxy) or (numbers and type(proxy) is Proxy) for proxy in proxies)
+
+
+def _is_strided(proxy: Proxy) -> bool:
+    return isinstance(proxy, TensorProxy) and len(proxy.stride) == len(proxy.shape)
+
+
+def _is_worthwhile(group: Sequence[BoundSymbol]) -> bool:
+    """Whether a compiler has something to write: more than one operation that is neither called nor a view."""
+    written = [one for bsym in group for one in bsym.operations if not (is_called(one) or is_view(one))]
+    return len(written) > 1

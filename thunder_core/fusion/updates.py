@@ -1,0 +1,112 @@
+"""Updates: operations that write a new value over a tensor, element by element, as bound symbols of a region can."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from thunder_core.analysis.aliasing import AliasSets, tensors_written
+from thunder_core.capture.symbols import out_of_place
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+
+# Element by element too, whatever their tags say.
+WHOLE = frozenset({"aten::copy", "aten::fill", "aten::zero", "aten::masked_fill"})
+OUT = "out"
+OTHERWISE = (torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
+
+
+def is_update(bsym: BoundSymbol) -> bool:
+    """Whether all that a bound symbol does to memory is to update tensors that it is given, as its operations say."""
+    operations = bsym.operations
+    written = {proxy.name for operation in operations for proxy in tensors_written(operation)}
+    if not operations or bsym.ordered or written != set(bsym.mutates):
+        return False
+    return all(result_of(one) is not None for one in operations if any(tensors_written(one)))
+
+
+def result_of(operation: BoundSymbol) -> TensorProxy | None:
+    """The tensor, new or written over, of which an aten operation makes each element of such elements."""
+    target = operation.symbol.target
+    if not isinstance(target, torch._ops.OpOverload) or any(tag in target.tags for tag in OTHERWISE):
+        return None
+    plain = functional(target) if target._schema.is_mutable else target
+    if plain is None or not (torch.Tag.pointwise in plain.tags or plain._schema.name in WHOLE):
+        return None
+    made = next(tensors_written(operation)) if target._schema.is_mutable else operation.output
+    if not isinstance(made, TensorProxy) or (target._schema.is_mutable and not is_plain(made)):
+        return None
+    return made if OUT not in operation.kwargs or _keeps_shape(operation, made) else None
+
+
+def _keeps_shape(operation: BoundSymbol, made: TensorProxy) -> bool:
+    """Whether what is given as `out` has the shape of the result already; else PyTorch would give it that."""
+    given = [value for value in operation.args if isinstance(value, TensorProxy)]
+    shape = torch.broadcast_shapes(*(proxy.shape for proxy in given)) if given else None  # type: ignore[no-untyped-call]
+    return shape is not None and tuple(shape) == made.shape
+
+
+@cache
+def functional(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The operator that computes the same without writing, for one that writes its result over one tensor.
+
+    That is its first operand (`mul_`), or comes as `out`.
+    """
+    schema = target._schema
+    namespace, _, name = schema.name.partition("::")
+    written = [place for place, one in enumerate(schema.arguments) if one.alias_info is not None]
+    if namespace != "aten" or len(written) != 1:
+        return None
+    if written == [0] and (other := out_of_place(target)) is not None:
+        return other
+    if written == [len(schema.arguments) - 1] and schema.arguments[-1].name == OUT:
+        packet = getattr(torch.ops.aten, name)
+        every = [getattr(packet, overload) for overload in packet.overloads()]
+        return next((one for one in every if _words(one._schema) == _words(schema)[:-1]), None)
+    return None
+
+
+def _words(schema: Any) -> list[tuple[str, str]]:
+    return [(one.name, str(one.type)) for one in schema.arguments]
+
+
+def is_plain(value: object) -> bool:
+    """Whether each element of a tensor has a place of its own in memory."""
+    if not isinstance(value, TensorProxy) or len(value.stride) != len(value.shape):
+        return False
+    end = 1
+    sizes = zip(value.stride, value.shape, strict=True)
+    for stride, size in sorted((stride, size) for stride, size in sizes if size > 1):
+        if stride < end:
+            return False
+        end = stride * (size - 1) + end
+    return True
+
+
+def stands_apart(
+    bsyms: Sequence[BoundSymbol], read: Collection[str], known: AliasSets, written: Collection[str]
+) -> bool:
+    """Whether bound symbols, as a region, share no memory that is written to with more than one name outside of them.
+
+    `read` are the names that they make and others read; `written` has the representatives of the alias sets that
+    are written to anywhere. What the bound symbols themselves write to, they know by one name from then on.
+    """
+    operations = [operation for bsym in bsyms for operation in bsym.operations]
+    made = {proxy.name for operation in operations for proxy in operation.defines}
+    updated: dict[str, str] = {}
+    outside: dict[str, set[str]] = {}
+    for operation in operations:
+        updated = {known.representative(proxy.name): proxy.name for proxy in tensors_written(operation)} | updated
+        for proxy in (*operation.inputs, *operation.outputs):
+            head = known.representative(proxy.name)
+            if updated.get(head, proxy.name) != proxy.name:
+                return False
+            if proxy.name not in made or proxy.name in read:
+                outside.setdefault(head, set()).add(proxy.name)
+    return not any(
+        names - {updated[head]} if head in updated else head in written and len(names) > 1 and names & made
+        for head, names in outside.items()
+    )

@@ -1,1 +1,0 @@
-"""From a computation to what runs: who runs each line, and when each tensor is let go."""

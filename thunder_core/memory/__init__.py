@@ -1,0 +1,68 @@
+"""The memory that a computation takes, line by line: of a trace, or of what was compiled, forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thunder_core.claiming.free import free_after_last_use
+from thunder_core.compiler import AUTOGRAD_OFF, NOTHING_FOLLOWED, last_program
+from thunder_core.derived import Derived, unpacking
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.trace import Trace
+from thunder_core.memory.use import MemoryUse, Meter, memory_use
+from thunder_core.run.program import Program
+
+RECORDED = "what PyTorch's autograd keeps for the backward is not in it: the program has no backward of its own ({why})"
+
+UNFOLLOWED = ("", AUTOGRAD_OFF, NOTHING_FOLLOWED)
+
+
+def examine_memory(subject: Any) -> MemoryUse:
+    """How many bytes are held after each line, the peak, and where it is.
+
+    `subject` is a trace, which is taken to run as it stands, or what `jit` or `compile` returned, of which it is the
+    latest call: where that has a backward, forward and backward are one timeline, in which what the forward saves is
+    there until the line of the backward that reads it last, and what the call returned is held throughout.
+
+    Sizes are what an allocator is asked for, in bytes. Raises `WrongInputs` for anything else, and before the first
+    call.
+    """
+    return memory_use(subject) if isinstance(subject, Trace) else program_memory(last_program(subject))
+
+
+def program_memory(program: Program) -> MemoryUse:
+    """The account of a program: of its computation, and of its backward where it has one."""
+    forward, derivative = program.last("computation"), program.derivative
+    if isinstance(derivative, Derived):
+        return _differentiated(forward, derivative)
+    found = memory_use(forward)
+    return MemoryUse(
+        found.outside, found.lines, note="" if program.recorded in UNFOLLOWED else RECORDED.format(why=program.recorded)
+    )
+
+
+def _differentiated(forward: Trace, derivative: Derived) -> MemoryUse:
+    """Forward and backward, one after the other; the results are the caller's, and stay."""
+    meter = Meter()
+    meter.give(proxy for proxy in forward.inputs if isinstance(proxy, TensorProxy))
+    meter.keep(forward.constants)
+    outside = meter.outside
+    lines = list(meter.run(forward))
+    saved = {proxy.name for proxy in derivative.saved}
+    results = {proxy.name for proxy in forward.output[: len(forward.output) - len(saved)]}
+    meter.end(saved | results)
+    kept = meter.storages.size(saved | results) - meter.storages.size(results)
+    for name in results:
+        meter.storages.pin(name)
+    backward = _latest_backward(derivative)
+    meter.keep(backward.constants)
+    meter.unpack(backward)
+    return MemoryUse(outside, (*lines, *meter.run(backward)), kept)
+
+
+def _latest_backward(derivative: Derived) -> Trace:
+    """The backward that was compiled last; before there is one, what was derived, freed as it will be."""
+    compiled = [stage.trace for stage in derivative.stages if stage.trace.name == "backward"]
+    if compiled:
+        return compiled[-1]
+    return free_after_last_use(unpacking(derivative.backward_trace()))

@@ -1,0 +1,230 @@
+"""How many bytes a computation holds, line by line, told from its trace alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from thunder_core.analysis.storages import Storages, rounded, size_of
+from thunder_core.claiming.free import DELETE, LIST
+from thunder_core.fusion.machine_code import kept_by
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.memory.region import run_region
+
+PYTHON = "python.code"  # a line that takes something from where it is; it makes nothing
+EAGER = ("", "torch")
+
+
+@dataclass(frozen=True)
+class MemoryLine:
+    """One line of a trace: the bytes that are `held` after it, and the `peak` while it runs; what is outside counts."""
+
+    trace: str
+    number: int
+    call: str
+    held: int
+    peak: int
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """What a computation holds after each of its lines.
+
+    `outside` are the bytes that are there whatever the computation does: its inputs, parameters and constants.
+    `saved` are those that the forward leaves for the backward, and `note` says what is not in the account.
+    """
+
+    outside: int
+    lines: tuple[MemoryLine, ...]
+    saved: int = 0
+    note: str = ""
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that are held at any time."""
+        return max((line.peak for line in self.lines), default=self.outside)
+
+    @property
+    def own(self) -> int:
+        """The peak without what is outside: what running the computation adds."""
+        return self.peak - self.outside
+
+    @property
+    def highest(self) -> MemoryLine | None:
+        """The first line at which the peak is reached."""
+        return next((line for line in self.lines if line.peak == self.peak), None)
+
+    def __str__(self) -> str:
+        told = [f"peak {self.peak:,} bytes, {self.outside:,} of them outside"]
+        if self.highest is not None:
+            told[0] += f", in line {self.highest.number} of {self.highest.trace}: {self.highest.call}"
+        told += [f"saved for the backward: {self.saved:,} bytes"] if self.saved else []
+        return "\n".join([*told, self.note] if self.note else told)
+
+
+def memory_use(trace: Trace) -> MemoryUse:
+    """The bytes that a trace holds, if it runs as it stands: what no line deletes lives to its end."""
+    meter = Meter()
+    meter.give(proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy))
+    meter.keep(trace.constants)
+    meter.unpack(trace)
+    outside = meter.outside
+    return MemoryUse(outside, tuple(meter.run(trace)))
+
+
+@dataclass
+class Meter:
+    """Runs traces, one after the other, on sizes alone."""
+
+    storages: Storages = field(default_factory=Storages)
+    outside: int = 0
+    lists: dict[str, tuple[Proxy, ...]] = field(default_factory=dict)
+
+    def give(self, proxies: Iterable[TensorProxy]) -> None:
+        """Tensors that are there before, and stay."""
+        for proxy in proxies:
+            self.storages.make(proxy.name, size_of(proxy))
+            self.storages.pin(proxy.name)
+        self.outside = self.storages.held
+
+    def keep(self, constants: Mapping[str, object]) -> None:
+        """So do the constants of a trace."""
+        for name, value in constants.items():
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                self.storages.make(name, value.untyped_storage().nbytes())
+                self.storages.pin(name)
+        self.outside = self.storages.held
+
+    def unpack(self, trace: Trace) -> None:
+        """What a trace takes out of what it is given: it is there before; what has an origin outside stays."""
+        taken = [proxy for line in trace.bound_symbols if line.symbol.name == PYTHON for proxy in line.tensors]
+        self.give(proxy for proxy in taken if not self.storages.knows(proxy.name) and is_outside(proxy, trace))
+        for proxy in taken:
+            if not self.storages.knows(proxy.name):
+                self.storages.make(proxy.name, size_of(proxy))
+
+    def run(self, trace: Trace) -> Iterator[MemoryLine]:
+        """Each line with what is held after it."""
+        for number, line in enumerate(trace.bound_symbols, start=1):
+            peak = self._run(line)
+            yield MemoryLine(trace.name, number, line.symbol.name, self.storages.held, peak)
+
+    def end(self, names: Iterable[str]) -> None:
+        """The end of a function that returns these names: its other names go."""
+        kept = set(names)
+        for name in self.storages.names:
+            if name not in kept:
+                self.storages.drop(name)
+
+    def _run(self, line: BoundSymbol) -> int:
+        """The peak while the line runs."""
+        before = self.storages.held
+        if line.symbol.name == PYTHON:
+            return before
+        if line.symbol.name == DELETE.name:
+            for name in deleted(line):
+                self.storages.drop(name)
+            return before
+        if line.symbol.name == LIST.name:
+            self._put(line.outputs[0].name, line.inputs)
+            return before
+        if line.symbol.empties:
+            return self._emptying(line)
+        code = kept_by(line.symbol.target)
+        if code is not None:
+            return run_region(code.text, line, self.storages)
+        if line.subsymbols and line.executor in EAGER:
+            return self._steps(line)
+        self.storages.enter(line)
+        return self.storages.held + workspace(line)
+
+    def _put(self, given: str, proxies: tuple[Proxy, ...]) -> None:
+        """Let a list hold tensors."""
+        self.lists[given] = proxies
+        for place, proxy in enumerate(proxies):
+            self.storages.share(f"{given}[{place}]", proxy.name)
+
+    def _emptying(self, line: BoundSymbol) -> int:
+        """Run a line that empties a list: what nobody else holds goes while it runs, at the latest at its end."""
+        whole, alone = self._with_names(line)
+        code = kept_by(line.symbol.target)
+        if code is not None:
+            peak = run_region(code.text, whole, self.storages, alone)
+        else:
+            self.storages.enter(whole)
+            peak = self.storages.held
+        for name in alone:
+            self.storages.drop(name)
+        return peak
+
+    def _with_names(self, line: BoundSymbol) -> tuple[BoundSymbol, list[str]]:
+        """The line with the names of what its list holds, and those that were deleted: they come back for the line."""
+        given = line.inputs[0].name if line.inputs else ""
+        proxies = self.lists.pop(given, ())
+        alone = [proxy.name for proxy in proxies if not self.storages.knows(proxy.name)]
+        for place, proxy in enumerate(proxies):
+            if proxy.name in alone:
+                self.storages.share(proxy.name, f"{given}[{place}]")
+            self.storages.drop(f"{given}[{place}]")
+        return replace(line, args=([*proxies],), subsymbols=line.subsymbols[1:]) if proxies else line, alone
+
+    def _steps(self, line: BoundSymbol) -> int:
+        """Run the operations that a call consists of; what they make goes with the last that reads it."""
+        steps = tuple(line.at_level("aten"))
+        returned = {proxy.name for proxy in line.outputs}
+        last = {proxy.name: place for place, step in enumerate(steps) for proxy in (*step.inputs, *step.defines)}
+        made: set[str] = set()
+        peak = self.storages.held
+        for place, step in enumerate(steps):
+            self.storages.enter(step)
+            made |= {proxy.name for proxy in step.defines} - returned
+            peak = max(peak, self.storages.held + workspace(step))
+            for name in [name for name in made if last[name] <= place]:
+                self.storages.drop(name)
+                made.discard(name)
+        for proxy in line.tensors:  # what no operation was seen to make
+            if not self.storages.knows(proxy.name):
+                self.storages.make(proxy.name, size_of(proxy))
+        return max(peak, self.storages.held)
+
+
+def is_outside(proxy: Proxy, trace: Trace) -> bool:
+    """Whether the origin of a name is an input of the program."""
+    origin = trace.origins.get(proxy.name, "gradient of")
+    return not origin.startswith("gradient of")
+
+
+def deleted(line: BoundSymbol) -> list[str]:
+    """The names that a `del` line deletes."""
+    return [proxy.name for proxy in line.args if isinstance(proxy, Proxy)]
+
+
+def workspace(step: BoundSymbol) -> int:
+    """The bytes that an operation takes for itself while it runs, where that is known."""
+    known = WORKSPACES.get(step.symbol.name)
+    return 0 if known is None else known(step)
+
+
+def _attention(query: int, key: int, forward: bool) -> Callable[[BoundSymbol], int]:
+    """Attention on the CPU: the scores of a block for each thread (aten/native/cpu/FlashAttentionKernel.cpp)."""
+
+    def size(step: BoundSymbol) -> int:
+        one, other = step.args[query], step.args[key]
+        rows, columns, width = one.shape[2], other.shape[2], one.shape[3]
+        block = min(rows, 256 if rows >= 768 else 64 if rows >= 192 else 32)
+        wide = min(columns, 512)
+        elements = block * wide + 2 * block + block * width if forward else 2 * block * wide
+        return rounded(elements * 4 * torch.get_num_threads(), one.device)
+
+    return size
+
+
+FLASH = "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu"
+WORKSPACES = {
+    f"{FLASH}.default": _attention(0, 1, forward=True),
+    f"{FLASH}_backward.default": _attention(1, 2, forward=False),
+}

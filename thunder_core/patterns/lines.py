@@ -1,0 +1,97 @@
+"""The lines of a trace while stretches of them are replaced."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.analysis.grad_mode import grad_modes
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.patterns.spelling import family, named_arguments
+
+AMBIENT: dict[str, Callable[..., object]] = {
+    "torch.set_autocast_enabled": torch.is_autocast_enabled,
+    "torch.set_autocast_dtype": torch.get_autocast_dtype,
+}
+
+
+class Lines:
+    """Who makes and who reads each name, and in what mode.
+
+    A line that has become part of a stretch leaves its place empty; the new line takes one of these places.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.at: list[BoundSymbol | None] = list(trace.bound_symbols)
+        self.returned = frozenset(proxy.name for proxy in trace.outputs)
+        self.producer: dict[str, int] = {}
+        self.readers: dict[str, set[int]] = {}
+        self.by_family: dict[str, list[int]] = {}
+        self.families = [family(bsym.symbol.name) for bsym in trace.bound_symbols]
+        self._arguments: dict[int, dict[str, Any]] = {}
+        self.free: list[bool] = []  # nobody claimed the line, and it has no effect: it can become part of a stretch
+        self.effects: list[int] = []
+        self.needs_grad = {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
+        modes: dict[tuple[Any, ...], Any] = {}
+        self.grad = list(grad_modes(trace.bound_symbols))
+        for position, (bsym, grad) in enumerate(zip(trace.bound_symbols, self.grad, strict=True)):
+            self._enter(position, bsym)
+            if bsym.ordered and bsym.symbol.name in AMBIENT:
+                modes[(bsym.symbol.name, *bsym.args[:-1])] = bsym.args[-1]
+            foreign = any(AMBIENT[name](*args) != value for (name, *args), value in modes.items())
+            self.free.append(not (bsym.executor or bsym.has_effect or foreign))
+            if bsym.has_effect:
+                self.effects.append(position)
+            if grad and any(proxy.name in self.needs_grad for proxy in bsym.inputs):
+                self.needs_grad.update(proxy.name for proxy in bsym.defines)
+
+    def _enter(self, position: int, bsym: BoundSymbol) -> None:
+        self.at[position] = bsym
+        for proxy in bsym.defines:
+            self.producer[proxy.name] = position
+        for proxy in bsym.inputs:
+            self.readers.setdefault(proxy.name, set()).add(position)
+        if not bsym.executor:
+            self.by_family.setdefault(self.families[position], []).append(position)
+
+    def replaced(self, positions: frozenset[int], kept: frozenset[int], place: int, bsym: BoundSymbol) -> None:
+        """Put the line at the place, for the lines at the positions; those that are kept are read elsewhere too."""
+        for position in positions - kept:
+            for proxy in self.line(position).inputs:
+                self.readers[proxy.name].discard(position)
+            self.at[position] = None
+        for position in positions | {place}:
+            self.free[position] = self.free[position] and position in kept
+        self._enter(place, bsym)
+
+    def effect_between(self, first: int, last: int) -> int | None:
+        """The position of a line with an effect between two others."""
+        index = bisect_left(self.effects, first)
+        return self.effects[index] if index < len(self.effects) and self.effects[index] < last else None
+
+    def line(self, position: int) -> BoundSymbol:
+        """The line at a position that is not empty."""
+        bsym = self.at[position]
+        assert bsym is not None, position
+        return bsym
+
+    def arguments(self, position: int) -> dict[str, Any]:
+        """The arguments of a line by name."""
+        found = self._arguments.get(position)
+        if found is None:
+            bsym = self.line(position)
+            found = self._arguments[position] = named_arguments(bsym.symbol.target, bsym.args, bsym.kwargs)
+        return found
+
+    def known(self, value: Any) -> Any:
+        """A proxy, told whether autograd will track its tensor."""
+        if not isinstance(value, TensorProxy):
+            return value
+        tracked = value.name in self.needs_grad and (value.dtype.is_floating_point or value.dtype.is_complex)
+        return value if tracked == value.requires_grad else replace(value, requires_grad=tracked)

@@ -1,0 +1,148 @@
+"""Outcomes: what a function does with tensors of known metadata, found by running it on tensors without data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from thunder_core.capture.memo import Made, fresh_fake, metadata
+from thunder_core.capture.place import Place
+from thunder_core.capture.recorder import Recorder
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.patterns.placeholder import Parameter
+from thunder_core.patterns.spelling import key
+
+MOST_REMEMBERED = 256
+AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a function did with tensors of known metadata: its live aten operations, and its results.
+
+    `shares` says for each result which arguments and earlier results it shares memory with.
+    """
+
+    operations: tuple[BoundSymbol, ...]
+    results: tuple[TensorProxy, ...]
+    shares: tuple[tuple[str, ...], ...]
+    single: bool
+
+    @cached_property
+    def by_key(self) -> Mapping[Hashable, tuple[str, ...]]:
+        """What the operations compute, and the names of their results; the same thing twice is there once."""
+        found: dict[Hashable, tuple[str, ...]] = {}
+        for operation in self.operations:
+            made = found.setdefault(key(operation, self.numbers), names_in(operation.output))
+            self.numbers.update(zip(names_in(operation.output), made, strict=True))
+        return found
+
+    @cached_property
+    def numbers(self) -> dict[str, str]:
+        """Each name, and the name of the first one that stands for the same value; complete when `by_key` is."""
+        read = {proxy.name for operation in self.operations for proxy in operation.inputs}
+        made = {proxy.name for operation in self.operations for proxy in operation.defines}
+        return {name: name for name in read - made}
+
+
+def trace_on(
+    function: Callable[..., Any], parameters: Sequence[Parameter] | None, arguments: tuple[Any, ...], grad: bool
+) -> tuple[Outcome, list[BoundSymbol]]:
+    """Run the function on tensors without data that are like the arguments: its outcome, and all its lines.
+
+    Proxies among the arguments are called `x0`, `x1` and so on; with `parameters`, arguments go by name.
+    """
+    recorder = Recorder(_unknown_tensor, Place)
+    fakes: dict[str, torch.Tensor] = {}
+    for proxy in proxies_in(arguments):
+        fake = fresh_fake(Made(proxy, None, 0), [], recorder.tensors.mode)
+        fake = fake.requires_grad_(True) if proxy.requires_grad else fake
+        recorder.tensors.adopt(fake, proxy.named(f"x{len(fakes)}"))
+        fakes[proxy.name] = fake
+    args = replace_leaves(arguments, lambda leaf: fakes[leaf.name] if isinstance(leaf, TensorProxy) else leaf)
+    with torch.set_grad_enabled(grad), recorder.recording():
+        if parameters is None:
+            output = function(*args)
+        else:
+            output = function(**{parameter.name: value for parameter, value in zip(parameters, args, strict=True)})
+    tensors = list(output) if isinstance(output, tuple | list) else [output]
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        raise TypeError(f"it returns a {type(output).__name__} that holds other things than tensors")
+    # Recorded beneath autograd, proxies do not know what it will say of a result.
+    results = tuple(replace(recorder.proxy_of(tensor), requires_grad=tensor.requires_grad) for tensor in tensors)
+    operations = live(recorder.bound_symbols, {proxy.name for proxy in results})
+    shares = _shared(list(fakes.values()), [recorder.tensors.fake(tensor) for tensor in tensors])
+    return Outcome(operations, results, shares, isinstance(output, torch.Tensor)), recorder.bound_symbols
+
+
+def live(lines: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
+    """The aten operations of the lines that lead to what is read."""
+    kept: list[BoundSymbol] = []
+    for operation in reversed([part for bsym in lines for part in (bsym.subsymbols or (bsym,))]):
+        if any(proxy.name in read for proxy in operation.defines):
+            kept.append(operation)
+            read = read | {proxy.name for proxy in operation.inputs}
+    return tuple(reversed(kept))
+
+
+def names_in(output: Any) -> tuple[str, ...]:
+    """The names in a result, in order, with repetitions."""
+    return tuple(leaf.name for leaf in leaves(output) if isinstance(leaf, Proxy))
+
+
+def proxies_in(arguments: Any) -> list[TensorProxy]:
+    """Each tensor among the arguments, once, in order."""
+    return list({leaf.name: leaf for leaf in leaves(arguments) if isinstance(leaf, TensorProxy)}.values())
+
+
+def described(proxy: TensorProxy, with_grad: bool) -> tuple[Hashable, ...]:
+    """What of a result the rest of the program may depend on."""
+    return metadata(proxy) if with_grad else metadata(proxy)[:-1]
+
+
+def remembered(memories: dict[Hashable, Any], arguments: tuple[Any, ...], grad: bool, run: Callable[[], Any]) -> Any:
+    """What running gave for arguments of the same metadata in the same mode of autograd, or gives now."""
+    names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
+    known = tuple((type(leaf), _key_of(leaf, names)) for leaf in leaves(arguments))
+    signature = (known, _state(grad))
+    if signature not in memories:
+        if len(memories) >= MOST_REMEMBERED:
+            memories.clear()
+        memories[signature] = run()
+    return memories[signature]
+
+
+def _key_of(leaf: Any, names: dict[str, int]) -> Hashable:
+    return (names[leaf.name], metadata(leaf)) if isinstance(leaf, TensorProxy) else repr(leaf)
+
+
+def _state(grad: bool) -> tuple[Hashable, ...]:
+    """The state of the process that decides what operations do."""
+    autocast = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in AUTOCAST_DEVICES]
+    process = (
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_inference_mode_enabled(),
+    )
+    return (grad, *autocast, *process)
+
+
+def _shared(given: list[torch.Tensor], made: list[torch.Tensor]) -> tuple[tuple[str, ...], ...]:
+    """For each result the names of those arguments (`x0`) and earlier results (`0`) that it shares memory with."""
+    before = [(f"x{index}", tensor.untyped_storage()._cdata) for index, tensor in enumerate(given)]
+    found = []
+    for index, tensor in enumerate(made):
+        storage = tensor.untyped_storage()._cdata
+        found.append(tuple(name for name, other in before if other == storage))
+        before.append((str(index), storage))
+    return tuple(found)
+
+
+def _unknown_tensor(tensor: torch.Tensor) -> str:
+    raise TypeError("it uses a tensor that is none of its parameters")

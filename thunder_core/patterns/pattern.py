@@ -1,0 +1,145 @@
+"""Patterns: an ordinary function, and with it every stretch of a program that computes what it computes.
+
+A pattern is found in two steps. Its *sketch* (the calls that it makes on placeholders) is searched for backwards from
+each line that may be its last; that is quick and says which tensors and numbers its parameters would be. Then the
+function itself is traced on tensors with exactly that metadata, in the same mode of autograd, and each aten operation
+of that trace must be one of the lines that were found. So a call may be written in any way that PyTorch takes, a
+conversion that changes nothing is no operation on either side, and no rule of ours decides what is equal: the proof is
+at the aten level, where PyTorch has already resolved methods, defaults and overloads. Traces of patterns are
+remembered by the metadata of their arguments, so that the layers of a model cost one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from thunder_core.errors import BadPattern, SourceLine
+from thunder_core.patterns.outcome import Outcome, remembered, trace_on
+from thunder_core.patterns.placeholder import Call, Item, Parameter, Value, node_of
+from thunder_core.patterns.sketch import ALLOWED, Sketch, behind, sketches
+
+KINDS: dict[object, type] = {torch.Tensor: torch.Tensor, int: int, float: float}
+POSITIONAL = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(eq=False)
+class Pattern:
+    """A function whose computation is looked for; calling it calls the function.
+
+    `parameters` are those without a default, which are found; one with a default has that value in every stretch.
+    `refused` tells of stretches that were found in the latest claim and not taken: the line, and why.
+    """
+
+    function: Callable[..., Any]
+    parameters: tuple[Parameter, ...]
+    sketches: tuple[Sketch, ...]
+    refused: list[str] = field(default_factory=list)
+    _outcomes: dict[Hashable, Outcome] = field(default_factory=dict, repr=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the function returns."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def name(self) -> str:
+        """How the function is called."""
+        return self.function.__name__
+
+    @property
+    def where(self) -> SourceLine | None:
+        """The line at which the function begins."""
+        return line_of(self.function)
+
+    def outcome(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
+        """What the function does with such arguments, in that mode of autograd; raises what the function raises."""
+        found: Outcome = remembered(self._outcomes, arguments, grad, lambda: self._traced(arguments, grad))
+        return found
+
+    def _traced(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
+        outcome, lines = trace_on(self.function, self.parameters, arguments, grad)
+        if any(bsym.has_effect for bsym in lines):
+            line = next(bsym for bsym in lines if bsym.has_effect)
+            does = "writes to a tensor" if line.mutates else "draws random numbers or changes a state of the process"
+            raise BadPattern(f"the pattern {self.name!r} {does} (`{line.symbol.name}`)", fix=ALLOWED, where=self.where)
+        return outcome
+
+
+def pattern(function: Callable[..., Any]) -> Pattern:
+    """Make a pattern of an ordinary function of tensors and numbers.
+
+    Parameters without a default stand for whatever the program has in their place: a tensor, a number, a dtype. An
+    annotation (`Tensor`, `int`, `float`) narrows that, and lets a number be handed to functions that take nothing
+    else. A parameter with a default is a constant. Raises `BadPattern` for a function that cannot be a pattern.
+
+    >>> import torch
+    >>> @pattern
+    ... def swiglu(gate, up):
+    ...     return torch.nn.functional.silu(gate) * up
+    >>> [parameter.name for parameter in swiglu.parameters]
+    ['gate', 'up']
+    """
+    if isinstance(function, Pattern):
+        return function
+    where = line_of(function)
+    parameters = _parameters(function, where)
+    found = sketches(function, parameters, where)
+    for sketch in found:
+        _check_sketch(function, parameters, sketch.outputs, where)
+    return Pattern(function, parameters, tuple(found))
+
+
+def line_of(function: Callable[..., Any]) -> SourceLine | None:
+    """The line at which a Python function begins."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return None if code is None else SourceLine(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def _parameters(function: Callable[..., Any], where: SourceLine | None) -> tuple[Parameter, ...]:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise BadPattern(f"{function!r:.80} cannot be a pattern: {error}", fix="give a Python function") from error
+    if any(parameter.kind not in POSITIONAL for parameter in signature.parameters.values()):
+        raise BadPattern(
+            f"the pattern {function.__name__!r} takes a variable number of arguments",
+            fix="name each parameter",
+            where=where,
+        )
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError, AttributeError):
+        hints = {}
+    wanted = [name for name, parameter in signature.parameters.items() if parameter.default is parameter.empty]
+    return tuple(Parameter(name, KINDS.get(hints.get(name))) for name in wanted)
+
+
+def _check_sketch(
+    function: Callable[..., Any], parameters: tuple[Parameter, ...], outputs: tuple[Any, ...], where: SourceLine | None
+) -> None:
+    """Refuse what can never be found."""
+    name = function.__name__
+    if not outputs or not all(
+        isinstance(output, Value) and isinstance(node_of(output), Call | Item) for output in outputs
+    ):
+        raise BadPattern(
+            f"the pattern {name!r} returns something that it does not compute",
+            fix="return the tensor, or the tuple of tensors, that the pattern computes",
+            where=where,
+        )
+    read = behind(*outputs)
+    if unread := [parameter.name for parameter in parameters if parameter not in read]:
+        raise BadPattern(
+            f"nothing in the pattern {name!r} says what {', '.join(unread)} would be",
+            fix="use each parameter as it stands in an operation that leads to a result, or give it a default",
+            where=where,
+        )
+    if all(parameter.kind in (int, float) for parameter in parameters):
+        raise BadPattern(
+            f"the pattern {name!r} takes no tensor", fix="a pattern is a function of one or more tensors", where=where
+        )

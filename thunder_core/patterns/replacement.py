@@ -1,0 +1,90 @@
+"""Replacements: what an executor calls in place of a pattern, and whether it is the same to the rest of a program."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from thunder_core.errors import BadPattern, ThunderError
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol, Symbol
+from thunder_core.patterns.outcome import Outcome, described, remembered, trace_on
+from thunder_core.patterns.pattern import Pattern, line_of
+
+
+@dataclass(eq=False)
+class Replacement:
+    """What an executor calls in place of a pattern: a function of the same arguments, and for which it is the same.
+
+    `meta` stands in for a function that cannot run on tensors without data (one that launches a kernel by itself):
+    it returns tensors with the metadata of the results.
+    """
+
+    pattern: Pattern
+    symbol: Symbol
+    supports: Callable[[BoundSymbol], bool]
+    meta: Callable[..., Any] | None = None
+    _outcomes: dict[Hashable, Outcome | str] = field(default_factory=dict, repr=False)
+
+    def differs(self, arguments: tuple[Any, ...], grad: bool, expected: Outcome) -> str | None:
+        """In what the replacement's results differ from the pattern's; None if in nothing that can be told."""
+        found = remembered(self._outcomes, arguments, grad, lambda: self._tried(arguments, grad))
+        if isinstance(found, str):
+            return found
+        if found.single != expected.single or len(found.results) != len(expected.results):
+            return f"{self.symbol.short_name} returns {_counted(found)}, the pattern {_counted(expected)}"
+        pairs = zip(found.results, expected.results, strict=True)
+        for ours, theirs in pairs:
+            if described(ours, self.meta is None) != described(theirs, self.meta is None):
+                return f"{self.symbol.short_name} returns {_told(ours)}, the pattern {_told(theirs)}"
+        if self.meta is None and found.shares != expected.shares:
+            return f"{self.symbol.short_name} returns tensors that share memory differently from the pattern's"
+        return None
+
+    def _tried(self, arguments: tuple[Any, ...], grad: bool) -> Outcome | str:
+        function = self.meta or self.symbol.target
+        try:
+            outcome, lines = trace_on(function, None, arguments, grad)
+        except Exception as error:  # the reason is told; what runs instead is the program as it was written
+            what = error.what if isinstance(error, ThunderError) else error
+            return f"{self.symbol.short_name} fails on tensors without data: {type(error).__name__}: {what}"
+        effects = [bsym.symbol.name for bsym in lines if bsym.has_effect and _reaches_out(bsym)]
+        return f"{self.symbol.short_name} has an effect: {', '.join(effects)}" if effects else outcome
+
+
+def replacement(
+    of: Pattern,
+    function: Callable[..., Any],
+    *,
+    supports: Callable[[BoundSymbol], bool] = lambda bsym: True,
+    meta: Callable[..., Any] | None = None,
+) -> Replacement:
+    """The function in place of the pattern; `BadPattern` where it cannot take the pattern's arguments."""
+    try:
+        inspect.signature(function).bind(*of.parameters)
+    except TypeError as error:
+        names = ", ".join(parameter.name for parameter in of.parameters)
+        raise BadPattern(
+            f"{function.__name__!r} cannot stand for the pattern {of.name!r}: {error}",
+            fix=f"give it the pattern's parameters that have no default, in their order: ({names})",
+            where=line_of(function),
+        ) from error
+    except ValueError:
+        pass  # a function in C that does not tell its signature
+    return Replacement(of, Symbol(f"{function.__module__}.{function.__qualname__}", function), supports, meta)
+
+
+def _reaches_out(bsym: BoundSymbol) -> bool:
+    """Whether the effect of a replacement's line can be seen: a write to an argument, or a change of state."""
+    return bsym.ordered or any(name.startswith("x") for name in bsym.mutates)
+
+
+def _counted(outcome: Outcome) -> str:
+    return "one tensor" if outcome.single else f"{len(outcome.results)} tensors"
+
+
+def _told(proxy: TensorProxy) -> str:
+    grad = ", which requires grad" if proxy.requires_grad else ""
+    return f"{proxy.described} with strides {list(proxy.stride)}{grad}"

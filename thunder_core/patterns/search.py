@@ -1,0 +1,212 @@
+"""Where in a trace a pattern's sketch can be laid: backwards from each line that may be its last."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.tree import leaves
+from thunder_core.patterns.lines import Lines
+from thunder_core.patterns.pattern import Pattern
+from thunder_core.patterns.placeholder import MISSING, Call, Item, Node, Parameter, Value, is_placeholder, node_of
+from thunder_core.patterns.spelling import COMMUTATIVE_FAMILIES, CONVERSIONS, PERHAPS_NOTHING
+
+MOST_TRIES = 8  # ways to lay one sketch at one line that are worth proving
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A stretch as the search has it: what each parameter would be, and the positions of the lines."""
+
+    arguments: tuple[Any, ...]
+    positions: frozenset[int]
+
+
+class _State(NamedTuple):
+    """What is settled so far: nodes and parameters with what they stand for, and the lines in use."""
+
+    bound: dict[Node, Any]
+    positions: frozenset[int]
+
+    def binding(self, node: Node, value: Any, *positions: int) -> _State:
+        return _State({**self.bound, node: value}, self.positions.union(positions))
+
+
+Goals = tuple[tuple[Any, Any], ...]
+
+
+def anchors(pattern: Pattern, lines: Lines) -> list[int]:
+    """The positions of the lines that may be the pattern's last, from the end of the trace to its beginning."""
+    return sorted({p for sketch in pattern.sketches for p in _anchors(sketch.roots[-1], lines)}, reverse=True)
+
+
+def candidates(pattern: Pattern, lines: Lines, anchor: int) -> Iterator[Candidate]:
+    """Stretches that end in that line and look like the pattern."""
+    for sketch in pattern.sketches:
+        yield from islice(_laid(pattern, sketch.roots, lines, anchor), MOST_TRIES)
+
+
+def _laid(pattern: Pattern, sketch: Sequence[Value], lines: Lines, anchor: int) -> Iterator[Candidate]:
+    for state in _results(sketch, lines, anchor, _State({}, frozenset()), anchor):
+        if all(parameter in state.bound for parameter in pattern.parameters):
+            arguments = tuple(lines.known(state.bound[parameter]) for parameter in pattern.parameters)
+            yield Candidate(arguments, state.positions)
+
+
+def _results(sketch: Sequence[Value], lines: Lines, position: int, state: _State, anchor: int) -> Iterator[_State]:
+    """Ways to lay the last result at a position, and each one before it at the nearest line that fits."""
+    if not lines.free[position]:
+        return
+    for proxy in lines.line(position).defines:
+        for found in _solved(((sketch[-1], proxy),), state, lines):
+            yield from _earlier(sketch[:-1], lines, found, anchor)
+
+
+def _earlier(sketch: Sequence[Value], lines: Lines, state: _State, anchor: int) -> Iterator[_State]:
+    if not sketch:
+        yield state
+    elif node_of(sketch[-1]) in state.bound:
+        yield from _earlier(sketch[:-1], lines, state, anchor)
+    else:
+        for position in _nearest(_anchors(sketch[-1], lines), anchor):
+            yield from _results(sketch, lines, position, state, anchor)
+
+
+def _nearest(positions: list[int], anchor: int) -> Iterator[int]:
+    """Positions by their distance from the anchor, those before it first."""
+    middle = bisect_left(positions, anchor)
+    yield from reversed(positions[:middle])
+    yield from positions[middle:]
+
+
+def _anchors(value: Value, lines: Lines) -> list[int]:
+    """The positions of the lines that may make a value of the sketch."""
+    found: set[int] = set()
+    node: Any = node_of(value)
+    while isinstance(node, Call | Item):
+        call = node.call if isinstance(node, Item) else node
+        found.update(lines.by_family.get(call.family, ()))
+        first = call.first
+        behind_nothing = call.family in PERHAPS_NOTHING and is_placeholder(first)
+        node = node_of(first) if behind_nothing else call.item
+    return sorted(found)
+
+
+# ---- one sketch, one place ----------------------------------------------------------------------------------------
+
+
+def _solved(goals: Goals, state: _State, lines: Lines) -> Iterator[_State]:
+    """Every way in which each expected value is the actual one beside it."""
+    while goals:
+        (expected, actual), goals = goals[0], goals[1:]
+        if not is_placeholder(expected):
+            inner = _inside(expected, actual)
+            if inner is None:
+                return
+            goals = inner + goals
+            continue
+        node = node_of(expected)
+        known = state.bound.get(node, MISSING)
+        if known is not MISSING:
+            if not _same(known, actual):
+                return
+        elif isinstance(node, Parameter):
+            if not _may_be(node, actual):
+                return
+            state = state.binding(node, actual)
+        else:
+            for more, further in _steps(node, actual, state, lines):
+                yield from _solved(more + goals, further, lines)
+            return
+    yield state
+
+
+def _inside(expected: Any, actual: Any) -> Goals | None:
+    """What must hold of the parts, constants aside; None where a tensor of the program meets something else."""
+    if isinstance(actual, Proxy):
+        return None
+    if isinstance(expected, slice) and isinstance(actual, slice):
+        expected, actual = ((value.start, value.stop, value.step) for value in (expected, actual))
+    if not any(is_placeholder(leaf) for leaf in leaves(expected)):
+        return None if any(isinstance(leaf, Proxy) for leaf in leaves(actual)) else ()
+    if not isinstance(expected, tuple | list) or not isinstance(actual, tuple | list) or len(expected) != len(actual):
+        return None
+    return tuple(zip(expected, actual, strict=True))
+
+
+def _steps(node: Call | Item, actual: Any, state: _State, lines: Lines) -> Iterator[tuple[Goals, _State]]:
+    """Ways in which a call may make a value of the program: what must hold besides, and what is settled with it."""
+    if not isinstance(actual, Proxy):
+        return
+    yield from _made_by(node, actual, state, lines)
+    if isinstance(node, Call) and node.family in PERHAPS_NOTHING:
+        yield ((node.first, actual),), state.binding(node, actual)
+
+
+def _made_by(node: Call | Item, actual: Proxy, state: _State, lines: Lines) -> Iterator[tuple[Goals, _State]]:
+    position = lines.producer.get(actual.name)
+    if position is None or not lines.free[position]:
+        return
+    output = lines.line(position).output
+    item = node if isinstance(node, Item) else node.item
+    if item is not None and _item(output, item.index) is actual and state.bound.get(item.call, position) == position:
+        settled = state.binding(node, actual, position).binding(item.call, position)
+        yield from ((goals, settled) for goals in _pairings(item.call, position, lines))
+    if isinstance(node, Call) and lines.families[position] == node.family and isinstance(output, Proxy):
+        settled = state.binding(node, actual, position)
+        yield from ((goals, settled) for goals in _pairings(node, position, lines))
+
+
+def _item(output: Any, index: int) -> Any:
+    inside = isinstance(output, tuple | list) and -len(output) <= index < len(output)
+    return output[index] if inside else None
+
+
+def _pairings(call: Call, position: int, lines: Lines) -> Iterator[Goals]:
+    """The arguments of a call beside those of a line of its family; both ways for commutative ones."""
+    if lines.families[position] != call.family:
+        return
+    if call.family in CONVERSIONS:
+        yield ((call.first, lines.line(position).args[0]),)
+        return
+    expected, actual = call.arguments, lines.arguments(position)
+    if any(name not in actual and is_placeholder(value) for name, value in expected.items()):
+        return
+    if any(name not in expected and isinstance(value, Proxy) for name, value in actual.items()):
+        return
+    pairs = tuple((value, actual[name]) for name, value in expected.items() if name in actual)
+    if all(_plausible(value, other, lines) for value, other in pairs):
+        yield pairs
+    if call.family in COMMUTATIVE_FAMILIES and len(pairs) > 1:
+        (first, one), (second, two), *rest = pairs
+        if _plausible(first, two, lines) and _plausible(second, one, lines):
+            yield ((first, two), (second, one), *rest)
+
+
+def _plausible(expected: Any, actual: Any, lines: Lines) -> bool:
+    """Whether the line that makes a value is of the family that it would have to be of: a look ahead that is cheap."""
+    node = expected._node if type(expected) is Value else None
+    if type(node) is not Call or node.family in PERHAPS_NOTHING or node.item is not None:
+        return True
+    position = lines.producer.get(actual.name) if isinstance(actual, Proxy) else None
+    return position is not None and lines.families[position] == node.family
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Proxy) or isinstance(other, Proxy):
+        return isinstance(one, Proxy) and isinstance(other, Proxy) and one.name == other.name
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+def _may_be(parameter: Parameter, actual: Any) -> bool:
+    if parameter.kind is None:
+        return True
+    if parameter.kind is torch.Tensor:
+        return isinstance(actual, TensorProxy)
+    return type(actual) in (int, float) and (parameter.kind is float or type(actual) is int)
