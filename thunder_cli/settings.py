@@ -34,6 +34,7 @@ class Settings(BaseModel):
     recipe: str | None = None
     out: str | None = None
     force: bool | None = None
+    sign_key: str | None = None
     strict: bool | None = None
     train: bool | None = None
     dtype: str | None = None
@@ -70,6 +71,7 @@ class Settings(BaseModel):
             model=ModelRequest(**model),
             options=self.set or {},
             out=None if self.out is None else Path(self.out),
+            sign_key=None if self.sign_key is None else Path(self.sign_key).expanduser(),
             validate=not self.no_validate,
             benchmark=not self.no_benchmark,
             **rest,

@@ -12,7 +12,7 @@ import torch
 import transformers
 from transformers import PretrainedConfig, PreTrainedModel
 
-from thunder_core.errors import UnknownArchitecture
+from thunder_core.errors import RemoteCodeRefused, UnknownArchitecture
 from thunder_core.models.blame import blaming
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.config import class_names, load_config
@@ -69,9 +69,21 @@ def load_model(request: ModelRequest) -> LoadedModel:
     return finish(plan, request, model, (*plan.notes, *notes, *told_to_users(warned)))
 
 
-def rebuild_model(source: Mapping[str, object], *, device: str | None = None, train: bool = False) -> LoadedModel:
-    """The model of an earlier `LoadedModel.source`, on its device or another; put into training if asked for."""
+def rebuild_model(
+    source: Mapping[str, object], *, device: str | None = None, train: bool = False, trust_remote_code: bool = False
+) -> LoadedModel:
+    """The model of an earlier `LoadedModel.source`, on its device or another; put into training if asked for.
+
+    The source may come from elsewhere: `RemoteCodeRefused` where the model brings code of its own and
+    `trust_remote_code` does not allow that.
+    """
     request = request_of(source)
+    if request.trust_remote_code and not trust_remote_code:
+        raise RemoteCodeRefused(
+            f"the model {request.model} asks to run the Python code that it brings",
+            fix="read that code; if you trust it, give --trust-remote-code or trust_remote_code=True, or pass a model "
+            "that you have loaded yourself: thunder_core.load(folder, model)",
+        )
     loaded = load_model(request if device is None else dataclasses.replace(request, device=device))
     put_into_mode(loaded.model, train=train)
     return loaded

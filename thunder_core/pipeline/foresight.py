@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thunder_core import plugins
+from thunder_core.artifact.signature import computing
 from thunder_core.benchmark.gate import check_gate
 from thunder_core.errors import BadOption
 from thunder_core.models.checkpoint import checkpoint_files
@@ -32,6 +33,8 @@ def foresee(request: Request) -> None:
         refuse_training(request)
     if isinstance(request.recipe, str):
         plugins.require("recipes", request.recipe)
+    if request.sign_key is not None:
+        computing("read_private_key")(request.sign_key)
     require_model(request.model)
 
 

@@ -98,6 +98,7 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
         target=request.target,
         kernels=kernels,
         force=request.force,
+        sign_key=request.sign_key,
     )
     clock.stop()
     return Outcome(report, plan.destination, compiled)
