@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import tomllib
 from collections.abc import Mapping, Set
 from dataclasses import asdict
@@ -109,7 +110,7 @@ def read_settings(path: Path) -> Settings:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadConfigFile(f"{path} cannot be read: {error.strerror}", fix="name a file that exists") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadConfigFile(
             f"{path} is not TOML: {error}", fix="mend that line; see docs/cli.md for an example"
         ) from error
@@ -152,8 +153,18 @@ def _problem(error: Malformed) -> str:
     detail = error.errors(include_url=False)[0]
     key = str(detail["loc"][0])
     if detail["type"] == "extra_forbidden":
-        return f"there is no setting called {key!r}"
-    return f"{key} is {detail['input']!r}"
+        return f"there is no setting called {key!r:.80}"
+    return f"{key} is {_shown(detail['input'])}"
+
+
+def _shown(value: object) -> str:
+    """A value in short, however deep or long it is."""
+    if isinstance(value, str):
+        return f"{value!r:.80}"
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python prints no number of more than some thousand digits
+        return "a number of many digits"
 
 
 def _remedy(error: Malformed) -> str:

@@ -13,6 +13,7 @@ EVERYTHING = """
 model = "folder"
 recipe = "hf-llama"
 out = "result"
+sign-key = "~/key"
 dtype = "bfloat16"
 device = "cpu"
 task = "causal-lm"
@@ -59,6 +60,7 @@ def test_a_file_may_hold_everything(tmp_path):
     assert request.allow_non_finite
     assert request.require_speedup == 1.25
     assert request.out == Path("result")
+    assert request.sign_key == Path("~/key").expanduser()
     assert request.options == {"speed": "high"}
 
 

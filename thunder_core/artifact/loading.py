@@ -167,17 +167,18 @@ def rebuilt(artifact: Artifact, device: str | None = None, *, trust_remote_code:
     """
     if artifact.manifest.shell is None:
         return with_weights(artifact, from_source(artifact, device, trust_remote_code=trust_remote_code))
-    model = with_weights(artifact, from_shell(artifact, artifact.manifest.shell))
+    model = with_weights(artifact, from_shell(artifact, artifact.manifest.shell, trust_remote_code=trust_remote_code))
     return torch.nn.Module.to(model, device or next(iter(artifact.manifest.weights.values())).device)
 
 
-def from_shell(artifact: Artifact, shell: ShellFacts) -> torch.nn.Module:
+def from_shell(artifact: Artifact, shell: ShellFacts, *, trust_remote_code: bool) -> torch.nn.Module:
     """The model from its class and config, which the artifact keeps; its weights are yet to come."""
     build: Any = plugins.imported(SHELL)
-    generation = artifact.text(GENERATION) if GENERATION in artifact.manifest.files else ""
+    kept = {name: artifact.text(name) if name in artifact.manifest.files else "" for name in (CONFIG, GENERATION)}
+    allowed = {"trust_remote_code": trust_remote_code, **shell.model_dump()}
     try:
-        model: torch.nn.Module = build(config=artifact.text(CONFIG), generation=generation, **shell.model_dump())
-    except (ImportError, AttributeError, TypeError, BadModelFolder) as error:
+        model: torch.nn.Module = build(config=kept[CONFIG], generation=kept[GENERATION], **allowed)
+    except (ImportError, AttributeError, TypeError, ValueError, LookupError, RuntimeError, BadModelFolder) as error:
         raise ArtifactForeign(
             f"the class of the artifact's model, {shell.path}, is not what it was: {error}",
             fix="install the version of transformers that the artifact was made with, or make it anew",

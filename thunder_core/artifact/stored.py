@@ -66,6 +66,8 @@ def stored_programs(
     """
     finder = Finder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):
+        if lacking := [name for name in RUNS.values() if name not in running(facts.stages)]:
+            raise damaged(artifact.folder, f"program {number} has no {' and no '.join(lacking)}")
         if facts.derivative is not None and not is_whole(facts, facts.derivative):
             raise damaged(artifact.folder, f"what it says of the backward of program {number} does not fit together")
     cubins = read_cubins(artifact)
@@ -78,8 +80,8 @@ def is_whole(facts: ProgramFacts, derivative: StoredWiring) -> bool:
     stages = [(stage.trace, stage.number) for stage in facts.stages]
     masks = [stage.given for stage in facts.stages if stage.trace == "backward"]
     return (
-        ("computation", derivative.body) in stages
-        and all(place < derivative.count for place in derivative.results)
+        stages.count(("computation", derivative.body)) == 1
+        and all(0 <= place < derivative.count for place in derivative.results)
         and len(derivative.strides) == number
         and all(len(given) == number for given in masks)
     )

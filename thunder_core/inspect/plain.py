@@ -154,7 +154,7 @@ def is_expression(origin: str) -> bool:
     """Whether an origin is a Python expression over the model and its arguments."""
     try:
         tree = ast.parse(origin, mode="eval")
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} <= ROOTS and bool(origin)
 

@@ -7,6 +7,8 @@ from threading import RLock
 from types import FunctionType
 from typing import Any
 
+from thunder_core.errors import ArtifactForeign
+
 FIRST = "__first_call__"  # what the function is until then, among the globals of its text
 
 
@@ -14,7 +16,7 @@ def deferred(name: str, namespace: dict[str, Any], define: Callable[[], Callable
     """A function of that name whose globals are the namespace; `define` executes its text there at the first call.
 
     From then on it is the function that `define` returned, where that is a plain one of these globals: calls cost
-    nothing more. Any other is called by it.
+    nothing more. Any other is called by it. Raises `ArtifactForeign` where the text cannot be executed.
     """
     function = FunctionType(_until_defined.__code__, namespace, name)
     lock = RLock()
@@ -23,12 +25,23 @@ def deferred(name: str, namespace: dict[str, Any], define: Callable[[], Callable
     def first_call(*args: Any, **kwargs: Any) -> Any:
         with lock:
             if not defined:
-                defined.append(define())
+                defined.append(executed(name, define))
                 become(function, defined[0])
         return defined[0](*args, **kwargs)
 
     namespace[FIRST] = first_call
     return function
+
+
+def executed(name: str, define: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """What a definition gives; whatever it raises is said of the text, since it has nothing to do with the call."""
+    try:
+        return define()
+    except Exception as error:
+        raise ArtifactForeign(
+            f"the text of the artifact's `{name}` cannot be executed here: {type(error).__name__}: {error}",
+            fix="load it with the packages that it was made with, or make the artifact anew",
+        ) from error
 
 
 def become(function: FunctionType, other: Callable[..., Any]) -> None:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from thunder_core.errors import BadModelFolder, OutOfMemory, PackageMissing
 
-CAUSES = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, ZeroDivisionError)
+CAUSES = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError)
 
 SMALLER = "use a smaller dtype (--dtype bfloat16), another device, or a machine with more memory"
 MEND = "mend the model's folder, or fetch or save it again with this version of transformers"
