@@ -11,6 +11,7 @@ import typer
 from thunder_core import plugins
 from thunder_core.artifact.consent import Consent
 from thunder_core.errors import BadOption
+from thunder_core.models.names import HUB_TASKS, TASKS
 
 
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
@@ -21,6 +22,11 @@ def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
 def complete_executor(incomplete: str) -> list[tuple[str, str]]:
     """The executors whose names begin so, each with what it is, for the shell's completion."""
     return [(e.name, e.summary) for e in plugins.listing("executors") if e.name.startswith(incomplete)]
+
+
+def complete_task(incomplete: str) -> list[str]:
+    """The tasks whose names begin so, for the shell's completion."""
+    return sorted(name for name in (*TASKS, *HUB_TASKS) if name.startswith(incomplete))
 
 
 FLAG = " "  # for the metavar of a flag: typer writes the type there, which says nothing
@@ -91,7 +97,11 @@ Target = Annotated[
 Task = Annotated[
     str | None,
     typer.Option(
-        "--task", metavar="NAME", help="What the model is for, if not what its config says.", rich_help_panel=MODEL
+        "--task",
+        metavar="NAME",
+        help="What the model is for, if not what its config says: causal-lm, or as the hub has it, text-generation.",
+        rich_help_panel=MODEL,
+        autocompletion=complete_task,
     ),
 ]
 Revision = Annotated[

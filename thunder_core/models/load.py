@@ -28,7 +28,7 @@ from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, 
 from thunder_core.models.quiet import quietly, told_to_users
 from thunder_core.models.request import ModelRequest, SampleModel
 from thunder_core.models.seeding import seeded
-from thunder_core.models.task import auto_class, deduce_task, require_task
+from thunder_core.models.task import auto_class, deduce_task, require_task, task_among
 from thunder_core.plugins import nearest
 
 
@@ -93,10 +93,10 @@ def plan_loading(request: ModelRequest) -> Plan:
     """Understand a request and check everything that can be checked without reading weights."""
     dtype = None if request.dtype is None else parse_dtype(request.dtype)
     device = parse_device(request.device or "cpu")
-    asked = None if request.task is None else spelled_task(request.task)
+    asked = () if request.task is None else spelled_task(request.task)
     origin = find_origin(request)
-    config = config_of(origin, request, asked)
-    task, note = (asked, None) if asked is not None else deduce_task(config)
+    config = config_of(origin, request, request.task)
+    task, note = (task_among(asked, config), None) if asked else deduce_task(config)
     require_task(task, config)
     return Plan(origin, config, task, dtype, device, () if note is None else (note,))
 
