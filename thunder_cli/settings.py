@@ -15,7 +15,7 @@ from pydantic import ValidationError as Malformed
 from thunder_cli.options import ModelOptions
 from thunder_core import plugins
 from thunder_core.errors import BadConfigFile, BadOption
-from thunder_core.models.request import ModelRequest
+from thunder_core.models.request import LARGEST_SEED, ModelRequest
 from thunder_core.pipeline import Request
 
 Value = str | bool | int | float
@@ -45,7 +45,7 @@ class Settings(BaseModel):
     revision: str | None = None
     random_weights: bool | None = None
     trust_remote_code: bool | None = None
-    seed: int | None = Field(default=None, ge=0)
+    seed: int | None = Field(default=None, ge=0, le=LARGEST_SEED)
     batch: int | None = Field(default=None, ge=1)
     seq: int | None = Field(default=None, ge=1)
     runs: int | None = Field(default=None, ge=2)

@@ -49,9 +49,10 @@ def validate(
         from thunder_cli.first_word import importing
         from thunder_cli.progress import watching
         from thunder_core.artifact.read import read_manifest
-        from thunder_core.pipeline.foresight import require_least
+        from thunder_core.pipeline.foresight import require_least, require_seed
 
         require_least("--inputs", inputs, 1)
+        require_seed(seed)
         read_manifest(artifact.expanduser())
         told = stderr(quiet=quiet)
         with importing(told):

@@ -21,6 +21,7 @@ from thunder_core.models.load import LoadedModel
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock
+from thunder_core.pipeline.foresight import require_seed
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
@@ -65,6 +66,7 @@ def validate_artifact(
     """
     if inputs < 1:
         raise BadOption(f"--inputs is {inputs}", fix="give --inputs a number of 1 or more")
+    require_seed(seed)
     clock = Clock(progress or Unwatched())
     with calamities(lambda: clock.stage or "the start"):
         clock.begin("load")
