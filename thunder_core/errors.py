@@ -511,7 +511,11 @@ class OutOfDisk(ResourceError):
 
 
 class OutOfMemory(ResourceError):
-    """The model and its optimized twin did not fit into the device's memory."""
+    """The model, its optimized twin or a call of one of them does not fit into the device's memory.
+
+    What a call takes is estimated on tensors without data before any of it is allocated, and so is what the layers of a
+    config take; what cannot be estimated is refused by the allocator.
+    """
 
     code = "TH0702"
 

@@ -11,6 +11,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from thunder_core.errors import BadModelFolder, RemoteCodeRefused, UnknownArchitecture
 from thunder_core.models.blame import blaming
+from thunder_core.models.depth import require_depth
 from thunder_core.models.folder import CONFIG_FILE, code_of_the_hub
 from thunder_core.models.kinds import require_config
 from thunder_core.plugins import nearest
@@ -19,6 +20,7 @@ from thunder_core.plugins import nearest
 def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = None) -> PretrainedConfig:
     """The config of a folder; raises `BadModelFolder`, `RemoteCodeRefused` or `UnknownArchitecture`."""
     raw = require_config(folder)
+    require_depth(folder / CONFIG_FILE, raw)
     if not trust_remote_code:
         refuse_remote_code(folder, raw)
     if "auto_map" not in raw:

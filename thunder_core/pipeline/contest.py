@@ -22,6 +22,7 @@ from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock
+from thunder_core.pipeline.estimate import require_memory
 from thunder_core.pipeline.planning import sequence_length
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
@@ -150,6 +151,8 @@ def _bench(makers: Mapping[str, Callable[[], Subject]], contest: Contest, progre
         for subject in subjects.values():
             stack.enter_context(subject.purpose.ready(subject.loaded.model))
         sizes = common_sizes(list(subjects.values()), contest)
+        for subject, (batch, seq) in product(subjects.values(), sizes):
+            require_memory(subject.loaded, subject.purpose, batch=batch, seq=seq, seed=subject.seed)
         _prepare(list(subjects.values()), sizes, clock)
         reports = [_measured(subjects, contest, size, clock) for size in sizes]
         clock.stop()
