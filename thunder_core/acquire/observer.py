@@ -32,7 +32,7 @@ from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.effects import Announced
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
-from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
+from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
 from thunder_core.acquire.lookasides.classes import shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.foreign import foreign, refuse_operator
@@ -315,7 +315,7 @@ class Acquisition(Observer):
         if plain.__code__ is DYNAMO_DISABLED:
             return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
-        if edge or plain in self._operations or runs_natively(plain.__module__, plain.__name__):
+        if edge or plain in self._operations or is_native_code(plain):
             for arg in (*args, *kwargs.values()):
                 self.outside.expand_whole(arg)
             native: Callable[..., Any] = function
@@ -358,7 +358,7 @@ class Acquisition(Observer):
         code = function.__code__
         known = self._interpreted.get(code)
         if known is None:
-            left = self._is_library(code) or runs_natively(function.__module__, function.__name__)
+            left = self._is_library(code) or is_native_code(function)
             known = self._interpreted[code] = not left
         return known
 

@@ -109,7 +109,12 @@ def applied(kind: type[torch.autograd.Function]) -> Operation:
 
 def is_ruled(line: BoundSymbol) -> bool:
     """Whether a line has a derivative of its own, so that its operations do not tell it."""
-    return line.symbol.target in _rules or line.symbol.target in _functions
+    return has_rule(line.symbol.target)
+
+
+def has_rule(function: object) -> bool:
+    """Whether a function has a derivative of its own, a user's."""
+    return function in _rules or function in _functions
 
 
 def target_of(line: BoundSymbol) -> Operation:
