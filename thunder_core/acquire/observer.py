@@ -245,10 +245,12 @@ class Acquisition(Observer):
         if announced is not None and announced.owner is owner:
             self.outside.unwritten(announced)
 
-    def _attempt(self, announced: Announced, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function of C that changes an outside container; where it raises, that is no effect."""
+    def _attempt(
+        self, announced: Announced, function: Any, native: Callable[..., Any] | None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call a function of C, or what stands for it, that changes a container; where it raises, that is no effect."""
         try:
-            return self.machine.invoke_quietly(function, args, kwargs)
+            return self.machine.invoke_quietly(function, args, kwargs) if native is None else native(*args, **kwargs)
         except BaseException:
             self.outside.unwritten(announced)
             raise
@@ -300,7 +302,7 @@ class Acquisition(Observer):
             self.outside.effects.announced = None
             native = self._native(function, args, kwargs) or self.numbers.before_native(function, args, kwargs)
             announced = self.outside.effects.announced
-            return native if announced is None else functools.partial(self._attempt, announced, native or function)
+            return native if announced is None else functools.partial(self._attempt, announced, function, native)
         return None
 
     def _python_function(
@@ -416,7 +418,7 @@ class Acquisition(Observer):
         """C code that gets an iterator from outside may take something out of it, which later calls will not."""
         path = self.outside.path_of(arg) if type(arg) in ADVANCED else None
         if path is not None and not is_of_classes(function):
-            self.note_edge(f"an iterator from outside is used: what this call finds in {path} stays")
+            self.note_edge(f"an iterator from outside is used: what this call finds in {path} stays", loud=True)
 
     def _take(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a method of a container with what an iterator gives, which is gone through once."""
