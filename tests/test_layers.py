@@ -31,7 +31,7 @@ FLOORS = (
         "thunder_core.target",
         "thunder_core.tolerance",
     ),
-    ("thunder_core.requirement", "thunder_core.declaration"),
+    ("thunder_core.requirement", "thunder_core.declaration", "thunder_core.free_memory"),
     ("thunder_core.transform", "thunder_core.analysis"),
     ("thunder_core.capture",),
     ("thunder_core.patterns",),

@@ -17,6 +17,7 @@ from huggingface_hub import constants
 
 from thunder_cli.app import DISTRIBUTION
 from thunder_cli.trial import Trial, trials
+from thunder_cli.views.quantity import size
 from thunder_core import plugins
 from thunder_core.cache import cache_folder
 from thunder_core.claiming.executor import Executor
@@ -92,8 +93,8 @@ def accelerator() -> Iterator[Check]:
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             major, minor = torch.cuda.get_device_capability(index)
-            memory = torch.cuda.get_device_properties(index).total_memory / 2**30
-            found = f"{torch.cuda.get_device_name(index)}, capability {major}.{minor}, {memory:.0f} GiB"
+            memory = size(torch.cuda.get_device_properties(index).total_memory)
+            found = f"{torch.cuda.get_device_name(index)}, capability {major}.{minor}, {memory}"
             yield Check(f"cuda:{index}", "ok", found)
         return
     built = torch.version.cuda or torch.version.hip
@@ -160,7 +161,7 @@ def folders() -> Iterator[Check]:
         standing = next(parent for parent in (folder, *folder.parents) if parent.exists())
         problem = unwritable(standing)
         free = shutil.disk_usage(standing).free
-        found = f"{folder}, {problem or f'{free / 2**30:.1f} GiB free'}"
+        found = f"{folder}, {problem or f'{size(free)} free'}"
         yield verdict(
             name, problem is None and free > SPARE_DISK, found, "make room or name another folder", "degraded"
         )

@@ -1,4 +1,4 @@
-"""Keeping the libraries that we use from talking over us."""
+"""Keeping the libraries that we use from talking over us, and saying what we warn of."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from rich.text import Text
+
+from thunder_cli.console import stderr
+from thunder_core.errors import UnsignedWarning
 
 TALKERS = ("transformers", "huggingface_hub", "torch", "torchao", "matplotlib")
 
@@ -23,7 +29,14 @@ def hushed(*, debug: bool) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            warnings.simplefilter("always", UnsignedWarning)
+            warnings.showwarning = tell_warning  # type: ignore[assignment]  # of which it takes the first argument
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+def tell_warning(message: Warning | str, *_: Any) -> None:
+    """Say a warning of ours on stderr."""
+    stderr().print(Text.assemble(("warning", "bold yellow"), f" {message}"), soft_wrap=True)

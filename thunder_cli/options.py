@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from thunder_core import plugins
+from thunder_core.artifact.consent import Consent
+from thunder_core.errors import BadOption
+from thunder_core.models.names import HUB_TASKS, TASKS
 
 
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
@@ -20,8 +24,14 @@ def complete_executor(incomplete: str) -> list[tuple[str, str]]:
     return [(e.name, e.summary) for e in plugins.listing("executors") if e.name.startswith(incomplete)]
 
 
+def complete_task(incomplete: str) -> list[str]:
+    """The tasks whose names begin so, for the shell's completion."""
+    return sorted(name for name in (*TASKS, *HUB_TASKS) if name.startswith(incomplete))
+
+
 FLAG = " "  # for the metavar of a flag: typer writes the type there, which says nothing
 MODEL = "The model"
+TRUST = "Trust"
 OUTPUT = "What is printed"
 
 Json = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print the result as JSON.", rich_help_panel=OUTPUT)]
@@ -87,7 +97,11 @@ Target = Annotated[
 Task = Annotated[
     str | None,
     typer.Option(
-        "--task", metavar="NAME", help="What the model is for, if not what its config says.", rich_help_panel=MODEL
+        "--task",
+        metavar="NAME",
+        help="What the model is for, if not what its config says: causal-lm, or as the hub has it, text-generation.",
+        rich_help_panel=MODEL,
+        autocompletion=complete_task,
     ),
 ]
 Revision = Annotated[
@@ -136,9 +150,56 @@ AllowNonFinite = Annotated[
         help="Accept NaN, infinities and nothing but zeros in what eager PyTorch gives; the report says so.",
     ),
 ]
+TrustedModules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust-module",
+        metavar="NAME",
+        help="A module that may be imported for an artifact, with what is beneath it; may be repeated.",
+        rich_help_panel=TRUST,
+    ),
+]
+TrustedKeys = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--key",
+        metavar="FILE",
+        help="A public key to trust, in place of the list of trusted keys; may be repeated.",
+        rich_help_panel=TRUST,
+    ),
+]
+RequireSignature = Annotated[
+    bool,
+    typer.Option(
+        "--require-signature",
+        metavar=FLAG,
+        help="Refuse an artifact that no trusted key has signed.",
+        rich_help_panel=TRUST,
+    ),
+]
 Strict = Annotated[
     bool, typer.Option("--strict", metavar=FLAG, help="Fail where this machine lacks a part of the recipe.")
 ]
+
+
+@dataclass(frozen=True)
+class TrustOptions:
+    """What every command takes that runs an artifact."""
+
+    trust_module: TrustedModules = None
+    key: TrustedKeys = None
+    require_signature: RequireSignature = False
+
+    def consent(self, *, trust_remote_code: bool) -> Consent:
+        """What the user allows."""
+        keys = None if self.key is None else tuple(path.expanduser() for path in self.key)
+        return Consent(trust_remote_code, tuple(self.trust_module or ()), keys, self.require_signature)
+
+    def refuse(self) -> None:
+        """Raise `BadOption` where one of them was given and there is no artifact."""
+        given = [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value]
+        if given:
+            raise BadOption(f"{', '.join(given)} is for artifacts, and this is none", fix="leave it out")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import tomllib
 from collections.abc import Mapping, Set
 from dataclasses import asdict
@@ -14,7 +15,7 @@ from pydantic import ValidationError as Malformed
 from thunder_cli.options import ModelOptions
 from thunder_core import plugins
 from thunder_core.errors import BadConfigFile, BadOption
-from thunder_core.models.request import ModelRequest
+from thunder_core.models.request import LARGEST_SEED, ModelRequest
 from thunder_core.pipeline import Request
 
 Value = str | bool | int | float
@@ -34,6 +35,7 @@ class Settings(BaseModel):
     recipe: str | None = None
     out: str | None = None
     force: bool | None = None
+    sign_key: str | None = None
     strict: bool | None = None
     train: bool | None = None
     dtype: str | None = None
@@ -43,7 +45,7 @@ class Settings(BaseModel):
     revision: str | None = None
     random_weights: bool | None = None
     trust_remote_code: bool | None = None
-    seed: int | None = Field(default=None, ge=0)
+    seed: int | None = Field(default=None, ge=0, le=LARGEST_SEED)
     batch: int | None = Field(default=None, ge=1)
     seq: int | None = Field(default=None, ge=1)
     runs: int | None = Field(default=None, ge=2)
@@ -70,6 +72,7 @@ class Settings(BaseModel):
             model=ModelRequest(**model),
             options=self.set or {},
             out=None if self.out is None else Path(self.out),
+            sign_key=None if self.sign_key is None else Path(self.sign_key).expanduser(),
             validate=not self.no_validate,
             benchmark=not self.no_benchmark,
             **rest,
@@ -107,7 +110,7 @@ def read_settings(path: Path) -> Settings:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadConfigFile(f"{path} cannot be read: {error.strerror}", fix="name a file that exists") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadConfigFile(
             f"{path} is not TOML: {error}", fix="mend that line; see docs/cli.md for an example"
         ) from error
@@ -150,8 +153,18 @@ def _problem(error: Malformed) -> str:
     detail = error.errors(include_url=False)[0]
     key = str(detail["loc"][0])
     if detail["type"] == "extra_forbidden":
-        return f"there is no setting called {key!r}"
-    return f"{key} is {detail['input']!r}"
+        return f"there is no setting called {key!r:.80}"
+    return f"{key} is {_shown(detail['input'])}"
+
+
+def _shown(value: object) -> str:
+    """A value in short, however deep or long it is."""
+    if isinstance(value, str):
+        return f"{value!r:.80}"
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python prints no number of more than some thousand digits
+        return "a number of many digits"
 
 
 def _remedy(error: Malformed) -> str:

@@ -54,6 +54,10 @@ class DegradedWarning(UserWarning):
     """A model was compiled by a recipe of which the machine, or the model's device, lacks a part: which, and why."""
 
 
+class UnsignedWarning(UserWarning):
+    """An artifact was loaded that nobody has signed whose key is trusted, though there is a list of trusted keys."""
+
+
 class ThunderError(Exception):
     """What is wrong, what to do about it and, where there is one, the user's line."""
 
@@ -309,6 +313,17 @@ class BadRecipe(UsageError):
     code = "TH0219"
 
 
+class BadKey(UsageError):
+    """A file of a key, or the list of trusted keys, cannot be read or used.
+
+    Artifacts are signed with Ed25519 keys, as `thunder keys new FILE` makes them; those of `ssh-keygen -t ed25519` do
+    as well. Nobody but its user may read a private key, and nobody else may write the list of trusted keys. A private
+    key may be protected by a passphrase, which is taken from `THUNDER_KEY_PASSPHRASE`.
+    """
+
+    code = "TH0220"
+
+
 # ---- 03: environment ------------------------------------------------------------------------------------------
 
 
@@ -450,6 +465,37 @@ class ArtifactForeign(ArtifactError):
     code = "TH0604"
 
 
+class ImportRefused(ArtifactError):
+    """The artifact refers to an object of a module that nobody trusts, so that the module was not imported.
+
+    Importing runs a module's code. For an artifact that is done only with PyTorch, transformers and what they import,
+    Thunder and its installed plug-ins, the packages of the classes of the model (or of the function) that is loaded,
+    and with what the user names: `load(..., trusted_modules=("package",))`, or `--trust-module package`.
+    """
+
+    code = "TH0605"
+
+
+class BadSignature(ArtifactError):
+    """The artifact has a signature that does not hold: it is of something else, or is damaged.
+
+    A signature is of the manifest's last line, the digest that covers all files. What changes an artifact, as
+    `thunder validate` does for one whose validation was pending, takes its signatures away; it has to be signed anew.
+    """
+
+    code = "TH0606"
+
+
+class NotSigned(ArtifactError):
+    """A signature was required, and the artifact has none by a key that is trusted.
+
+    Trusted are the keys that were named, by `trusted_keys` or `--key`, or else those of the user's own list, which
+    `thunder keys trust FILE` adds to and `thunder keys list` shows.
+    """
+
+    code = "TH0607"
+
+
 # ---- 07: resources --------------------------------------------------------------------------------------------
 
 
@@ -465,7 +511,11 @@ class OutOfDisk(ResourceError):
 
 
 class OutOfMemory(ResourceError):
-    """The model and its optimized twin did not fit into the device's memory."""
+    """The model, its optimized twin or a call of one of them does not fit into the device's memory.
+
+    What a call takes is estimated on tensors without data before any of it is allocated, and so is what the layers of a
+    config take; what cannot be estimated is refused by the allocator.
+    """
 
     code = "TH0702"
 

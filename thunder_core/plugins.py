@@ -57,6 +57,11 @@ def listing(group: Group) -> list[Listed]:
     return [_described(name, *source) for name, source in sorted(_sources(group).items())]
 
 
+def packages() -> frozenset[str]:
+    """The top-level packages that executors and recipes come from: Thunder's own, and those of installed plug-ins."""
+    return frozenset({"thunder_core"} | {place.partition(".")[0] for group in ENTRY_POINTS for place in _places(group)})
+
+
 def definitions(group: Group, base: str) -> Iterator[tuple[str, str]]:
     """Each class of a group that names this base, by its file and its own name; read from the source, not imported."""
     for _, path in _sources(group).values():

@@ -1,4 +1,4 @@
-"""Every torch.nn.Module: repeated and dead code dropped, memory freed early, eager kernels."""
+"""Every torch.nn.Module: repeated and dead code dropped, regions fused by Inductor, memory freed early."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from thunder_core.recipe import Recipe
 
 
 class Default(Recipe):
-    """Every torch.nn.Module: repeated and dead code dropped, memory freed early, eager kernels."""
+    """Every torch.nn.Module: repeated and dead code dropped, regions fused by Inductor, memory freed early."""
 
     executors = ("sdpa", "inductor", "torch")

@@ -1,4 +1,4 @@
-"""Llama 3 from Hugging Face on Hopper GPUs."""
+"""Llama 3 from Hugging Face on Hopper GPUs: cuDNN's attention, fused Triton kernels, CUDA graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every model of the transformers library."""
+"""Every model of the transformers library, its outputs and caches included: as default, refusing others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.recipe import Recipe
 
 
 class HFTransformers(Recipe):
-    """Every model of the transformers library, its outputs and caches included."""
+    """Every model of the transformers library, its outputs and caches included: as `default`, refusing others."""
 
     executors: ClassVar[tuple[str, ...]] = ("sdpa", "inductor", "torch")
 

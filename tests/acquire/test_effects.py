@@ -334,3 +334,21 @@ def test_what_may_be_written_in_part_is_refused(write: Callable[[Any], object]) 
     with pytest.raises(CannotReplay, match="raises while it changes args"):
         thunder.jit(program)(X, items)
     assert items == [3, 2, "a"]
+
+
+class First:
+    """An index of a class of its own."""
+
+    def __index__(self) -> int:
+        return 0
+
+
+def test_an_item_written_by_an_index_of_a_class_of_its_own_is_the_programs() -> None:
+    def program(x: Tensor, items: list[int], index: First) -> Tensor:
+        items[index] = 7
+        return x * items[0]
+
+    compiled = thunder.jit(program)
+    for first in (1, 5):
+        items = [first, 2]
+        assert torch.equal(compiled(X, items, First()), X * 7) and items == [7, 2]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.errors import CannotReplay, SharpEdgeError
+from thunder_core.errors import CannotReplay, SharpEdgeError, SharpEdgeWarning
 
 HELD: dict[str, Any] = {}
 # A program of a tensor and an object, and objects that differ in state alone.
@@ -95,3 +95,6 @@ def test_a_write_to_an_array_from_outside_is_refused_and_undone(name: str) -> No
 def test_an_iterator_from_outside_is_a_sharp_edge() -> None:
     with pytest.raises(SharpEdgeError, match="an iterator from outside"):
         thunder.jit(lambda x, numbers: x * next(numbers), sharp_edges="error")(torch.ones(2), iter([1, 2]))
+    compiled = thunder.jit(lambda x, numbers: x * next(numbers))
+    with pytest.warns(SharpEdgeWarning, match="an iterator from outside"):
+        assert torch.equal(compiled(torch.ones(2), iter([3])), torch.ones(2) * 3)

@@ -17,6 +17,7 @@ from thunder_core import functional
 from thunder_core.artifact import open_artifact
 from thunder_core.artifact.compilers import compiler_facts, compiler_of
 from thunder_core.artifact.manifest import MANIFEST, SCHEMA_VERSION, CompilerFacts, digest_of
+from thunder_core.artifact.trust import trust_in
 from thunder_core.claiming.executor import OperatorExecutor
 from thunder_core.compile_options import CompileOptions
 from thunder_core.compiler import Compiler, specializations_of
@@ -54,7 +55,7 @@ def reloaded(compiled: Any, subject: Any, folder: Path) -> Any:
 
 def options_of(compiled: Any) -> CompileOptions:
     """The options by which a loaded function compiles what it has no program for."""
-    return compiler_of(specializations_of(compiled).compiler.facts).options
+    return compiler_of(specializations_of(compiled).compiler.facts, trust_in(None)).options
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(CompileOptions)])
@@ -80,7 +81,7 @@ def test_a_compiler_is_nothing_but_what_is_kept():
     """All that makes a compiler, but the device that it traces for, comes back from its facts."""
     compiled = thunder.jit(double, transforms=[Autocast(torch.bfloat16)], executors=["sdpa", "torch"])
     compiler = specializations_of(compiled).compiler
-    assert compiler_of(compiler_facts(compiler)) == compiler
+    assert compiler_of(compiler_facts(compiler), trust_in(None)) == compiler
     assert {field.name for field in dataclasses.fields(Compiler)} == {"transforms", "executors", "options", "device"}
 
 

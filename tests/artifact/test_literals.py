@@ -63,8 +63,17 @@ def test_what_is_more_than_its_text_is_not_written(value):
 @pytest.mark.parametrize(
     "text",
     ["__import__('os')", "torch.load('x')", "torch.ops", "print", "(lambda: 1)()", "1 +", "a.b", "[x for x in y]",
-     "torch.device(**{})", "f'{1}'", "-'a'", "float('x', 1)", "(" * 5000],
+     "torch.device(**{})", "f'{1}'", "-'a'", "float('x', 1)", "(" * 5000, "set(range(10**9))", "set(range(1000000000))",
+     "frozenset(range(1000000000))", "frozenset('abc')", "set('abc')", "set({1})", "frozenset()", "{**{}}",
+     "[*range(9)]",
+     "9" * 5001, "-" * 100_000 + "1", "[" * 100_000, "not " * 100_000 + "1", "a" + ".b" * 100_000, "1" + "+1" * 100_000,
+     "{[]}", "{[]: 1}", "torch.device('cuda', 10**99)", "torch.device('nowhere')", "range(0, 1, 0)", "\0", "slice()"],
 )  # fmt: skip
 def test_anything_else_is_not_read(text):
     with pytest.raises(ValueError):
         read_literal(text)
+
+
+@pytest.mark.parametrize("value", [set(), frozenset(), frozenset({1}), {1, 2}, range(10**9), {"a": {1}}])
+def test_sets_and_ranges_of_any_length_come_back(value):
+    assert read_literal(write_literal(value)) == value

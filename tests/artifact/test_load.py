@@ -287,6 +287,18 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env={"PYTHONPATH": path}, capture_output=True, text=True, check=False)
 
 
+class Liar:
+    """Says that it is a module, as libraries of cffi do, and has no namespace."""
+
+    __slots__ = ()
+    __class__ = types.ModuleType
+
+
+def test_what_only_claims_to_be_a_module_is_passed_over(monkeypatch):
+    monkeypatch.setitem(sys.modules, "a_liar", Liar())
+    assert find_in_modules([object()]) == {}
+
+
 def test_a_fresh_process_loads_it_and_a_changed_module_is_noticed(tmp_path, monkeypatch):
     (tmp_path / "small.py").write_text(MODEL)
     monkeypatch.syspath_prepend(tmp_path)

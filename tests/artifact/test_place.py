@@ -9,6 +9,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -218,3 +219,9 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputNotWritable):
         write(tmp_path / "file" / "a")
+
+
+def test_what_there_is_no_room_for_is_told_in_units_that_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(place.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300 << 10))
+    with pytest.raises(OutOfDisk, match=r"the weights take 1\.50 MiB, and the disk of .* has 300 KiB left"):
+        place.require_room(tmp_path, 3 << 19)

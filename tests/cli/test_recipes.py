@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_cli.options import complete_executor, complete_recipe
+from thunder_cli.options import complete_executor, complete_recipe, complete_task
 from thunder_core import plugins
 
 
@@ -51,3 +51,28 @@ def test_names_are_completed():
 def test_where_a_recipe_runs_is_shown(thunder):
     assert "on cuda in bfloat16" in thunder("recipes", "show", "hf-llama3-hopper").out
     assert "runs" not in thunder("recipes", "show", "default").out
+
+
+def test_what_a_recipe_does_beside_default_is_shown_and_its_summary_says_where_it_is_nothing(thunder):
+    summaries = {row["name"]: row["summary"] for row in thunder("recipes", "--json").json["recipes"]}
+    for name in plugins.names("recipes"):
+        beside = thunder("recipes", "show", name, "--json").json["recipe"]["beside_default"]
+        assert ("as default" in summaries[name]) == (not beside and name != "default"), name
+    text = " ".join(thunder("recipes", "show", "hf-llama").out.split())
+    assert "beside default the same program; models of other families are refused" in text
+    hopper = thunder("recipes", "show", "hf-llama3-hopper").out
+    assert "executors triton, nvfuser, cudagraphs; device cuda; dtype bfloat16" in " ".join(hopper.split())
+    assert "beside default" not in thunder("recipes", "show", "default").out
+
+
+def test_a_recipe_that_fuses_does_not_promise_eager_kernels(thunder):
+    for name in plugins.names("recipes"):
+        shown = thunder("recipes", "show", name, "--json").json["recipe"]
+        if "inductor" in [one["name"] for one in shown["executors"]]:
+            assert "eager" not in shown["description"]
+    assert "Inductor" in thunder("recipes", "show", "default").out
+
+
+def test_names_of_tasks_are_completed():
+    assert complete_task("text-gen") == ["text-generation"]
+    assert complete_task("causal") == ["causal-lm"]

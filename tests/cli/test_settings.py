@@ -13,6 +13,7 @@ EVERYTHING = """
 model = "folder"
 recipe = "hf-llama"
 out = "result"
+sign-key = "~/key"
 dtype = "bfloat16"
 device = "cpu"
 task = "causal-lm"
@@ -59,6 +60,7 @@ def test_a_file_may_hold_everything(tmp_path):
     assert request.allow_non_finite
     assert request.require_speedup == 1.25
     assert request.out == Path("result")
+    assert request.sign_key == Path("~/key").expanduser()
     assert request.options == {"speed": "high"}
 
 
@@ -81,6 +83,7 @@ def test_nothing_given_leaves_the_defaults():
         ("recipee = 'x'", "no setting called 'recipee'", "did you mean recipe"),
         ("batch = 'many'", "batch is 'many'", "valid integer"),
         ("batch = 0", "batch is 0", "greater than or equal to 1"),
+        ("seed = 12345678901234567890", "seed is 12345678901234567890", "less than or equal to 9223372036854775807"),
         ("dtype = 16", "dtype is 16", "valid string"),
         ("batch = ", "is not TOML", "mend that line"),
         ("[set.deep]\nkey = 1", "set is", "use a value that is"),

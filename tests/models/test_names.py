@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import BartConfig, BertConfig, Gemma3Config, LlamaConfig, MistralConfig, T5Config, ViTConfig
+from transformers import (
+    BartConfig,
+    BertConfig,
+    Gemma3Config,
+    LlamaConfig,
+    MistralConfig,
+    T5Config,
+    ViTConfig,
+    Wav2Vec2Config,
+    WhisperConfig,
+)
+from transformers.pipelines import SUPPORTED_TASKS, TASK_ALIASES
 
 from thunder_core.errors import BadOption, DeviceNotAvailable, UnknownName
 from thunder_core.models.device import parse_device
 from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.family import model_family
-from thunder_core.models.names import TASKS, spelled_task
-from thunder_core.models.task import auto_class, classes_of, deduce_task, require_task, tasks_of
+from thunder_core.models.names import HUB_TASKS, TASKS, spelled_task
+from thunder_core.models.task import auto_class, classes_of, deduce_task, require_task, task_among, tasks_of
 
 
 @pytest.mark.parametrize(
@@ -121,7 +132,7 @@ def test_without_a_known_task_the_base_model_is_taken_and_it_is_said(architectur
 
 
 def test_an_unknown_task_suggests_the_nearest():
-    assert spelled_task("Causal_LM") == "causal-lm"
+    assert spelled_task("Causal_LM") == ("causal-lm",)
     with pytest.raises(UnknownName) as raised:
         spelled_task("casual-lm")
     assert raised.value.fix.startswith("did you mean causal-lm")
@@ -141,3 +152,39 @@ def test_every_task_has_an_auto_class_and_a_family():
 
 def test_the_family_is_the_config_s():
     assert model_family(LlamaConfig()) == "llama"
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "task"),
+    [
+        ("text-generation", LlamaConfig(), "causal-lm"),
+        ("Text_Classification", BertConfig(), "sequence-classification"),
+        ("sentiment-analysis", BertConfig(), "sequence-classification"),
+        ("fill-mask", BertConfig(), "masked-lm"),
+        ("summarization", T5Config(), "seq2seq-lm"),
+        ("ner", BertConfig(), "token-classification"),
+        ("automatic-speech-recognition", WhisperConfig(), "speech-seq2seq"),
+        ("automatic-speech-recognition", Wav2Vec2Config(), "ctc"),
+        ("automatic-speech-recognition", LlamaConfig(), "speech-seq2seq"),
+        ("image-feature-extraction", ViTConfig(), "feature-extraction"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.model_type,
+)
+def test_the_hubs_names_of_tasks(name, config, task):
+    assert task_among(spelled_task(name), config) == task
+
+
+def test_the_hubs_names_are_no_tasks_of_ours_and_lead_to_some():
+    assert not set(HUB_TASKS) & set(TASKS)
+    assert {task for tasks in HUB_TASKS.values() for task in tasks} <= set(TASKS)
+    with pytest.raises(UnknownName) as raised:
+        spelled_task("text-generaton")
+    assert "did you mean text-generation" in raised.value.fix
+
+
+@pytest.mark.parametrize("tasks", [SUPPORTED_TASKS, TASK_ALIASES], ids=["pipelines", "aliases"])
+def test_pipelines_that_models_of_ours_serve_have_their_names(tasks):
+    unserved = {"any-to-any", "decision", "document-question-answering", "table-question-answering", "text-to-audio"}
+    other = ("zero-shot-", "text-to-", "image-segmentation", "detection", "estimation", "keypoint", "mask-", "video")
+    left_out = {name for name in tasks if name in unserved or any(part in name for part in other)}
+    assert {name for name in tasks if name not in TASKS and name not in HUB_TASKS} <= left_out

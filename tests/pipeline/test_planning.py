@@ -73,6 +73,11 @@ def test_without_a_model_the_recipes_own_sample_is_planned(out):
     assert planned.as_data()["model"] == planned.prepared.recipe.sample
 
 
+def test_inputs_are_told_in_what_the_model_reads(out):
+    assert matters(plan(quick(out, sample="vit", batch=2)))["inputs"] == "batch 2, 32 x 32 pixels, seed 0"
+    assert matters(plan(quick(out, sample="t5")))["inputs"] == "batch 1, sequence 8, seed 0"
+
+
 def test_the_usual_length_gives_way_to_the_models_own(out):
     assert plan(quick(out, seq=None, sample="gpt2")).seq <= 128
     with pytest.raises(SequenceTooLong, match="257"):
@@ -104,6 +109,8 @@ def test_what_is_lacking_degrades_and_is_left_out(out):
         ({"model": ModelRequest(dtype="float33")}, UnknownName),
         ({"model": ModelRequest(device="tpu")}, UnknownName),
         ({"model": ModelRequest(task="juggling")}, UnknownName),
+        ({"model": ModelRequest(seed=12345678901234567890)}, BadOption),
+        ({"model": ModelRequest(seed=-1)}, BadOption),
     ],
 )
 def test_what_is_wrong_is_found(out, change, error):

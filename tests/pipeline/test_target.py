@@ -19,7 +19,7 @@ import thunder_core as thunder
 from tests.families import inputs_for, sample
 from tests.pipeline.conftest import quick
 from thunder_core import plugins
-from thunder_core.artifact.gpu import keep_cubins
+from thunder_core.artifact.gpu import keep_cubins, read_cubins
 from thunder_core.artifact.here import require_architecture, require_here
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.cache import Store
@@ -147,7 +147,7 @@ def test_the_model_launches_what_was_kept_and_nothing_else(
     compiled = thunder.jit(loaded.model, executors=["triton"])
     with torch.no_grad():
         compiled(**inputs)
-    keep_cubins(hopper)
+    keep_cubins(read_cubins(hopper))
     assert len(kept) == len(KERNELS)
     wanted, launched = [], []
     for specialization in kept:

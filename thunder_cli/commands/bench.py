@@ -17,6 +17,7 @@ from thunder_core.errors import BadOption
 
 if TYPE_CHECKING:
     from thunder_cli.settings import Settings
+    from thunder_core.artifact.consent import Consent
     from thunder_core.benchmark import BenchmarkSuite
     from thunder_core.pipeline.rules import Contest
 
@@ -53,6 +54,7 @@ def bench(
     ] = None,
     *,
     chosen: options.ModelOptions,
+    trust: options.TrustOptions,
     against: Annotated[
         str | None,
         typer.Option(
@@ -131,7 +133,7 @@ def bench(
 
         settings = chosen_settings(chosen, model=model, strict=strict)
         earlier = earlier_result(wishes, contest.runs)
-        suite, subject = measured(settings, other, contest, stderr(quiet=quiet))
+        suite, subject = measured(settings, other, contest, trust, stderr(quiet=quiet))
         from thunder_cli.measuring import finish
 
         finish(suite, earlier, wishes, subject)
@@ -144,7 +146,9 @@ def contenders(against: str | None, *, alone: bool) -> tuple[str, ...]:
     return tuple(name.strip() for name in against.split(",") if name.strip())
 
 
-def measured(settings: Settings, other: str | None, contest: Contest, told: Console) -> tuple[BenchmarkSuite, str]:
+def measured(
+    settings: Settings, other: str | None, contest: Contest, trust: options.TrustOptions, told: Console
+) -> tuple[BenchmarkSuite, str]:
     """Measure what MODEL names: an artifact where its folder holds one, a model otherwise; two artifacts together.
 
     With it the name of the candidate that is on trial.
@@ -153,16 +157,18 @@ def measured(settings: Settings, other: str | None, contest: Contest, told: Cons
     from thunder_core.pipeline.rules import OURS
 
     folder = Path(settings.model or "").expanduser()
+    consent = trust.consent(trust_remote_code=bool(settings.trust_remote_code))
     if other is not None:
-        suite = measured_artifacts(folder, Path(other).expanduser(), settings, contest, told)
+        suite = measured_artifacts(folder, Path(other).expanduser(), settings, contest, consent, told)
         return suite, suite.reports[0].candidates[1].name
     if settings.model and is_artifact(folder):
-        return measured_artifact(folder, settings, contest, told), OURS
+        return measured_artifact(folder, settings, contest, consent, told), OURS
+    trust.refuse()
     return measured_model(settings, contest, told), OURS
 
 
 def measured_artifacts(
-    first: Path, second: Path, settings: Settings, contest: Contest, told: Console
+    first: Path, second: Path, settings: Settings, contest: Contest, consent: Consent, told: Console
 ) -> BenchmarkSuite:
     """Measure the second artifact beside the first, of which the device alone may be another."""
     from thunder_cli.first_word import importing
@@ -173,10 +179,12 @@ def measured_artifacts(
     with importing(told):
         from thunder_core.pipeline.contest import bench_artifacts
     with watching(told) as progress:
-        return bench_artifacts(first, second, contest, device=devices[0], progress=progress)
+        return bench_artifacts(first, second, contest, device=devices[0], consent=consent, progress=progress)
 
 
-def measured_artifact(folder: Path, settings: Settings, contest: Contest, told: Console) -> BenchmarkSuite:
+def measured_artifact(
+    folder: Path, settings: Settings, contest: Contest, consent: Consent, told: Console
+) -> BenchmarkSuite:
     """Measure an artifact, of which the device alone may be another."""
     from thunder_cli.first_word import importing
     from thunder_cli.progress import watching
@@ -185,7 +193,7 @@ def measured_artifact(folder: Path, settings: Settings, contest: Contest, told: 
     with importing(told):
         from thunder_core.pipeline.contest import bench_artifact
     with watching(told) as progress:
-        return bench_artifact(folder, contest, device=device, progress=progress)
+        return bench_artifact(folder, contest, device=device, consent=consent, progress=progress)
 
 
 def devices_own(folder: Path, settings: Settings) -> str | None:
@@ -194,7 +202,7 @@ def devices_own(folder: Path, settings: Settings) -> str | None:
     from thunder_core.artifact.read import read_manifest
     from thunder_core.models.names import spelled_device
 
-    require_artifacts_own(settings, folder, but={"device"})
+    require_artifacts_own(settings, folder, but={"device", "trust-remote-code"})
     read_manifest(folder)
     return None if settings.device is None else spelled_device(settings.device)
 

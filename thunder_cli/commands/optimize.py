@@ -28,6 +28,12 @@ def optimize(
     force: Annotated[
         bool, typer.Option("--force", metavar=options.FLAG, help="Replace the artifact that is at --out.")
     ] = False,
+    sign_key: Annotated[
+        str | None,
+        typer.Option(
+            "--sign-key", metavar="FILE", help="Sign the artifact with this private key (`thunder keys new`)."
+        ),
+    ] = None,
     include_weights: Annotated[
         bool,
         typer.Option(
@@ -75,6 +81,7 @@ def optimize(
             model=model,
             out=out,
             force=force,
+            sign_key=sign_key,
             include_weights=include_weights,
             target=target,
             batch=batch,

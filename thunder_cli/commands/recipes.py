@@ -16,6 +16,8 @@ from thunder_core import plugins
 if TYPE_CHECKING:
     from thunder_core.recipe import Recipe
 
+DEFAULT = "default"
+
 recipes = typer.Typer(help="List recipes, or show one.", invoke_without_command=True)
 
 
@@ -70,6 +72,7 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
     import inspect
 
     from thunder_core.pipeline.executors import candidates
+    from thunder_core.pipeline.recipes import recipe_class
     from thunder_core.recipe import order_transforms
 
     fields = type(recipe).Options.model_fields
@@ -91,8 +94,31 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
         ],
         "transforms": [type(transform).__name__ for transform in order_transforms(recipe.all_transforms())],
         "executors": [{"name": one.name, "reason": one.reason} for one in candidates(recipe.all_executors())],
+        "beside_default": differences(recipe, recipe_class(DEFAULT)()),
         "degraded": [{"part": d.part, "reason": d.reason, "fix": d.fix} for d in recipe.degraded()],
     }
+
+
+def differences(recipe: Recipe, default: Recipe) -> list[str]:
+    """What a recipe does to a program that `default` does not; nothing where it only says for which models it is."""
+    own, others = (set(map(str, one.all_executors())) for one in (recipe, default))
+    found = {
+        "executors": [name for name in map(str, recipe.all_executors()) if name in own - others],
+        "transforms": [type(one).__name__ for one in recipe.all_transforms()],
+        "options": list(type(recipe).Options.model_fields),
+        "device": [recipe.device] if recipe.device else [],
+        "dtype": [recipe.dtype] if recipe.dtype else [],
+    }
+    added = [f"{matter} {', '.join(names)}" for matter, names in found.items() if names]
+    left_out = sorted(others - own)
+    return [*added, *([f"without {', '.join(left_out)}"] if left_out else [])]
+
+
+def beside_default(shown: dict[str, Any]) -> str:
+    """What a recipe does that `default` does not, in words."""
+    if shown["beside_default"]:
+        return "; ".join(shown["beside_default"])
+    return "the same program" + ("; models of other families are refused" if shown["families"] else "")
 
 
 def described(shown: dict[str, Any]) -> list[Text | Table]:
@@ -106,6 +132,8 @@ def described(shown: dict[str, Any]) -> list[Text | Table]:
         grid.add_row("runs", Text(f"on {shown['device'] or 'any device'} in {shown['dtype'] or 'its own dtype'}"))
     grid.add_row("transforms", Text(", ".join(shown["transforms"]) or "none of its own"))
     grid.add_row("executors", Text(", ".join(one["name"] for one in shown["executors"])))
+    if shown["name"] != DEFAULT:
+        grid.add_row("beside default", Text(beside_default(shown)))
     for option in shown["options"]:
         told = f"{option['name']}={option['default']}  ({option['type']}) {option['description']}"
         grid.add_row("option", Text(told.rstrip()))

@@ -10,11 +10,13 @@ import typer
 from thunder_cli import options
 from thunder_cli.console import plain, print_json, stderr, stdout
 from thunder_cli.hush import hushed
+from thunder_cli.spread import spread
 
 if TYPE_CHECKING:
     from thunder_core.pipeline.revalidate import Revalidation
 
 
+@spread
 def validate(
     artifact: Annotated[
         Path, typer.Argument(metavar="ARTIFACT", help="A folder that `thunder optimize` wrote.", show_default=False)
@@ -32,6 +34,8 @@ def validate(
         typer.Option("--no-write", metavar=options.FLAG, help="Leave an artifact as it is that was not validated yet."),
     ] = False,
     allow_non_finite: options.AllowNonFinite = False,
+    trust_remote_code: options.TrustRemoteCode = False,
+    trust: options.TrustOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -45,9 +49,10 @@ def validate(
         from thunder_cli.first_word import importing
         from thunder_cli.progress import watching
         from thunder_core.artifact.read import read_manifest
-        from thunder_core.pipeline.foresight import require_least
+        from thunder_core.pipeline.foresight import require_least, require_seed
 
         require_least("--inputs", inputs, 1)
+        require_seed(seed)
         read_manifest(artifact.expanduser())
         told = stderr(quiet=quiet)
         with importing(told):
@@ -59,6 +64,7 @@ def validate(
                 seed=seed,
                 write=not no_write,
                 allow_non_finite=allow_non_finite,
+                consent=trust.consent(trust_remote_code=trust_remote_code),
                 progress=progress,
             )
         show(done, json=json, quiet=quiet)
@@ -70,6 +76,7 @@ def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
 
     if json:
         found = {"artifact": str(done.artifact), "state": done.state, "written": done.written}
+        found["signature_dropped"] = done.signature_dropped
         print_json("validate/1", {**found, "validation": plain(done.validation)})
         return
     console = stdout()
@@ -77,3 +84,6 @@ def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
         console.print(validation_view(done.validation, wide=console.width >= WIDE))
         console.print()
     console.print(revalidation_view(done.artifact, done.state, written=done.written), soft_wrap=True)
+    if done.signature_dropped:
+        told = "its signature was of what it was before and is gone: sign it anew with `thunder sign`"
+        console.print(f"signature {told}", style="yellow", soft_wrap=True)

@@ -238,7 +238,7 @@ def places_view(report: Report, artifact: Path) -> Text:
     """Where the results lie, to be printed without wrapping so that paths can be copied; and whether they are whole."""
     text = Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")
     if report.weights_bytes:
-        text.append("\nweights", HEAD).append(f"   {report.weights_bytes / 2**20:.1f} MiB, in the artifact")
+        text.append("\nweights", HEAD).append(f"   {size(report.weights_bytes)}, in the artifact")
     if report.degraded:
         parts = ", ".join(dict.fromkeys(part.part for part in report.degraded))
         text.append("\ndegraded", "bold yellow").append(f"  {parts}; the report says why")

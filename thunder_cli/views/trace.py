@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.console import say, stderr, stdout
-from thunder_cli.views.quantity import counted
+from thunder_cli.views.quantity import counted, size
 from thunder_core.errors import BadOption
 from thunder_core.inspect.difference import unified
 from thunder_core.inspect.plain import runnable
@@ -190,8 +190,8 @@ class View:
         if "backward" not in self.subject.traces:
             console.print(Text(f"\n{self.subject.absent('backward')}", "dim"))
         if self.subject.weights is not None:
-            size = f"in the artifact, {self.subject.weights / 2**20:.1f} MiB" if self.subject.weights else OWN
-            console.print(Text(f"\nweights: {size}\nvalidation: {self.subject.validation}"))
+            weights = f"in the artifact, {size(self.subject.weights)}" if self.subject.weights else OWN
+            console.print(Text(f"\nweights: {weights}\nvalidation: {self.subject.validation}"))
 
     def plain_list(self) -> str:
         """The traces and their stages, a line each, by tabs."""

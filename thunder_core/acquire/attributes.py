@@ -26,7 +26,7 @@ def locate(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
     """
     owner = path.value
     namespace = getattr(owner, "__dict__", None)
-    if type(value) in C_METHODS and value.__self__ is owner:
+    if issubclass(type(value), C_METHODS) and value.__self__ is owner:
         return None
     if isinstance(type(owner).__getattribute__, types.FunctionType):
         # Only Python's own lookup says what it answers; where that is new each time, what it read is guarded.
@@ -38,7 +38,7 @@ def locate(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
             for table in MODULE_TABLES:
                 if namespace[table].get(name, MISSING) is value:  # else the class has an attribute of that name
                     return path.entry(table, namespace[table]).item(name, value)
-    if isinstance(owner, torch.Tensor) or (type(value) in C_METHODS and value.__self__ is owner):
+    if isinstance(owner, torch.Tensor) or (issubclass(type(value), C_METHODS) and value.__self__ is owner):
         return None
     if isinstance(owner, type):
         return _of_type(outside, path, name, value)

@@ -85,6 +85,11 @@ def is_known_key(key: Any) -> bool:
     return type(key) in (str, int, bytes, bool, float) or is_known_by_identity(key)
 
 
+def is_known_item(container: Any, key: Any) -> bool:
+    """Whether which item of a container of C's is meant is known by the key alone, past what `__index__` gives."""
+    return is_known_key(key) and (isinstance(container, dict) or type(key) is int)
+
+
 def is_known_by_identity(value: Any) -> bool:
     """Whether an object is equal to itself alone, in a mapping or a set, or is a weak reference to one that is."""
     kind = type(value)

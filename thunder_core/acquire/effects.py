@@ -12,7 +12,7 @@ from thunder_core.acquire.containers import (
     UPDATES,
     container_base,
     index_of,
-    is_known_key,
+    is_known_item,
     kept_arguments,
     plain_copy,
     put_back,
@@ -199,7 +199,7 @@ class EffectLog:
     def _note_stored(self, container: Any, name: str, arguments: tuple[Any, ...]) -> None:
         """Note which item is the program's own now."""
         keys = self.stored.setdefault(id(container), set())
-        known = name == "__setitem__" and type(container) in (dict, list) and is_known_key(arguments[0])
+        known = name == "__setitem__" and type(container) in (dict, list) and is_known_item(container, arguments[0])
         if keys is None or not known:
             self.stored[id(container)] = None
         else:

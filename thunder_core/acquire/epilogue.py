@@ -17,6 +17,7 @@ from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import line, path_name
 from thunder_core.acquire.reductions import Frozen, Reduction, differing, is_bound_in_c, reduction_of, root_of_array
+from thunder_core.capture.batched import is_batched
 from thunder_core.capture.fake import new_mode
 from thunder_core.capture.numbers import Unknown
 from thunder_core.capture.recorder import Recorder
@@ -203,6 +204,11 @@ class Epilogue:
         path = self._path_of(tensor)
         if path is not None:
             return self.outside(path)
+        if is_batched(tensor):
+            raise CannotReplay(
+                "a tensor that stands for one element inside torch.vmap leaves it",
+                fix="return it from the function that is batched",
+            )
         return self._wrapper(tensor) if is_wrapper(tensor) else self.scope.constant(tensor, "tensor")
 
     def _wrapper(self, tensor: Any) -> str:

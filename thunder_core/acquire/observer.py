@@ -32,7 +32,7 @@ from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.effects import Announced
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
-from thunder_core.acquire.lookasides import LOOKASIDES, runs_alone, runs_natively
+from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
 from thunder_core.acquire.lookasides.classes import shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.foreign import foreign, refuse_operator
@@ -45,6 +45,7 @@ from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import ITERATORS
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
+from thunder_core.autodiff.rules import has_rule
 from thunder_core.autodiff.vjp import backward_of
 from thunder_core.capture.numbers import Unknown
 from thunder_core.capture.place import Place
@@ -88,6 +89,7 @@ class Acquisition(Observer):
         self.detours = Detours()
         self.recorder.unwrap = self.outside.wrapper
         self.recorder.backward_of = backward_of
+        self.recorder.has_rule = has_rule
         self.modules: list[str] = []
         self.module_names = module_names
         self.checkpointed: list[range] = []
@@ -247,10 +249,12 @@ class Acquisition(Observer):
         if announced is not None and announced.owner is owner:
             self.outside.unwritten(announced)
 
-    def _attempt(self, announced: Announced, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function of C that changes an outside container; where it raises, that is no effect."""
+    def _attempt(
+        self, announced: Announced, function: Any, native: Callable[..., Any] | None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Call a function of C, or what stands for it, that changes a container; where it raises, that is no effect."""
         try:
-            return self.machine.invoke_quietly(function, args, kwargs)
+            return self.machine.invoke_quietly(function, args, kwargs) if native is None else native(*args, **kwargs)
         except BaseException:
             self.outside.unwritten(announced)
             raise
@@ -302,7 +306,7 @@ class Acquisition(Observer):
             self.outside.effects.announced = None
             native = self._native(function, args, kwargs) or self.numbers.before_native(function, args, kwargs)
             announced = self.outside.effects.announced
-            return native if announced is None else functools.partial(self._attempt, announced, native or function)
+            return native if announced is None else functools.partial(self._attempt, announced, function, native)
         return None
 
     def _python_function(
@@ -317,7 +321,7 @@ class Acquisition(Observer):
         if plain.__code__ is DYNAMO_DISABLED:
             return functools.partial(self.machine.call, plain.__wrapped__, *owner_of(function))  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
-        if edge or plain in self._operations or runs_natively(plain.__module__, plain.__name__):
+        if edge or plain in self._operations or is_native_code(plain):
             for arg in (*args, *kwargs.values()):
                 self.outside.expand_whole(arg)
             native: Callable[..., Any] = function
@@ -360,7 +364,7 @@ class Acquisition(Observer):
         code = function.__code__
         known = self._interpreted.get(code)
         if known is None:
-            left = self._is_library(code) or runs_natively(function.__module__, function.__name__)
+            left = self._is_library(code) or is_native_code(function)
             known = self._interpreted[code] = not left
         return known
 
@@ -418,7 +422,7 @@ class Acquisition(Observer):
         """C code that gets an iterator from outside may take something out of it, which later calls will not."""
         path = self.outside.path_of(arg) if type(arg) in ADVANCED else None
         if path is not None and not is_of_classes(function):
-            self.note_edge(f"an iterator from outside is used: what this call finds in {path} stays")
+            self.note_edge(f"an iterator from outside is used: what this call finds in {path} stays", loud=True)
 
     def _take(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a method of a container with what an iterator gives, which is gone through once."""

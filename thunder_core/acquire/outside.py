@@ -17,7 +17,7 @@ from thunder_core.acquire.containers import (
     container_base,
     index_of,
     is_known_by_identity,
-    is_known_key,
+    is_known_item,
     level_of,
     mapping_base,
 )
@@ -28,7 +28,7 @@ from thunder_core.acquire.reductions import viewed
 from thunder_core.acquire.sharp import Surprises
 from thunder_core.capture.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.errors import CannotReplay, SourceLine
-from thunder_core.interpreter.native import PROXIES, proxied
+from thunder_core.interpreter.native import is_proxy, proxied
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.states import has_state, state_of
 
@@ -129,7 +129,7 @@ class Outside:
         if known is path:
             return
         self.paths[id(value)] = path
-        if type(value) in PROXIES:
+        if is_proxy(value):
             self.guard("type", path, type(value))
             self.read(path.child("proxied", "", proxied(value)), proxied(value))
         elif isinstance(value, BY_IDENTITY):
@@ -268,7 +268,7 @@ class Outside:
         if number not in self.effects.originals:
             return False
         stored = self.effects.stored[number]
-        return None if stored is None or not is_known_key(key) else index_of(container, key) in stored
+        return None if stored is None or not is_known_item(container, key) else index_of(container, key) in stored
 
     def item(self, container: Any, key: Any, value: Any) -> None:
         """The program read `container[key]`."""

@@ -223,7 +223,7 @@ def differing(function: types.FunctionType) -> list[str]:
 
 def is_bound_in_c(value: Any) -> bool:
     """Whether a value is a method in C of an object, such as `[].append`, and no function of a module or class."""
-    owner = getattr(value, "__self__", None) if type(value) in C_METHODS else None
+    owner = getattr(value, "__self__", None) if issubclass(type(value), C_METHODS) else None
     return owner is not None and not isinstance(owner, types.ModuleType | type)
 
 

@@ -12,7 +12,7 @@ from thunder_core.errors import NotDifferentiable
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
 from thunder_core.run.autograd import Backward, Bridge, connected
-from thunder_core.run.generate import executable
+from thunder_core.run.generate import executable, executable_at_first_call
 from thunder_core.run.program import Stage
 from thunder_core.run.wiring import Wiring
 
@@ -37,8 +37,8 @@ class StoredDerivative:
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """What computes the results of the whole computation; `forward` is its compiled forward."""
-        tail = executable(self.tail, "tail") if self.tail else None
-        recorded = executable(self.recorded, self.body.name)
+        tail = executable_at_first_call(self.tail, "tail") if self.tail else None
+        recorded = executable_at_first_call(self.recorded, self.body.name)
         return connected(Bridge(self.wiring, forward, self.compiled, recorded), tail)
 
     def compiled(self, given: tuple[bool, ...]) -> Backward | None:

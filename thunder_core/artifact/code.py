@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from thunder_core import plugins
 from thunder_core.artifact.manifest import StageFacts, digest_of
+from thunder_core.artifact.trust import Trust
 from thunder_core.errors import ArtifactForeign
 from thunder_core.models.fingerprint import structure_fingerprint
 from thunder_core.run.program import Program
@@ -33,11 +33,11 @@ def code_of(subject: object, programs: Iterable[Program], stages: Iterable[Stage
     return {name: digest for name, digest in found.items() if digest}
 
 
-def verify_code(code: dict[str, str], *, subject: str) -> None:
-    """Raise `ArtifactForeign` where a module has been changed since, or is not there."""
+def verify_code(code: dict[str, str], *, subject: str, trust: Trust) -> None:
+    """Raise `ArtifactForeign` where a module was changed or is not there, `ImportRefused` for a stranger's."""
     for name, digest in code.items():
         try:
-            plugins.imported(name)
+            trust.imported(name)
         except ImportError as error:
             raise ArtifactForeign(
                 f"{subject} was traced from the module {name}, which is not here: {error}",

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from thunder_core import plugins
 from thunder_core.artifact.constants import import_path
 from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import CompilerFacts, ConstantFacts, TransformFacts
+from thunder_core.artifact.trust import Trust
 from thunder_core.claiming.executor import Executor
 from thunder_core.compiler import Compiler, find_executor
 from thunder_core.errors import ArtifactForeign, EnvironmentLacks, UnknownName, WrongInputs
@@ -75,6 +75,7 @@ class Afresh:
     """Traces inputs that no stored program takes, as the artifact's recipe would."""
 
     facts: CompilerFacts
+    trust: Trust
 
     def __call__(
         self,
@@ -89,18 +90,18 @@ class Afresh:
     @property
     def settings(self) -> Compiler:
         """How it compiles."""
-        return compiler_of(self.facts)
+        return compiler_of(self.facts, self.trust)
 
 
-def compiler_of(facts: CompilerFacts) -> Compiler:
-    """The compiler that plain data tells of; `ArtifactForeign` where a part of it is not to be had."""
+def compiler_of(facts: CompilerFacts, trust: Trust) -> Compiler:
+    """The compiler that plain data tells of; `ArtifactForeign` where a part of it is not to be had, `ImportRefused`."""
     if facts.lacks:
         raise WrongInputs(
             f"the artifact holds no program for these inputs, and none can be traced: {facts.lacks}",
             fix="call it with inputs like those that were traced",
         )
     return Compiler(
-        tuple(_transform(one) for one in facts.transforms), tuple(map(_executor, facts.executors)), facts.options
+        tuple(_transform(one, trust) for one in facts.transforms), tuple(map(_executor, facts.executors)), facts.options
     )
 
 
@@ -114,10 +115,15 @@ def _executor(name: str) -> Executor:
         ) from error
 
 
-def _transform(facts: TransformFacts) -> Transform:
+def _transform(facts: TransformFacts, trust: Trust) -> Transform:
     try:
-        kind = cast(Callable[..., Transform], plugins.imported(facts.path))
-        return kind(**{name: READ[option.kind](option.text) for name, option in facts.options.items()})
+        kind: Any = trust.imported(facts.path)
+        if not (isinstance(kind, type) and issubclass(kind, Transform)):
+            raise TypeError("it is no transform")
+        transform: Transform = kind(
+            **{name: READ[option.kind](option.text, trust) for name, option in facts.options.items()}
+        )
+        return transform
     except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
         raise ArtifactForeign(
             f"the transform {facts.path} of the artifact's recipe is not to be had here: {error}",
@@ -125,4 +131,7 @@ def _transform(facts: TransformFacts) -> Transform:
         ) from error
 
 
-READ: dict[str, Callable[[str], object]] = {"literal": read_literal, "import": plugins.imported}
+READ: dict[str, Callable[[str, Trust], object]] = {
+    "literal": lambda text, trust: read_literal(text),
+    "import": lambda text, trust: trust.imported(text),
+}

@@ -17,9 +17,10 @@ from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import KERNELS, ConstantFacts, ConstantKind, digest_of
 from thunder_core.artifact.modules import find_in_modules, find_in_tables
 from thunder_core.artifact.tensors import NAMES
+from thunder_core.artifact.trust import Trust
 from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
 from thunder_core.capture.compiled_call import CompiledCall
-from thunder_core.errors import ArtifactForeign, CannotReplay
+from thunder_core.errors import ArtifactForeign, CannotReplay, ThunderError
 from thunder_core.fusion.machine_code import ENTRY, SHARED_OBJECT, MachineCode, kept_by
 from thunder_core.ir.literal import dotted_name
 from thunder_core.ir.objects import is_native
@@ -146,19 +147,22 @@ def _colon(name: str) -> str:
 class Finder:
     """Gives constants back: `tensors` by their keys, the others from their text or from the subject.
 
-    `content` reads a file of the artifact and verifies it.
+    `content` reads a file of the artifact and verifies it; `trust` says what may be imported.
     """
 
     subject: object
     tensors: Mapping[str, torch.Tensor]
     content: Callable[[str], bytes]
+    trust: Trust
     _laid_out: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def value(self, name: str, facts: ConstantFacts) -> object:
         """The object; `ArtifactForeign` where the model or the environment does not have it."""
         try:
             return FINDERS[facts.kind](self, facts)
-        except (LookupError, ValueError, ImportError, AttributeError, RuntimeError) as error:
+        except ThunderError:
+            raise
+        except Exception as error:  # modules and attributes of libraries may raise anything
             raise ArtifactForeign(
                 f"the constant `{name}` of the artifact's traces ({facts.text}) is not to be had here: {error}",
                 fix="load the artifact with the model and the packages that it was made from",
@@ -170,7 +174,7 @@ class Finder:
 
     def from_import(self, facts: ConstantFacts) -> object:
         """From its module; a builtin has to be Python's own."""
-        found = plugins.imported(facts.text)
+        found = self.trust.imported(facts.text)
         if facts.text.startswith("builtins:") and not is_builtin(found):
             raise LookupError("another object stands in its place")
         return found
@@ -183,15 +187,15 @@ class Finder:
 
     def from_subject(self, facts: ConstantFacts) -> object:
         """From the subject, if it still is what it was."""
-        value = follow(self.subject, facts.steps)
+        value = follow(self.subject, facts.steps, self.trust)
         if type(value).__name__ != facts.text or code_digest(value) != facts.code:
             raise LookupError("its code has been changed since the artifact was made")
         return value
 
     def from_kernels(self, facts: ConstantFacts) -> object:
-        """From its machine code, which this machine was found to run."""
+        """From its machine code, which this machine was found to run; it is loaded when it is first called."""
         text, *library = (self.content(name) for name in facts.files)
-        return MachineCode(text.decode(), b"".join(library), facts.needs).function(facts.text)
+        return MachineCode(text.decode(), b"".join(library), facts.needs).function_at_first_call(facts.text)
 
     def lost(self, facts: ConstantFacts) -> object:
         """Nowhere."""

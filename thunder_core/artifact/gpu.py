@@ -19,11 +19,19 @@ def kept_cubins(kernels: Iterable[DeviceCode]) -> tuple[tuple[CubinFacts, ...], 
     return facts, {name: code.image for name, code in named}
 
 
-def keep_cubins(artifact: Artifact) -> None:
-    """Let the artifact's kernels be launched from now on; that this is their GPU was checked before."""
+Cubins = Mapping[str, list[DeviceCode]]
+
+
+def read_cubins(artifact: Artifact) -> Cubins:
+    """The artifact's kernels by the executors that launch them, verified; that this is their GPU was checked before."""
     kernels: dict[str, list[DeviceCode]] = {}
     for cubin in artifact.manifest.cubins:
         code = DeviceCode(cubin.executor, artifact.content(cubin.file), cubin.facts)
         kernels.setdefault(cubin.executor, []).append(code)
+    return kernels
+
+
+def keep_cubins(kernels: Cubins) -> None:
+    """Let kernels be launched from now on, by every program of this process that launches the same."""
     for name, codes in kernels.items():
         find_executor(name).keep(codes)

@@ -10,14 +10,27 @@ import torch
 
 from thunder_core.ir.literal import Scope, literal
 
+
+def empty_set() -> set[Any]:
+    """The one set that is written as a call: a set of any argument could have any number of items."""
+    return set()
+
+
+def frozen_set(value: Any) -> frozenset[Any]:
+    """A frozen set of the items of another set; ValueError for a range, which could have any number."""
+    if type(value) is not set:
+        raise ValueError("a frozenset is made of a set")
+    return frozenset(value)
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "torch.device": torch.device,
     "float": float,
     "complex": complex,
     "slice": slice,
     "range": range,
-    "frozenset": frozenset,
-    "set": set,
+    "frozenset": frozen_set,
+    "set": empty_set,
 }
 NAMED = (torch.dtype, torch.layout, torch.memory_format)
 
@@ -54,6 +67,12 @@ def _value(node: ast.expr) -> Any:
     return reader(node)
 
 
+def _key(node: ast.expr | None) -> Any:
+    if node is None:
+        raise ValueError("a dict of a literal holds nothing of another one")
+    return _value(node)
+
+
 def _call(node: ast.Call) -> Any:
     name = ast.unparse(node.func)
     if name not in CALLS or node.keywords:
@@ -80,7 +99,7 @@ READERS: dict[type[ast.expr], Callable[[Any], Any]] = {
     ast.Tuple: lambda node: tuple(_value(item) for item in node.elts),
     ast.List: lambda node: [_value(item) for item in node.elts],
     ast.Set: lambda node: {_value(item) for item in node.elts},
-    ast.Dict: lambda node: {_value(k): _value(v) for k, v in zip(node.keys, node.values, strict=True)},
+    ast.Dict: lambda node: {_key(k): _value(v) for k, v in zip(node.keys, node.values, strict=True)},
     ast.Call: _call,
     ast.Attribute: _attribute,
     ast.UnaryOp: _negative,

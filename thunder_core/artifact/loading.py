@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,11 +14,13 @@ import torch
 from thunder_core import plugins
 from thunder_core.artifact.code import fingerprint_of, verify_code
 from thunder_core.artifact.compilers import Afresh, compiler_of
-from thunder_core.artifact.gpu import keep_cubins
+from thunder_core.artifact.consent import Consent
 from thunder_core.artifact.here import require_here
 from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, ShellFacts
 from thunder_core.artifact.read import Artifact, open_artifact
+from thunder_core.artifact.signature import require_authentic
 from thunder_core.artifact.stored import stored_programs
+from thunder_core.artifact.trust import Trust, trust_in
 from thunder_core.artifact.weights import has_no_data, put_weights, read_weights, weights_of
 from thunder_core.errors import ArtifactForeign, BadModelFolder, WrongInputs
 from thunder_core.run.compiled import Compiler, Specializations, reason
@@ -30,58 +33,91 @@ SHELL = "thunder_core.models.shell:build_shell"
 
 
 def load(
-    folder: str | Path, model: Callable[..., Any] | None = None, *, strict: bool = False, weights: bool = False
+    folder: str | Path,
+    model: Callable[..., Any] | None = None,
+    *,
+    strict: bool = False,
+    weights: bool = False,
+    trust_remote_code: bool = False,
+    trusted_modules: Iterable[str] = (),
+    trusted_keys: Iterable[str | PathLike[str]] | None = None,
+    require_signature: bool = False,
 ) -> Any:
     """What `save` or `thunder optimize` wrote, bound to `model`: a module of its class that shares all its state.
 
     Without `model` it is rebuilt: from the artifact alone where the weights were included, else from where it came
     from. A model that is given keeps its own weights, unless it has none (it is on the meta device) or `weights` asks
-    to put the artifact's in their place. The stored text of the programs is compiled by Python;
-    nothing is traced. Inputs that none of the stored programs takes are traced afresh by the artifact's recipe or,
-    with `strict`, refused with `WrongInputs`, which names the guard of each program that does not hold. Gradients of
-    results that no backward was saved for are left to PyTorch's autograd, which records the program as it runs once
-    more or, with `strict`, refused with `NotDifferentiable`.
+    to put the artifact's in their place. Nothing is traced, and nothing of a program runs before what is returned is
+    called; then its text and its kernels do, as those of any package that is installed. Inputs that none of the stored
+    programs takes are traced afresh by the artifact's recipe or, with `strict`, refused with `WrongInputs`, which names
+    the guard of each program that does not hold. Gradients of results that no backward was saved for are left to
+    PyTorch's autograd, which records the program as it runs once more or, with `strict`, refused with
+    `NotDifferentiable`.
+
+    Modules are imported for it only from PyTorch, transformers and their like, from the packages of the model's own
+    classes, and from `trusted_modules`; others raise `ImportRefused`. A model that brings Python code of its own is
+    rebuilt only with `trust_remote_code`, and refused with `RemoteCodeRefused` otherwise.
+
+    A signature that does not hold is refused with `BadSignature`. Trusted are the keys of the files (or lines) in
+    `trusted_keys`, by default those of the user's list: where there are any, an artifact that none of them has signed
+    is loaded with an `UnsignedWarning`, and with `require_signature` it is refused with `NotSigned`.
 
     Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactDamaged` if any byte is not as it was written, and
     `ArtifactForeign` for a model of another structure or code, another minor version of PyTorch, or a device,
     processor or instruction set that is not here.
     """
-    empty = isinstance(model, torch.nn.Module) and has_no_data(tensor for _, tensor in weights_of(model))
-    wanted = weights or empty or model is None
+    consent = Consent(trust_remote_code, trusted_modules, trusted_keys, require_signature)
+    wanted = weights or model is None or is_empty(model)
     artifact = open_artifact(Path(folder), later=frozenset({WEIGHTS}) if wanted else frozenset())
+    require_authentic(artifact, consent)
+    return load_opened(artifact, model, consent, strict=strict, weights=weights)
+
+
+def is_empty(model: Callable[..., Any]) -> bool:
+    """Whether a model has parameters or buffers without data."""
+    return isinstance(model, torch.nn.Module) and has_no_data(tensor for _, tensor in weights_of(model))
+
+
+def load_opened(
+    artifact: Artifact,
+    model: Callable[..., Any] | None,
+    consent: Consent,
+    *,
+    strict: bool = False,
+    weights: bool = False,
+) -> Any:
+    """What `load` gives, of an artifact whose manifest and signatures were verified."""
     require_here(artifact.manifest)
+    wanted = weights or (model is not None and is_empty(model))
     if model is None:
-        model = rebuilt(artifact)
+        model = rebuilt(artifact, trust_remote_code=consent.trust_remote_code)
     if fingerprint_of(model) != artifact.manifest.fingerprint:
         raise ArtifactForeign(
             f"{artifact.folder} was made for another model than this {type(model).__name__}: names, shapes, dtypes, "
             f"classes or config differ from those of its {artifact.manifest.subject}",
             fix="load it with the model that it was made from, in the same dtype",
         )
-    verify_code(artifact.manifest.code, subject=artifact.manifest.subject)
-    if weights or empty:
+    trust = trust_in(model, consent.trusted_modules)
+    verify_code(artifact.manifest.code, subject=artifact.manifest.subject, trust=trust)
+    if wanted:
         put_weights(artifact.manifest, read_weights(artifact), cast(torch.nn.Module, model))
-    return bound(artifact, model, strict=strict)
+    return bound(artifact, model, trust, strict=strict)
 
 
-def bound(artifact: Artifact, subject: Callable[..., Any], *, strict: bool) -> Any:
+def bound(artifact: Artifact, subject: Callable[..., Any], trust: Trust, *, strict: bool) -> Any:
     """An artifact's programs as a compiled function or module."""
-    programs = stored_programs(artifact, subject, strict=strict)
-    keep_cubins(artifact)
-    compiler: Compiler = (
-        Strict(artifact.folder, tuple(programs), artifact.manifest.compiler)
-        if strict
-        else Afresh(artifact.manifest.compiler)
-    )
-    options = artifact.manifest.compiler.options
+    programs = stored_programs(artifact, subject, trust=trust, strict=strict)
+    facts = artifact.manifest.compiler
+    compiler: Compiler = Strict(artifact.folder, tuple(programs), facts, trust) if strict else Afresh(facts, trust)
+    options = facts.options
     call = Specializations(subject, compiler, options, programs=OrderedDict.fromkeys(programs))
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
-    forward: Compiler = Strict(artifact.folder, (), artifact.manifest.compiler) if strict else compiler
+    forward: Compiler = Strict(artifact.folder, (), facts, trust) if strict else compiler
     return compiled_module(
         call,
         Specializations(subject.forward, forward, options),
-        lambda module: bound(artifact, module, strict=strict),
+        lambda module: bound(artifact, module, trust, strict=strict),
     )
 
 
@@ -92,11 +128,12 @@ class Strict:
     folder: Path
     programs: tuple[Program, ...]
     facts: CompilerFacts
+    trust: Trust
 
     @property
     def settings(self) -> Any:
         """How the programs were compiled."""
-        return compiler_of(self.facts)
+        return compiler_of(self.facts, self.trust)
 
     def __call__(
         self,
@@ -122,25 +159,26 @@ def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[
     return "it does take them"
 
 
-def rebuilt(artifact: Artifact, device: str | None = None) -> torch.nn.Module:
+def rebuilt(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> torch.nn.Module:
     """The model that an artifact was made from, built once more, on its device or another.
 
     With the artifact's weights where they were included; from where it came from otherwise. It is in train mode where
-    the artifact is for training.
+    the artifact is for training. Raises `RemoteCodeRefused` for a model with code of its own, unless that is trusted.
     """
     if artifact.manifest.shell is None:
-        return with_weights(artifact, from_source(artifact, device))
-    model = with_weights(artifact, from_shell(artifact, artifact.manifest.shell))
+        return with_weights(artifact, from_source(artifact, device, trust_remote_code=trust_remote_code))
+    model = with_weights(artifact, from_shell(artifact, artifact.manifest.shell, trust_remote_code=trust_remote_code))
     return torch.nn.Module.to(model, device or next(iter(artifact.manifest.weights.values())).device)
 
 
-def from_shell(artifact: Artifact, shell: ShellFacts) -> torch.nn.Module:
+def from_shell(artifact: Artifact, shell: ShellFacts, *, trust_remote_code: bool) -> torch.nn.Module:
     """The model from its class and config, which the artifact keeps; its weights are yet to come."""
     build: Any = plugins.imported(SHELL)
-    generation = artifact.text(GENERATION) if GENERATION in artifact.manifest.files else ""
+    kept = {name: artifact.text(name) if name in artifact.manifest.files else "" for name in (CONFIG, GENERATION)}
+    allowed = {"trust_remote_code": trust_remote_code, **shell.model_dump()}
     try:
-        model: torch.nn.Module = build(config=artifact.text(CONFIG), generation=generation, **shell.model_dump())
-    except (ImportError, AttributeError, TypeError, BadModelFolder) as error:
+        model: torch.nn.Module = build(config=kept[CONFIG], generation=kept[GENERATION], **allowed)
+    except (ImportError, AttributeError, TypeError, ValueError, LookupError, RuntimeError, BadModelFolder) as error:
         raise ArtifactForeign(
             f"the class of the artifact's model, {shell.path}, is not what it was: {error}",
             fix="install the version of transformers that the artifact was made with, or make it anew",
@@ -148,7 +186,7 @@ def from_shell(artifact: Artifact, shell: ShellFacts) -> torch.nn.Module:
     return model
 
 
-def from_source(artifact: Artifact, device: str | None) -> torch.nn.Module:
+def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bool) -> torch.nn.Module:
     """The model from where it came from; raises `WrongInputs` where the artifact does not say that."""
     if not artifact.manifest.source:
         raise WrongInputs(
@@ -157,7 +195,8 @@ def from_source(artifact: Artifact, device: str | None) -> torch.nn.Module:
             + (", with weights=True to give it the artifact's weights" if artifact.manifest.weights else ""),
         )
     rebuild: Any = plugins.imported(REBUILD)
-    model: torch.nn.Module = rebuild(artifact.manifest.source, device=device, train=artifact.manifest.train).model
+    options = {"device": device, "train": artifact.manifest.train, "trust_remote_code": trust_remote_code}
+    model: torch.nn.Module = rebuild(artifact.manifest.source, **options).model
     return model
 
 

@@ -18,6 +18,7 @@ from thunder_core.run.wiring import Wiring
 
 SCHEMA_VERSION: Literal[4] = 4  # `upgrade.py` says what the earlier ones lack
 MANIFEST = "manifest.json"
+SIGNATURE = "signature.json"  # beside the manifest, which does not list it
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
 CONFIG = "weights/config.json"

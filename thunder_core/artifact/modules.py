@@ -52,7 +52,7 @@ def _rank(path: str) -> tuple[bool, int, str]:
 
 def _namespaces() -> Iterator[tuple[str, dict[str, object]]]:
     for name, module in list(sys.modules.items()):
-        if name in PASSED_OVER or not isinstance(module, types.ModuleType):
+        if name in PASSED_OVER or not issubclass(type(module), types.ModuleType):  # which some only claim to be
             continue
         namespace = object.__getattribute__(module, "__dict__")
         if namespace.get("__spec__") is not None:  # others were made in this process, and cannot be imported in another

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from thunder_core.artifact.replacement import require_replaceable
 from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
+from thunder_core.report import figures
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux: linux/fcntl.h and linux/fs.h
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -83,7 +84,7 @@ def require_room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise OutOfDisk(
-            f"the weights take {size / 2**30:.2f} GiB, and the disk of {folder.parent} has {free / 2**30:.2f} GiB left",
+            f"the weights take {figures.size(size)}, and the disk of {folder.parent} has {figures.size(free)} left",
             fix="make room, name a folder on another disk, or leave the weights out",
         )
 

@@ -97,11 +97,12 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         content = upgraded(content, schema)
         manifest = Manifest.model_validate_json(content)
+        written = manifest.to_bytes()
     except ValidationError as error:
         raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {first_of(error)}") from error
-    except (ValueError, BadOption) as error:
+    except (ValueError, RecursionError, BadOption) as error:
         raise damaged(folder, f"{MANIFEST} is not one of Thunder's: {error}") from error
-    if manifest.to_bytes() != content:
+    if written != content:
         raise damaged(folder, f"{MANIFEST} is not in the form that Thunder writes")
     return manifest
 

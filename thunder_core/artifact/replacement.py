@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from thunder_core.artifact.manifest import MANIFEST, Manifest
+from thunder_core.artifact.manifest import MANIFEST, SIGNATURE, Manifest
 from thunder_core.artifact.read import read_manifest
 from thunder_core.errors import ArtifactError, OutputExists
 
@@ -37,7 +37,7 @@ def require_replaceable(folder: Path) -> None:
 
 def strange_files(folder: Path, manifest: Manifest) -> Iterator[str]:
     """Everything below a folder that is no folder, and that the manifest does not list."""
-    own = {MANIFEST, *manifest.files}
+    own = {MANIFEST, SIGNATURE, *manifest.files}
     for place, folders, files in os.walk(folder, onerror=_raise):
         links = [name for name in folders if (Path(place) / name).is_symlink()]
         for name in (*files, *links):

@@ -13,6 +13,7 @@ from thunder_core.artifact.manifest import EXAMPLE
 from thunder_core.artifact.read import open_artifact
 from thunder_core.artifact.stored import stored_programs, stored_tensors
 from thunder_core.artifact.tensors import read_tensors
+from thunder_core.artifact.trust import trust_in
 from thunder_core.artifact.ways import follow
 from thunder_core.errors import NoSuchTrace
 from thunder_core.run.autograd import laid_out
@@ -70,4 +71,4 @@ def constant_of(folder: str | Path, program: int, trace: str, number: int, name:
     artifact = open_artifact(Path(folder))
     stages = artifact.manifest.programs[program].stages
     stage = next(stage for stage in stages if (stage.trace, stage.number) == (trace, number))
-    return Finder(None, stored_tensors(artifact), artifact.content).value(name, stage.constants[name])
+    return Finder(None, stored_tensors(artifact), artifact.content, trust_in(None)).value(name, stage.constants[name])

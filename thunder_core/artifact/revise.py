@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from thunder_core.artifact.manifest import MANIFEST, Manifest, ValidationState
+from thunder_core.artifact.manifest import MANIFEST, SIGNATURE, Manifest, ValidationState
 from thunder_core.artifact.place import whole_folder
 from thunder_core.artifact.read import Artifact
 from thunder_core.artifact.write import facts_of_file
@@ -20,7 +20,7 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
     """
     with whole_folder(artifact.folder, force=True, carries_over=True) as new:
         shutil.copytree(artifact.folder, new, symlinks=True, dirs_exist_ok=True, copy_function=same_file)
-        for name in (MANIFEST, *(PAGES if report else ())):
+        for name in (MANIFEST, SIGNATURE, *(PAGES if report else ())):  # what was signed is what is no more
             (new / name).unlink(missing_ok=True)  # it is the old file, which must not be written to
         if report is not None:
             write_report(report, new)

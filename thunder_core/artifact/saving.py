@@ -21,6 +21,7 @@ def save(
     source: Mapping[str, object] | None = None,
     include_weights: bool = False,
     force: bool = False,
+    sign_key: str | Path | None = None,
 ) -> Path:
     """Write a compiled function or module, with every program that it has traced, as an artifact; returns its folder.
 
@@ -28,10 +29,10 @@ def save(
     `include_weights`: its parameters and buffers, tied and shared as they are. For a model whose class is of the
     transformers library `load(folder)` then needs nothing else. `example` are the keyword arguments of one call, so
     that `thunder inspect-trace --plain` has something to run on; `source` is a `LoadedModel.source`, so that `load`
-    can rebuild the model from where it came from.
+    can rebuild the model from where it came from. It is signed with the private key in the file `sign_key`.
 
     Raises `WrongInputs` before the first call, `CannotReplay` for a program that refers to an object which cannot be
-    kept, `OutputExists` unless `force`, `OutputNotWritable` and `OutOfDisk`.
+    kept, `OutputExists` unless `force`, `OutputNotWritable`, `OutOfDisk`, and `BadKey` for a key that cannot sign.
     """
     subject = specializations_of(compiled).subject
     return write_artifact(
@@ -44,4 +45,5 @@ def save(
         example=example,
         include_weights=include_weights,
         force=force,
+        sign_key=None if sign_key is None else Path(sign_key).expanduser(),
     )

@@ -1,4 +1,4 @@
-"""Programs from an artifact: the stored text, compiled by Python and bound to a model; nothing is traced."""
+"""Programs from an artifact: the stored text, bound to a model and compiled by Python when it is first called."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import torch
 
 from thunder_core.artifact.backward import StoredDerivative
 from thunder_core.artifact.constants import Finder
+from thunder_core.artifact.gpu import Cubins, keep_cubins, read_cubins
 from thunder_core.artifact.manifest import CONSTANTS, ProgramFacts, StageFacts, StoredWiring, running
 from thunder_core.artifact.read import Artifact, damaged
 from thunder_core.artifact.tensors import read_tensors
+from thunder_core.artifact.trust import Trust, trust_in
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
-from thunder_core.run.generate import executable
+from thunder_core.run.generate import executable_at_first_call
 from thunder_core.run.program import RUNS, Program, Stage
 
 
@@ -31,10 +33,14 @@ class StoredTrace(Trace):
 
 @dataclass(frozen=True, eq=False)
 class StoredProgram(Program):
-    """A program that runs the text of an artifact; its only stages are those that run."""
+    """A program that runs the text of an artifact; its only stages are those that run.
+
+    The kernels `cubins` are launched from its first call on.
+    """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
     written: tuple[int, ...] | None = None
+    cubins: Cubins = field(default_factory=dict)
 
     def written_before_last(self) -> tuple[int, ...] | None:
         """What it may have written to when it checks the last value, as it was stored."""
@@ -45,20 +51,27 @@ class StoredProgram(Program):
         return self.sources[name]
 
     def generated(self, name: str) -> Callable[..., Any]:
-        """The stored text as a function: of its lines nothing is known but the text."""
-        return executable(self.sources[name], name)
+        """The stored text as a function, of which nothing runs before its first call."""
+        return executable_at_first_call(self.sources[name], name, lambda: keep_cubins(self.cubins))
 
 
-def stored_programs(artifact: Artifact, subject: object, *, strict: bool = False) -> list[Program]:
-    """Every program of an artifact, bound to a subject. Raises `ArtifactForeign` where it is not the right one.
+def stored_programs(
+    artifact: Artifact, subject: object, *, trust: Trust | None = None, strict: bool = False
+) -> list[Program]:
+    """Every program of an artifact, bound to a subject; nothing of one runs before it is called.
 
-    With `strict`, gradients that no backward was saved for are refused.
+    Raises `ArtifactForeign` where the subject is not the right one, and `ImportRefused` for constants of modules that
+    may not be imported; the default is the trust in the subject's own. With `strict`, gradients that no backward was
+    saved for are refused.
     """
-    finder = Finder(subject, stored_tensors(artifact), artifact.content)
+    finder = Finder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):
+        if lacking := [name for name in RUNS.values() if name not in running(facts.stages)]:
+            raise damaged(artifact.folder, f"program {number} has no {' and no '.join(lacking)}")
         if facts.derivative is not None and not is_whole(facts, facts.derivative):
             raise damaged(artifact.folder, f"what it says of the backward of program {number} does not fit together")
-    return [stored_program(artifact, facts, finder, strict=strict) for facts in artifact.manifest.programs]
+    cubins = read_cubins(artifact)
+    return [stored_program(artifact, facts, finder, cubins, strict=strict) for facts in artifact.manifest.programs]
 
 
 def is_whole(facts: ProgramFacts, derivative: StoredWiring) -> bool:
@@ -67,14 +80,16 @@ def is_whole(facts: ProgramFacts, derivative: StoredWiring) -> bool:
     stages = [(stage.trace, stage.number) for stage in facts.stages]
     masks = [stage.given for stage in facts.stages if stage.trace == "backward"]
     return (
-        ("computation", derivative.body) in stages
-        and all(place < derivative.count for place in derivative.results)
+        stages.count(("computation", derivative.body)) == 1
+        and all(0 <= place < derivative.count for place in derivative.results)
         and len(derivative.strides) == number
         and all(len(given) == number for given in masks)
     )
 
 
-def stored_program(artifact: Artifact, facts: ProgramFacts, finder: Finder, *, strict: bool) -> StoredProgram:
+def stored_program(
+    artifact: Artifact, facts: ProgramFacts, finder: Finder, cubins: Cubins, *, strict: bool
+) -> StoredProgram:
     """One program of an artifact, with its constants given back."""
     stages = running(facts.stages)
     sources = {name: stored_source(artifact, stages[name], finder) for name in RUNS.values()}
@@ -86,6 +101,7 @@ def stored_program(artifact: Artifact, facts: ProgramFacts, finder: Finder, *, s
         recorded=facts.recorded,
         sources=sources,
         written=facts.written,
+        cubins=cubins,
     )
 
 

@@ -36,6 +36,7 @@ DTYPES: dict[str, torch.dtype] = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 PREFIX = 8  # bytes
+MOST_DIMENSIONS = 64  # of a tensor of PyTorch's
 METADATA = "__metadata__"
 
 
@@ -75,7 +76,7 @@ def read_tensors(artifact: Artifact, name: str) -> dict[str, torch.Tensor]:
     try:
         with inside(artifact.folder, name).open("rb") as file:
             found = _read(file, facts)
-    except (OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise damaged(artifact.folder, f"{name} cannot be read as tensors: {error}") from error
     if found is None:
         raise damaged(artifact.folder, f"{name} has another digest than the manifest says")
@@ -96,7 +97,7 @@ def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
     place = 0
     for name, entry in sorted(entries.items(), key=lambda item: tuple(item[1]["data_offsets"])):
         start, end = entry["data_offsets"]
-        dtype, shape = DTYPES[entry["dtype"]], entry["shape"]
+        dtype, shape = DTYPES[entry["dtype"]], shape_of(entry["shape"])
         if start != place or end - start != math.prod(shape) * dtype.itemsize or end > facts.size - PREFIX - length:
             raise ValueError(f"{name} does not lie where it should")
         tensors[name] = torch.empty(shape, dtype=dtype)
@@ -107,6 +108,13 @@ def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
         place = end
     rest = file.read(1)
     return tensors if not rest and digest.hexdigest() == facts.digest else None
+
+
+def shape_of(found: Any) -> list[int]:
+    """A shape that a tensor can have; raises ValueError before anything is computed with another."""
+    if len(found) > MOST_DIMENSIONS or not all(type(size) is int and 0 <= size < 1 << 63 for size in found):
+        raise ValueError("a shape is no list of sizes")
+    return [*found]
 
 
 def memory_of(tensor: torch.Tensor) -> memoryview:

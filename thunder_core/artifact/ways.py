@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import textwrap
 import types
 from collections import deque
@@ -13,8 +12,8 @@ from typing import Any
 
 import torch
 
-from thunder_core import plugins
 from thunder_core.artifact.manifest import Step, digest_of
+from thunder_core.artifact.trust import Trust, trust_in
 from thunder_core.capture.compiled_call import CompiledCall
 from thunder_core.run.compiled import Specializations
 from thunder_core.run.program import Program
@@ -26,28 +25,52 @@ ATOMS = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, torch.
 COMPILED = (Specializations, Program, CompiledCall)  # what no way leads through: it is not there in another process
 OPENED = ("__func__", "fget", "fset", "__wrapped__", "__self__", "func", "args", "keywords")
 
-FOLLOW: dict[str, Callable[[Any, Any], Any]] = {
-    "type": lambda value, _: type(value),
-    "mro": lambda value, key: type.mro(value)[key],
-    "entry": lambda value, key: value.__dict__[key],
-    "globals": lambda value, _: value.__globals__,
-    "cell": lambda value, key: value.__closure__[key].cell_contents,
-    "item": operator.getitem,
-    "open": getattr,
-    "import": lambda _, key: plugins.imported(key),
-    "keyed": lambda value, key: value[plugins.imported(key)],
+FOLLOW: dict[str, Callable[[Any, Any, Trust], Any]] = {
+    "type": lambda value, key, trust: type(value),
+    "mro": lambda value, key, trust: type.mro(value)[key],
+    "entry": lambda value, key, trust: value.__dict__[key],
+    "globals": lambda value, key, trust: value.__globals__,
+    "cell": lambda value, key, trust: value.__closure__[key].cell_contents,
+    "item": lambda value, key, trust: item_of(value, key),
+    "open": lambda value, key, trust: opened(value, key),
+    "import": lambda value, key, trust: trust.imported(key),
+    "keyed": lambda value, key, trust: item_of(value, trust.imported(key)),
 }
 
 
-def follow(subject: Any, way: Iterable[Step]) -> Any:
-    """What lies at the end of a way; raises LookupError where it leads nowhere."""
-    value = subject
+def follow(subject: Any, way: Iterable[Step], trust: Trust | None = None) -> Any:
+    """What lies at the end of a way; raises LookupError where it leads nowhere, and `ImportRefused`.
+
+    The default is the trust in the subject's own modules. None of the code of the objects on the way is run.
+    """
+    value, trust = subject, trust or trust_in(subject)
     for step, key in way:
         try:
-            value = FOLLOW[step](value, key)
+            value = FOLLOW[step](value, key, trust)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, ImportError) as error:
             raise LookupError(f"{step} {key!r} of {type(value).__name__}") from error
     return value
+
+
+def item_of(value: Any, key: Any) -> Any:
+    """An item of a dict, a list or a tuple; KeyError where a dict would have to make it."""
+    if isinstance(value, dict):
+        return dict.__getitem__(value, key) if dict.__contains__(value, key) else missing_item(key)
+    if type(value) not in (list, tuple):
+        raise TypeError(f"no way leads through a {type(value).__name__}")
+    return value[key]
+
+
+def missing_item(key: Any) -> Any:
+    """Raise KeyError."""
+    raise KeyError(key)
+
+
+def opened(value: Any, key: str) -> Any:
+    """What Python's own descriptors, methods and partial functions hold."""
+    if type(value) not in OPENABLE or key not in OPENED:
+        raise TypeError(f"no way leads to {key!r} of a {type(value).__name__}")
+    return getattr(value, key)
 
 
 def find_ways(subject: Any, wanted: Iterable[object]) -> dict[int, Way]:

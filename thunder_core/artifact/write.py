@@ -36,6 +36,7 @@ from thunder_core.artifact.manifest import (
 )
 from thunder_core.artifact.place import require_room, whole_folder
 from thunder_core.artifact.printed import Printed, is_body, printed_stages, with_constants, write_stage
+from thunder_core.artifact.signature import computing, sign_folder
 from thunder_core.artifact.tensors import write_tensors
 from thunder_core.artifact.weights import NOTHING, Kept, kept_weights
 from thunder_core.claiming.device_code import DeviceCode
@@ -67,6 +68,7 @@ def write_artifact(
     target: str = "",
     kernels: Sequence[DeviceCode] = (),
     force: bool = False,
+    sign_key: Path | None = None,
 ) -> Path:
     """Write what `jit` or `compile` returned, with all programs that it has traced, as a folder; returns its path.
 
@@ -74,11 +76,14 @@ def write_artifact(
     `fingerprint` that of the model's structure; `example` the keyword arguments that were traced, and `drawn` what
     they were drawn with; `train` says that it is for training; `tolerance` by what it is validated.
     With `include_weights` the model's parameters and buffers are written as well.
-    `kernels` are machine code for a GPU of the architecture `target` (`sm_90`), which need not be here.
+    `kernels` are machine code for a GPU of the architecture `target` (`sm_90`), which need not be here. It is signed
+    with the private key in the file `sign_key`.
 
     Raises `WrongInputs` where nothing was traced yet, `CannotReplay` for a program that refers to an object which
-    cannot be kept, `OutputExists`, `OutputNotWritable` and `OutOfDisk`. Nothing is left of a folder that is not whole.
+    cannot be kept, `BadKey`, `OutputExists`, `OutputNotWritable` and `OutOfDisk`. Nothing is left of a folder that is
+    not whole.
     """
+    private = None if sign_key is None else computing("read_private_key")(sign_key)
     weights = kept_weights(specializations_of(compiled).subject) if include_weights else NOTHING
     parts = gathered(specializations_of(compiled), weights.on(GPU) if target else weights, kernels, include_weights)
     manifest = Manifest(
@@ -106,6 +111,8 @@ def write_artifact(
             write_report(report, new)
         whole = manifest.model_copy(update={"files": files_of(new)}).sealed()
         (new / MANIFEST).write_bytes(whole.to_bytes())
+        if private is not None:
+            sign_folder(new, whole, private)
     return Path(folder).expanduser().absolute()
 
 

@@ -109,7 +109,12 @@ def applied(kind: type[torch.autograd.Function]) -> Operation:
 
 def is_ruled(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol has a derivative of its own, so that its operations do not tell it."""
-    return bsym.symbol.target in _rules or bsym.symbol.target in _functions
+    return has_rule(bsym.symbol.target)
+
+
+def has_rule(function: object) -> bool:
+    """Whether a function has a derivative of its own, a user's."""
+    return function in _rules or function in _functions
 
 
 def target_of(bsym: BoundSymbol) -> Operation:
@@ -119,7 +124,9 @@ def target_of(bsym: BoundSymbol) -> Operation:
 
 def with_rules(trace: Trace, missing_formula: BoundSymbol | None = None) -> Trace:
     """The trace for PyTorch's autograd to record, with rules called where there are some.
-    says so, with its place, when it is differentiated.
+
+    `missing_formula`, a bound symbol that PyTorch has no derivative of, raises that, with its place, when it is
+    differentiated.
     """
     rules = dict(_rules)
     if missing_formula is not None:

@@ -30,8 +30,8 @@ class FaithfulMode(FakeTensorMode):
             with self:
                 return METADATA[func](*args, **kwargs)
         output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
-        strides = rule_of(func, args)
-        if strides is not None and all(tensor.layout is torch.strided for tensor in tensors_of(args, kwargs)):
+        strides, given = rule_of(func, args), tensors_of(args, kwargs)
+        if strides is not None and given and all(tensor.layout is torch.strided for tensor in given):
             for tensor in leaves(output):
                 if type(tensor) is FakeTensor and tensor.numel():
                     lay_out(tensor, strides(args, kwargs, tensor))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -104,7 +105,7 @@ def fake_of(
     Sizes, strides and the place in a storage are kept. (FakeTensorMode.from_tensor does the same ten times slower: it
     also keeps the tensors that a view is a view of.)
     """
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
         require_traceable(tensor)
         if tensor.layout in SPARSE:
             return mode.from_tensor(tensor.detach()).requires_grad_(tensor.requires_grad)

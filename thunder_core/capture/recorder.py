@@ -13,6 +13,7 @@ from torch._ops import HigherOrderOperator
 
 from thunder_core.capture.absent import NOWHERE, is_unguarded
 from thunder_core.capture.autocast import autocast_state, changes
+from thunder_core.capture.batched import TEXTS, batched_in, is_batched
 from thunder_core.capture.call import Call, named_before
 from thunder_core.capture.data import DATA, Data
 from thunder_core.capture.expectations import expected
@@ -92,6 +93,7 @@ class Recorder:
         self.data = Data(self.tensors, self.measures, self.function, asked)
         self.is_differentiating = False
         self.has_hidden = False
+        self._batches = 0
         self.hides_numbers = False
         self._standing: Standing = {}
         self.gradients = Gradients(self.tensors, self._switch_grad, self._require_shown)
@@ -100,6 +102,7 @@ class Recorder:
         self._forward = ForwardPlaces()
         self.unwrap: Callable[[torch.Tensor], None] = lambda tensor: None
         self.backward_of: BackwardOf = lambda line, followed: None
+        self.has_rule: Callable[[object], bool] = lambda function: False
         self._call: Call | None = None
         self._nowhere = False
         self._view: torch.Tensor | None = None
@@ -193,6 +196,8 @@ class Recorder:
         """
         if (kinds := speaking(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
+        if self._batches and batched_in((args, kwargs)):
+            return self._batched(function, args, kwargs)
         try:
             return self._function(function, args, kwargs)
         except Wrapped:
@@ -230,6 +235,8 @@ class Recorder:
             return self._recall(memory, args, kwargs)
         call = Call(idle=is_idle(function, args, kwargs))
         output = self._run(function, args, kwargs, call)
+        if self._batches and batched_in(output):  # random numbers, other ones for each element
+            return self._batched(function, args, kwargs)
         if function in STORAGES:
             mark_device(output, args[0].device)
         if function == SET_DATA and self._has_other_metadata(call, args[0]):
@@ -263,6 +270,35 @@ class Recorder:
             error.where = error.where or self._place().source
             self.failure = error
             raise
+
+    def batching(self, vmap: Callable[..., Any], called: Callable[..., Any], given: Sequence[Any]) -> Any:
+        """Run vmap of a function: what it does to whole batches is recorded."""
+
+        def element(*args: Any, **kwargs: Any) -> Any:
+            with torch._C._EnableTorchFunction():
+                output = called(*args, **kwargs)
+            return replace_leaves(output, self._faked_unless_batched)
+
+        self._batches += 1
+        try:
+            return self._batched(vmap, (element, *given), {})
+        finally:
+            self._batches -= 1
+
+    def _batched(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function on tensors that stand for one element of a batch, or one that makes such tensors."""
+        args, kwargs = settled((tuple(args), dict(kwargs))) if self.numbers.are_there else (args, kwargs)
+        args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._faked_unless_batched)
+        if self.has_rule(function) or function in TEXTS:
+            raise self._refuse(
+                f"`{symbol_of(function).name}` is called inside torch.vmap, where the trace has the whole batch only",
+                "call it outside of torch.vmap, or write the batch into it",
+            )
+        with torch._C.DisableTorchFunction():
+            return self.tensors.to_real(function(*args, **kwargs))
+
+    def _faked_unless_batched(self, leaf: Any) -> Any:
+        return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_batched(leaf) else leaf
 
     def _faked_unless_wrapped(self, leaf: Any) -> Any:
         return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf

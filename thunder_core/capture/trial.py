@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.memo import CONSTANTS
@@ -55,7 +56,12 @@ def _can_be_tried(tensors: Iterable[torch.Tensor], tree: Any) -> bool:
 @contextmanager
 def apart() -> Iterator[None]:
     """Away from the recording, leaving no trace in warnings or in the random number generator."""
-    with _disable_current_modes(), torch._C.DisableTorchFunction(), warnings.catch_warnings():
+    with (
+        _disable_current_modes(),
+        torch._C.DisableTorchFunction(),
+        temporarily_clear_interpreter_stack(),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         state = torch.get_rng_state()
         try:

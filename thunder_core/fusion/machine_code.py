@@ -19,6 +19,8 @@ from typing import Any
 
 import torch  # noqa: F401 (the kernels find PyTorch's own library by its being loaded)
 
+from thunder_core.ir.deferred import deferred
+
 ENTRY = "region"  # the function that the text defines
 SHARED_OBJECT = b"\x7fELF"
 MODULE = "thunder_kernels"  # the name by which the shared objects are extension modules
@@ -39,16 +41,28 @@ class MachineCode:
 
     def function(self, name: str) -> Callable[..., Any]:
         """A function of that name that runs the region."""
+        return self._named(name, self._define(name, {}))
+
+    def function_at_first_call(self, name: str) -> Callable[..., Any]:
+        """A function of that name that runs the region; nothing of it is executed or loaded before it is called."""
+        namespace: dict[str, Any] = {}
+        return self._named(name, deferred(ENTRY, namespace, lambda: self._define(name, namespace)))
+
+    def _define(self, name: str, namespace: dict[str, Any]) -> Callable[..., Any]:
+        """Execute the text in a namespace, with what the library holds; what it defines is the region."""
         filename = f"<thunder {name} {sha256(self.text.encode()).hexdigest()[:12]}>"
         linecache.cache[filename] = (len(self.text), None, self.text.splitlines(keepends=True), filename)
-        namespace: dict[str, Any] = {"LIBRARY": self.library}
-        if self.library.startswith(SHARED_OBJECT):
-            namespace = dict(vars(extension(self.library)))
+        is_extension = self.library.startswith(SHARED_OBJECT)
+        namespace.update(vars(extension(self.library)) if is_extension else {"LIBRARY": self.library})
         exec(compile(self.text, filename, "exec"), namespace)  # noqa: S102 (verified by whoever read it)
         function: Callable[..., Any] = namespace[ENTRY]
-        function.__name__ = function.__qualname__ = name
-        function.machine_code = self  # type: ignore[attr-defined]
         return function
+
+    def _named(self, name: str, function: Any) -> Callable[..., Any]:
+        function.__name__ = function.__qualname__ = name
+        function.machine_code = self
+        run: Callable[..., Any] = function
+        return run
 
 
 def kept_by(function: object) -> MachineCode | None:

@@ -154,7 +154,7 @@ def is_expression(origin: str) -> bool:
     """Whether an origin is a Python expression over the model and its arguments."""
     try:
         tree = ast.parse(origin, mode="eval")
-    except SyntaxError:
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} <= ROOTS and bool(origin)
 
@@ -170,11 +170,19 @@ def model_and_inputs(subject: Subject) -> Iterator[str]:
     yield ""
     first, *rest = literal_lines(subject.source)
     yield from (f"source = {first}", *rest)
-    yield f"loaded = rebuild_model(source{', train=True' if subject.train else ''})"
+    yield f"loaded = rebuild_model(source{', '.join(['', *options_of(subject)])})"
     sizes = ", ".join(f"{name}={size}" for name, size in subject.drawn.items())
     labels = ", labels=True" if subject.train else ""
     inputs = f"example_inputs(loaded, {sizes}{labels})" if drawn else f"example_of({ARTIFACT})"
     yield f"module, args, kwargs = loaded.model, (), {inputs}"
+
+
+def options_of(subject: Subject) -> Iterator[str]:
+    """The keyword arguments with which a subject's model is rebuilt."""
+    if subject.train:
+        yield "train=True"
+    if subject.has_code:
+        yield "trust_remote_code=True"
 
 
 def literal_lines(value: Mapping[str, object], indent: str = INDENT) -> Iterator[str]:

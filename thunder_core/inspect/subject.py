@@ -65,6 +65,11 @@ class Subject:
     train: bool = False
     recorded: str = UNKNOWN
 
+    @property
+    def has_code(self) -> bool:
+        """Whether the model brings Python code of its own, which runs when it is built."""
+        return bool(self.source.get("trust_remote_code"))
+
     @cached_property
     def traces(self) -> dict[str, list[Stage]]:
         """The stages of each trace that there is."""

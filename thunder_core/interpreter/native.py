@@ -33,8 +33,6 @@ _decrement = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("Py_DecRef", _api))
 _thread_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)(("PyThreadState_Get", _api))
 _new_frame = ctypes.PYFUNCTYPE(ctypes.py_object, *4 * [ctypes.c_void_p])(("PyFrame_New", _api))
 
-# What `weakref.proxy` makes: whatever a proxy is asked for, its object is.
-PROXIES = frozenset(weakref.ProxyTypes)
 # A local variable that has no value.
 UNBOUND: Any = object()
 
@@ -44,9 +42,15 @@ def proxied(proxy: Any) -> Any:
     return ctypes.py_object.from_address(id(proxy) + _REFERENT).value
 
 
+def is_proxy(value: Any) -> bool:
+    """Whether a value is what `weakref.proxy` makes; its class is not asked, since its metaclass may be the user's."""
+    kind = type(value)
+    return kind is weakref.ProxyType or kind is weakref.CallableProxyType
+
+
 def unwrapped(value: Any) -> Any:
     """What answers for a value: the object behind a weak proxy that is not gone, else the value itself."""
-    if type(value) not in PROXIES:
+    if not is_proxy(value):
         return value
     found = proxied(value)
     return value if found is None else found

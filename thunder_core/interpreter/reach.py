@@ -33,7 +33,7 @@ from thunder_core.interpreter.iterators import (
     nothing,
 )
 from thunder_core.interpreter.lookup import remember, shortcut
-from thunder_core.interpreter.native import PROXIES, proxied, unwrapped
+from thunder_core.interpreter.native import proxied, unwrapped
 from thunder_core.interpreter.operators import PLAIN
 
 Functions = dict[FunctionType, None]
@@ -75,7 +75,7 @@ PARTS: dict[type, Parts] = {
     **PARTS_OF_ITERATORS,
     _json.make_encoder: gc.get_referents,
     slice: lambda found: (found.start, found.stop, found.step),
-    **dict.fromkeys(PROXIES, lambda proxy: (proxied(proxy),)),
+    **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied(proxy),)),
 }
 _HOLDING: dict[type, Parts] = {
     dict: lambda held: (*dict.keys(held), *dict.values(held)),

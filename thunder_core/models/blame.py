@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from thunder_core.errors import BadModelFolder, OutOfMemory, PackageMissing
+from thunder_core.free_memory import is_out_of_memory
 
-CAUSES = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, ZeroDivisionError)
+CAUSES = (MemoryError, OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError)
 
 SMALLER = "use a smaller dtype (--dtype bfloat16), another device, or a machine with more memory"
 MEND = "mend the model's folder, or fetch or save it again with this version of transformers"
@@ -23,11 +23,11 @@ def blaming(path: Path | str, verdict: str) -> Iterator[None]:
     """Run a step of loading; what fails in it becomes a `BadModelFolder` about the path."""
     try:
         yield
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise OutOfMemory(f"{path} does not fit into memory: {_first_line(error)}", fix=SMALLER) from error
     except ImportError as error:
         raise PackageMissing(f"{path} needs a package: {_first_line(error)}", fix="install it and try again") from error
     except (*CAUSES, StrictDataclassError, SafetensorError) as error:
+        if is_out_of_memory(error):
+            raise OutOfMemory(f"{path} does not fit into memory: {_first_line(error)}", fix=SMALLER) from error
         raise BadModelFolder(f"{path} {verdict}: {_first_line(error)}", fix=MEND) from error
 
 

@@ -14,6 +14,7 @@ from thunder_core.models.kinds import INDEX, PICKLED, SINGLE, refuse_other_kinds
 
 LFS_POINTER = b"version https://git-lfs"
 AGAIN = "fetch the file again"
+MOST_HEADER = 100_000_000  # bytes, as the safetensors library has it
 
 
 def checkpoint_files(folder: Path) -> tuple[Path, ...]:
@@ -90,6 +91,8 @@ def diagnose(path: Path) -> str | None:
             return f"is truncated: it holds {size} bytes, less than a safetensors header"
         if header_size > size - 8:
             return f"is truncated or no safetensors file: its header should take {header_size} bytes, it holds {size}"
+        if header_size > MOST_HEADER:
+            return f"is no safetensors file: its header should take {header_size} bytes"
         file.seek(8)
         needed = _bytes_needed(file.read(header_size))
     if needed is None:
@@ -102,6 +105,8 @@ def _bytes_needed(header: bytes) -> int | None:
     """How many bytes of data a safetensors header speaks of, or None where it is not one."""
     try:
         entries = json.loads(header)
-        return max((entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__"), default=0)
-    except (ValueError, TypeError, LookupError, AttributeError):
+        ends = (entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__")
+        needed: int = max(ends, default=0)
+        return needed if 0 <= needed < 1 << 63 else None
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None

@@ -11,7 +11,8 @@ from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from thunder_core.errors import BadModelFolder, RemoteCodeRefused, UnknownArchitecture
 from thunder_core.models.blame import blaming
-from thunder_core.models.folder import CONFIG_FILE
+from thunder_core.models.depth import require_depth
+from thunder_core.models.folder import CONFIG_FILE, code_of_the_hub
 from thunder_core.models.kinds import require_config
 from thunder_core.plugins import nearest
 
@@ -19,6 +20,7 @@ from thunder_core.plugins import nearest
 def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = None) -> PretrainedConfig:
     """The config of a folder; raises `BadModelFolder`, `RemoteCodeRefused` or `UnknownArchitecture`."""
     raw = require_config(folder)
+    require_depth(folder / CONFIG_FILE, raw)
     if not trust_remote_code:
         refuse_remote_code(folder, raw)
     if "auto_map" not in raw:
@@ -43,13 +45,18 @@ def architecture_of(raw: Mapping[str, Any]) -> str | None:
 
 
 def refuse_remote_code(folder: Path, raw: Mapping[str, Any]) -> None:
-    """Raise `RemoteCodeRefused` where the model needs code that its own folder brings."""
+    """Raise `RemoteCodeRefused` where the model needs code that its own folder brings, or that lies on the hub."""
     if "auto_map" in raw and not is_native(raw):
         family = raw.get("model_type")
         named = architecture_of(raw) if family in CONFIG_MAPPING else f"the family {family!r}"
         raise RemoteCodeRefused(
             f"{folder / CONFIG_FILE} asks to run Python code of its own for {named}, "
             f"which transformers {transformers.__version__} does not have",
+            fix="read that code, and give --trust-remote-code if you trust it",
+        )
+    if (named := code_of_the_hub(raw)) is not None:
+        raise RemoteCodeRefused(
+            f"{folder / CONFIG_FILE} asks to fetch and run code of the hub, {named!r}",
             fix="read that code, and give --trust-remote-code if you trust it",
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
@@ -11,6 +11,7 @@ from thunder_core.errors import BadOption, NoExampleInputs
 from thunder_core.models.draw import Draw
 from thunder_core.models.labels import labels_for
 from thunder_core.models.load import LoadedModel
+from thunder_core.models.modality import SAMPLING_RATE, image_size, main_inputs
 from thunder_core.models.sequence import check_sequence_length
 
 __all__ = ["check_sequence_length", "example_inputs"]
@@ -19,10 +20,7 @@ Tensors = dict[str, torch.Tensor]
 
 # The tasks whose models are called with decoder inputs; those of other tasks make their own from the input.
 DECODER_TASKS = frozenset({"seq2seq-lm", "speech-seq2seq", "feature-extraction", "pretraining"})
-IMAGE_TOKENS = ("image_token_id", "image_token_index")
 CHOICES = 2
-IMAGE_SIZE = 224
-SAMPLING_RATE = 16_000
 
 
 def example_inputs(loaded: LoadedModel, *, batch: int, seq: int, seed: int, labels: bool = False) -> Tensors:
@@ -63,17 +61,14 @@ def require_sizes(loaded: LoadedModel, batch: int, seq: int) -> None:
 
 def modalities(loaded: LoadedModel) -> tuple[str, ...]:
     """The main inputs that a model is called with; raises `NoExampleInputs` where they are not known."""
-    config, main = loaded.config, loaded.model.main_input_name
-    if any(getattr(config, name, None) is not None for name in IMAGE_TOKENS):
-        return ("input_ids",)
-    if getattr(config, "vision_config", None) is not None and getattr(config, "text_config", None) is not None:
-        return ("input_ids", "pixel_values")
-    if main not in BUILDERS:
-        raise NoExampleInputs(
-            f"{type(loaded.model).__name__} takes {main!r} as its main input, for which there is no example",
-            fix=f"use a model that takes one of: {', '.join(BUILDERS)}",
-        )
-    return (main,)
+    found = main_inputs(loaded.config, loaded.model.main_input_name)
+    for name in found:
+        if name not in BUILDERS:
+            raise NoExampleInputs(
+                f"{type(loaded.model).__name__} takes {name!r} as its main input, for which there is no example",
+                fix=f"use a model that takes one of: {', '.join(BUILDERS)}",
+            )
+    return found
 
 
 def takes_decoder_inputs(loaded: LoadedModel) -> bool:
@@ -99,9 +94,8 @@ def text(draw: Draw) -> Tensors:
 def image(draw: Draw) -> Tensors:
     """Normalized pixels of the size that the config names, or 224 where any size will do."""
     vision = getattr(draw.config, "vision_config", None) or draw.config
-    height, width = _height_width(getattr(vision, "image_size", None) or IMAGE_SIZE)
     channels = getattr(vision, "num_channels", 3)
-    return {"pixel_values": draw.normal(draw.batch, channels, height, width)}
+    return {"pixel_values": draw.normal(draw.batch, channels, *image_size(draw.config))}
 
 
 def mel(draw: Draw) -> Tensors:
@@ -136,10 +130,6 @@ def decoder_ids(draw: Draw, inputs: Tensors) -> torch.Tensor:
     ids = draw.tokens(max(1, draw.seq // 2) if "input_ids" in inputs else draw.seq)
     ids[:, 0] = draw.start
     return ids
-
-
-def _height_width(size: int | Sequence[int]) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
 def _place(tensor: torch.Tensor, loaded: LoadedModel) -> torch.Tensor:

@@ -12,7 +12,7 @@ import torch
 import transformers
 from transformers import PretrainedConfig, PreTrainedModel
 
-from thunder_core.errors import UnknownArchitecture
+from thunder_core.errors import RemoteCodeRefused, UnknownArchitecture
 from thunder_core.models.blame import blaming
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.config import class_names, load_config
@@ -28,7 +28,7 @@ from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, 
 from thunder_core.models.quiet import quietly, told_to_users
 from thunder_core.models.request import ModelRequest, SampleModel
 from thunder_core.models.seeding import seeded
-from thunder_core.models.task import auto_class, deduce_task, require_task
+from thunder_core.models.task import auto_class, deduce_task, require_task, task_among
 from thunder_core.plugins import nearest
 
 
@@ -69,9 +69,21 @@ def load_model(request: ModelRequest) -> LoadedModel:
     return finish(plan, request, model, (*plan.notes, *notes, *told_to_users(warned)))
 
 
-def rebuild_model(source: Mapping[str, object], *, device: str | None = None, train: bool = False) -> LoadedModel:
-    """The model of an earlier `LoadedModel.source`, on its device or another; put into training if asked for."""
+def rebuild_model(
+    source: Mapping[str, object], *, device: str | None = None, train: bool = False, trust_remote_code: bool = False
+) -> LoadedModel:
+    """The model of an earlier `LoadedModel.source`, on its device or another; put into training if asked for.
+
+    The source may come from elsewhere: `RemoteCodeRefused` where the model brings code of its own and
+    `trust_remote_code` does not allow that.
+    """
     request = request_of(source)
+    if request.trust_remote_code and not trust_remote_code:
+        raise RemoteCodeRefused(
+            f"the model {request.model} asks to run the Python code that it brings",
+            fix="read that code; if you trust it, give --trust-remote-code or trust_remote_code=True, or pass a model "
+            "that you have loaded yourself: thunder_core.load(folder, model)",
+        )
     loaded = load_model(request if device is None else dataclasses.replace(request, device=device))
     put_into_mode(loaded.model, train=train)
     return loaded
@@ -81,10 +93,10 @@ def plan_loading(request: ModelRequest) -> Plan:
     """Understand a request and check everything that can be checked without reading weights."""
     dtype = None if request.dtype is None else parse_dtype(request.dtype)
     device = parse_device(request.device or "cpu")
-    asked = None if request.task is None else spelled_task(request.task)
+    asked = () if request.task is None else spelled_task(request.task)
     origin = find_origin(request)
-    config = config_of(origin, request, asked)
-    task, note = (asked, None) if asked is not None else deduce_task(config)
+    config = config_of(origin, request, request.task)
+    task, note = (task_among(asked, config), None) if asked else deduce_task(config)
     require_task(task, config)
     return Plan(origin, config, task, dtype, device, () if note is None else (note,))
 

@@ -49,6 +49,23 @@ TASKS: dict[str, tuple[str, str]] = {
     "text-encoding": ("AutoModelForTextEncoding", "MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES"),
     "pretraining": ("AutoModelForPreTraining", "MODEL_FOR_PRETRAINING_MAPPING_NAMES"),
 }
+# The names of the hub, and of pipelines of transformers, for tasks; of two, the first that a family has classes for.
+HUB_TASKS: dict[str, tuple[str, ...]] = {
+    "text-generation": ("causal-lm",),
+    "text2text-generation": ("seq2seq-lm",),
+    "summarization": ("seq2seq-lm",),
+    "translation": ("seq2seq-lm",),
+    "fill-mask": ("masked-lm",),
+    "text-classification": ("sequence-classification",),
+    "sentiment-analysis": ("sequence-classification",),
+    "zero-shot-classification": ("sequence-classification",),
+    "text-ranking": ("sequence-classification",),
+    "ner": ("token-classification",),
+    "sentence-similarity": (BASE_TASK,),
+    "image-feature-extraction": (BASE_TASK,),
+    "automatic-speech-recognition": ("speech-seq2seq", "ctc"),
+    "image-to-text": ("image-text-to-text",),
+}
 
 
 def spelled_dtype(name: str) -> str:
@@ -68,9 +85,11 @@ def spelled_device(name: str) -> str:
     return short
 
 
-def spelled_task(name: str) -> str:
-    """The task of that name, in lower case with hyphens; raises `UnknownName`."""
+def spelled_task(name: str) -> tuple[str, ...]:
+    """The task of that name, or those that the hub's name may mean, the likeliest first; raises `UnknownName`."""
     short = name.strip().lower().replace("_", "-")
-    if short not in TASKS:
-        raise unknown_name("task", name, TASKS)
-    return short
+    if short in TASKS:
+        return (short,)
+    if short not in HUB_TASKS:
+        raise unknown_name("task", name, (*TASKS, *HUB_TASKS))
+    return HUB_TASKS[short]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+LARGEST_SEED = 2**63 - 1  # of PyTorch's generators, with room for the seeds that follow it
+
 
 @dataclass(frozen=True)
 class SampleModel:

@@ -12,8 +12,10 @@ from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from thunder_core import plugins
+from thunder_core.errors import RemoteCodeRefused
 from thunder_core.models.blame import blaming
 from thunder_core.models.dtype import dtype_name, parse_dtype
+from thunder_core.models.folder import code_of_the_hub
 from thunder_core.models.quiet import quietly
 
 LIBRARY = "transformers."
@@ -47,15 +49,26 @@ def generation_text(model: PreTrainedModel) -> str:
 
 
 def build_shell(
-    path: str, *, config: str, generation: str, dtype: str, attention: str, training: bool
+    path: str,
+    *,
+    config: str,
+    generation: str,
+    dtype: str,
+    attention: str,
+    training: bool,
+    trust_remote_code: bool = False,
 ) -> PreTrainedModel:
     """The model on the CPU; its parameters hold whatever lay in memory until they are given values.
 
-    The constructor runs, so that attributes which are neither parameters nor buffers are what they should be.
+    The constructor runs, so that attributes which are neither parameters nor buffers are what they should be. Raises
+    `RemoteCodeRefused` for one that would fetch code from the hub, unless that is trusted.
     """
     kind: Any = library_class(path)
     with blaming(f"the model {kind.__name__}", "cannot be built from the config that the artifact keeps"), quietly():
-        made = kind.config_class.from_dict(json.loads(config))
+        content = json.loads(config)
+        if not trust_remote_code:
+            refuse_code_of_the_hub({**content, "attn_implementation": attention})
+        made = kind.config_class.from_dict(content)
         made._attn_implementation = attention or None
         with no_init_weights(), default_dtype(parse_dtype(dtype)):
             model: PreTrainedModel = kind(made)
@@ -64,6 +77,15 @@ def build_shell(
             model.generation_config = GenerationConfig.from_dict(json.loads(generation))
     torch.nn.Module.train(model, training)
     return model
+
+
+def refuse_code_of_the_hub(config: dict[str, Any]) -> None:
+    """Raise `RemoteCodeRefused` for a config that names code of the hub."""
+    if (named := code_of_the_hub(config)) is not None:
+        raise RemoteCodeRefused(
+            f"the model of the artifact asks to fetch and run code of the hub, {named!r}",
+            fix="read that code; if you trust it, load with trust_remote_code=True or --trust-remote-code",
+        )
 
 
 @contextmanager

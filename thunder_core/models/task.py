@@ -46,6 +46,11 @@ def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
     return BASE_TASK, f"{named[0]} belongs to no task that is known, so its base model is loaded, for {BASE_TASK}"
 
 
+def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:
+    """The first of some tasks that the transformers library has a class of this family for, or the first of all."""
+    return next((task for task in tasks if config.model_type in classes_of(task)), tasks[0])
+
+
 def require_task(task: str, config: PretrainedConfig) -> None:
     """Raise `BadOption` where the transformers library has no class of this family for the task."""
     known = tasks_of(config.model_type)

@@ -6,13 +6,10 @@ import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import torch
-
 from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, ThunderError
+from thunder_core.free_memory import is_out_of_memory
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# PyTorch's allocator for the CPU raises a plain RuntimeError; this is its message.
-ALLOCATOR = "can't allocate memory"
 
 
 @contextmanager
@@ -36,7 +33,7 @@ def calamity_of(error: BaseException, doing: str) -> ThunderError | None:
             f"the disk is full{f' ({error.filename})' if error.filename else ''}, at: {doing}; nothing was written",
             fix="make room, or name a folder on another disk with --out",
         )
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or ALLOCATOR in str(error):
+    if is_out_of_memory(error):
         return OutOfMemory(
             f"out of memory at: {doing}; nothing was written",
             fix="use a smaller --batch or --seq, a narrower --dtype, or a machine with more memory",

@@ -12,14 +12,17 @@ from typing import Any
 import torch
 
 from thunder_core import __version__
-from thunder_core.artifact.loading import load
+from thunder_core.artifact.consent import NO_CONSENT, Consent
+from thunder_core.artifact.loading import load_opened
 from thunder_core.artifact.read import Artifact, open_artifact
+from thunder_core.artifact.signature import require_authentic
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure, threads_in_use
 from thunder_core.errors import BadOption
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock
+from thunder_core.pipeline.estimate import require_memory
 from thunder_core.pipeline.planning import sequence_length
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
@@ -75,29 +78,40 @@ def bench_model(request: Request, contest: Contest, progress: Progress | None = 
 
 
 def bench_artifact(
-    folder: Path, contest: Contest, *, device: str | None = None, progress: Progress | None = None
+    folder: Path,
+    contest: Contest,
+    *,
+    device: str | None = None,
+    consent: Consent = NO_CONSENT,
+    progress: Progress | None = None,
 ) -> BenchmarkSuite:
-    """Measure an artifact against the model that it was made from."""
+    """Measure an artifact against the model that it was made from; `consent` is what `load` takes as well."""
     check_contest(contest)
-    return _bench({OURS: subject_of(open_artifact(folder), device)}, contest, progress)
+    return _bench({OURS: subject_of(authentic(folder, consent), device, consent)}, contest, progress)
 
 
 def bench_artifacts(
-    first: Path, second: Path, contest: Contest, *, device: str | None = None, progress: Progress | None = None
+    first: Path,
+    second: Path,
+    contest: Contest,
+    *,
+    device: str | None = None,
+    consent: Consent = NO_CONSENT,
+    progress: Progress | None = None,
 ) -> BenchmarkSuite:
     """Measure the second artifact against the first, in turn in one process, and contenders beside both.
 
     Raises `BadOption` for an artifact of training beside one of inference.
     """
     check_contest(contest, subjects=2)
-    artifacts = [open_artifact(folder) for folder in (first, second)]
+    artifacts = [authentic(folder, consent) for folder in (first, second)]
     if artifacts[0].manifest.train != artifacts[1].manifest.train:
         raise BadOption(
             f"of {first} and {second} one is for training, and the other is not",
             fix="compare two artifacts that were made for the same purpose",
         )
     names = told_apart(first, second)
-    subjects = {name: subject_of(artifact, device) for name, artifact in zip(names, artifacts, strict=True)}
+    subjects = {name: subject_of(artifact, device, consent) for name, artifact in zip(names, artifacts, strict=True)}
     return _bench(subjects, contest, progress)
 
 
@@ -108,15 +122,22 @@ def told_apart(first: Path, second: Path) -> tuple[str, str]:
     return names if clear else (f"A: {names[0]}", f"B: {names[1]}")
 
 
-def subject_of(artifact: Artifact, device: str | None) -> Callable[[], Subject]:
+def authentic(folder: Path, consent: Consent) -> Artifact:
+    """The artifact in a folder, whose signatures have been looked at."""
+    artifact = open_artifact(folder)
+    require_authentic(artifact, consent)
+    return artifact
+
+
+def subject_of(artifact: Artifact, device: str | None, consent: Consent) -> Callable[[], Subject]:
     """What loads an artifact, and the model that it was made from."""
     manifest = artifact.manifest
 
     def load_both() -> Subject:
-        loaded = loaded_from(artifact, device)
+        loaded = loaded_from(artifact, device, trust_remote_code=consent.trust_remote_code)
         model = str(manifest.source.get("name") or manifest.source.get("path") or manifest.recipe)
         names = {"model": model, "recipe": manifest.recipe}
-        return Subject(loaded, load(artifact.folder, loaded.model), names, 0, Purpose(manifest.train))
+        return Subject(loaded, load_opened(artifact, loaded.model, consent), names, 0, Purpose(manifest.train))
 
     return load_both
 
@@ -130,6 +151,8 @@ def _bench(makers: Mapping[str, Callable[[], Subject]], contest: Contest, progre
         for subject in subjects.values():
             stack.enter_context(subject.purpose.ready(subject.loaded.model))
         sizes = common_sizes(list(subjects.values()), contest)
+        for subject, (batch, seq) in product(subjects.values(), sizes):
+            require_memory(subject.loaded, subject.purpose, batch=batch, seq=seq, seed=subject.seed)
         _prepare(list(subjects.values()), sizes, clock)
         reports = [_measured(subjects, contest, size, clock) for size in sizes]
         clock.stop()

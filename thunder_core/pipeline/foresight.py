@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thunder_core import plugins
+from thunder_core.artifact.signature import computing
 from thunder_core.benchmark.gate import check_gate
 from thunder_core.errors import BadOption
 from thunder_core.models.checkpoint import checkpoint_files
@@ -10,7 +11,7 @@ from thunder_core.models.hub import find_on_hub, is_offline
 from thunder_core.models.kinds import require_config
 from thunder_core.models.names import spelled_device, spelled_dtype, spelled_task
 from thunder_core.models.origin import local_origin
-from thunder_core.models.request import ModelRequest
+from thunder_core.models.request import LARGEST_SEED, ModelRequest
 from thunder_core.pipeline.destination import choose_destination
 from thunder_core.pipeline.request import Request
 from thunder_core.target import parse_target
@@ -32,6 +33,8 @@ def foresee(request: Request) -> None:
         refuse_training(request)
     if isinstance(request.recipe, str):
         plugins.require("recipes", request.recipe)
+    if request.sign_key is not None:
+        computing("read_private_key")(request.sign_key)
     require_model(request.model)
 
 
@@ -58,6 +61,12 @@ def require_measurable(request: Request) -> None:
     check_gate(request.require_speedup, request.runs)
 
 
+def require_seed(seed: int | None) -> None:
+    """Raise `BadOption` for a seed that PyTorch's generators do not take."""
+    if seed is not None and not 0 <= seed <= LARGEST_SEED:
+        raise BadOption(f"--seed is {seed}", fix=f"give --seed a number from 0 to {LARGEST_SEED}")
+
+
 def refuse_training(request: Request) -> None:
     """Raise `BadOption` for a step of training that is to be made for a device that is not here."""
     if request.train:
@@ -70,6 +79,7 @@ def refuse_training(request: Request) -> None:
 
 def require_model(model: ModelRequest) -> None:
     """Raise `UnknownName`, `ModelNotFound` or `BadModelFolder` for names that do not exist and files that are bad."""
+    require_seed(model.seed)
     for name, spelled in SPELLED:
         value = getattr(model, name)
         if value is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from transformers import PretrainedConfig
 
+from thunder_core.models.modality import sizes_in_words
 from thunder_core.models.sequence import check_sequence_length, longest_sequence
 from thunder_core.pipeline.destination import choose_destination
 from thunder_core.pipeline.foresight import foresee, foresee_destination
@@ -44,7 +45,7 @@ class Plan:
             ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {self.device}"),
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
             *([("purpose", STEP)] if request.train else []),
-            ("inputs", f"batch {request.batch}, sequence {self.seq}, seed {prepared.model.seed}{self._labelled}"),
+            ("inputs", f"batch {request.batch}, {self._sizes}, seed {prepared.model.seed}{self._labelled}"),
             ("transforms", ", ".join(named(t) for t in prepared.transforms) or "none of its own"),
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
             *(("degraded", f"{text} ({fix})") for text, fix in told(prepared.degraded)),
@@ -53,6 +54,10 @@ class Plan:
             *unvalidated(request),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
         ]
+
+    @property
+    def _sizes(self) -> str:
+        return sizes_in_words(self.prepared.loading.config, self.seq)
 
     @property
     def _labelled(self) -> str:

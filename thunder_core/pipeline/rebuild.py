@@ -12,10 +12,11 @@ from thunder_core.errors import WrongInputs
 from thunder_core.models.load import LoadedModel
 
 
-def loaded_from(artifact: Artifact, device: str | None = None) -> LoadedModel:
+def loaded_from(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> LoadedModel:
     """The model that an artifact was made from, on its device or another, with its papers.
 
-    Raises `WrongInputs` for an artifact that `thunder_core.save` wrote without saying where the model comes from.
+    Raises `WrongInputs` for an artifact that `thunder_core.save` wrote without saying where the model comes from, and
+    `RemoteCodeRefused` for a model with code of its own, unless that is trusted.
     """
     manifest = artifact.manifest
     if not manifest.source:
@@ -23,6 +24,6 @@ def loaded_from(artifact: Artifact, device: str | None = None) -> LoadedModel:
             f"{artifact.folder} does not say where its {manifest.subject} comes from, or what it is for",
             fix="make it with `thunder optimize`, or compare it with the model in Python",
         )
-    model = cast(PreTrainedModel, rebuilt(artifact, device))
+    model = cast(PreTrainedModel, rebuilt(artifact, device, trust_remote_code=trust_remote_code))
     source: dict[str, object] = {**manifest.source, "device": str(model.device)}
     return LoadedModel(model, model.config, str(manifest.source["task"]), source, manifest.fingerprint)

@@ -23,6 +23,7 @@ class Request:
     `include_weights` copies the model's weights into the artifact, which then needs no checkpoint.
     `target` makes the program for a GPU of that architecture (`sm_90`), which need not be here: then nothing runs, and
     validation is left to `thunder validate` on the GPU.
+    `sign_key` is the file of a private key that the artifact is signed with.
     `require_speedup` refuses to write an artifact whose speed-up over eager is not shown to be at least that.
     `allow_non_finite` accepts NaN, infinities and nothing but zeros in what eager PyTorch gives.
     `train` makes it of a step of training: the model in train mode, with labels, forward, loss and backward.
@@ -45,4 +46,5 @@ class Request:
     target: str = ""
     train: bool = False
     allow_non_finite: bool = False
+    sign_key: Path | None = None
     require_speedup: float | None = None

@@ -7,18 +7,21 @@ from pathlib import Path
 
 import torch
 
+from thunder_core.artifact.consent import NO_CONSENT, Consent
 from thunder_core.artifact.here import require_here
-from thunder_core.artifact.loading import load
+from thunder_core.artifact.loading import load_opened
 from thunder_core.artifact.manifest import ValidationState
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.report import read_report
 from thunder_core.artifact.revise import can_be_revised, revise
+from thunder_core.artifact.signature import is_signed, require_authentic
 from thunder_core.benchmark.machine import machine_name
 from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
 from thunder_core.models.load import LoadedModel
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock
+from thunder_core.pipeline.foresight import require_seed
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
@@ -29,12 +32,16 @@ from thunder_core.validation import ValidationReport, validate
 
 @dataclass(frozen=True)
 class Revalidation:
-    """What was measured, and whether the artifact was changed: it is where it had not been validated yet."""
+    """What was measured, and whether the artifact was changed: it is where it had not been validated yet.
+
+    Signatures of what it was before are dropped then.
+    """
 
     artifact: Path
     state: ValidationState
     written: bool
     validation: ValidationReport
+    signature_dropped: bool = False
 
 
 def validate_artifact(
@@ -44,30 +51,35 @@ def validate_artifact(
     seed: int | None = None,
     write: bool = True,
     allow_non_finite: bool = False,
+    consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> Revalidation:
     """Compare an artifact with the eager model that it was made from, as `optimize` does before it writes one.
 
     `seed` is that of the inputs (default: the one that it was made with; the traced input itself is left out). One that
     was not validated yet becomes so, if `write`; one that was stays as it is, byte for byte. `allow_non_finite` accepts
-    NaN, infinities and nothing but zeros in what eager PyTorch gives.
+    NaN, infinities and nothing but zeros in what eager PyTorch gives. `consent` is what `load` takes as well. A
+    signature is of what was signed: an artifact that becomes validated has none any more.
 
     Raises what `load` raises, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` where the
     artifact does not say which inputs it takes; nothing is changed then.
     """
     if inputs < 1:
         raise BadOption(f"--inputs is {inputs}", fix="give --inputs a number of 1 or more")
+    require_seed(seed)
     clock = Clock(progress or Unwatched())
     with calamities(lambda: clock.stage or "the start"):
         clock.begin("load")
         artifact = open_artifact(folder)
+        require_authentic(artifact, consent)
+        signed = is_signed(artifact.folder)
         write = write and artifact.manifest.validation != "validated"
         require_drawn(artifact)
         if write:
             require_writable(artifact.folder)
         require_here(artifact.manifest)
-        loaded = loaded_from(artifact)
-        compiled = load(artifact.folder, loaded.model, strict=True)
+        loaded = loaded_from(artifact, trust_remote_code=consent.trust_remote_code)
+        compiled = load_opened(artifact, loaded.model, consent, strict=True)
         clock.begin("validate")
         validation = compared(artifact, loaded, compiled, inputs, seed, clock, allow_non_finite=allow_non_finite)
         if write:
@@ -75,7 +87,7 @@ def validate_artifact(
             keep(artifact, validation, machine_name(loaded.model.device))
         clock.stop()
     state = "validated" if write else artifact.manifest.validation
-    return Revalidation(artifact.folder, state, write, validation)
+    return Revalidation(artifact.folder, state, write, validation, signed and write)
 
 
 def require_drawn(artifact: Artifact) -> None:

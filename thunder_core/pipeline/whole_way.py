@@ -17,6 +17,7 @@ from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock, announcing
+from thunder_core.pipeline.estimate import require_memory
 from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.narrate import report_of, running
 from thunder_core.pipeline.planning import Plan, plan
@@ -63,6 +64,8 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
     clock.begin("check the recipe")
     prepared.recipe.validate_all(loaded.model)
     with purpose.ready(loaded.model):
+        sizes = {"batch": request.batch, "seq": plan.seq, "seed": prepared.model.seed}
+        require_memory(loaded, purpose, **sizes, runs=not request.target, validate=request.validate)
         clock.begin("acquire")
         compiled = apply(prepared, loaded.model)
         traced = inputs_of(plan, loaded, 0)
@@ -93,11 +96,12 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
         example=traced,
         train=request.train,
         tolerance=asdict(prepared.recipe.loosest_tolerance(loaded.model.dtype)),
-        drawn={"batch": request.batch, "seq": plan.seq, "seed": prepared.model.seed},
+        drawn=sizes,
         include_weights=request.include_weights,
         target=request.target,
         kernels=kernels,
         force=request.force,
+        sign_key=request.sign_key,
     )
     clock.stop()
     return Outcome(report, plan.destination, compiled)

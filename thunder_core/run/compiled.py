@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.capture.fake import Uninitialized
 from thunder_core.compile_options import CompileOptions
-from thunder_core.errors import Bug, DataDependent, SourceLine, WrongInputs
+from thunder_core.errors import ArtifactError, Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.ir.objects import Refused, Unexpected
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
@@ -89,6 +89,8 @@ class Specializations:
             while program is not None:
                 try:
                     inputs, outside = program.prepare(self.subject, args, kwargs)
+                except ArtifactError:  # its text cannot be executed
+                    raise
                 except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
                     route = route or Route(self.programs, self.index)
                     program = route.after(program, error)
@@ -99,6 +101,8 @@ class Specializations:
                     route = route or Route(self.programs, self.index)
                     program = route.after(program, error)
                     continue
+                except ArtifactError:
+                    raise
                 except Exception as error:
                     failure = error
                 else:

@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from thunder_core.errors import Bug
+from thunder_core.ir.deferred import deferred
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
 
@@ -25,6 +26,23 @@ def executable(source: Source, name: str) -> Callable[..., Any]:
     """The function of that name that the source defines; tracebacks show its lines."""
     function: Callable[..., Any] = _defined(source, name, dict(source.constants))
     return function
+
+
+def executable_at_first_call(
+    source: Source, name: str, prepare: Callable[[], None] = lambda: None
+) -> Callable[..., Any]:
+    """The function of that name that the source defines; nothing of the source is executed before it is called.
+
+    At the first call `prepare` is called, and then the source is executed.
+    """
+    namespace = dict(source.constants)
+
+    def define() -> Callable[..., Any]:
+        prepare()
+        function: Callable[..., Any] = _defined(source, name, namespace)
+        return function
+
+    return deferred(name, namespace, define)
 
 
 def executable_trace(trace: Trace) -> Callable[..., Any]:

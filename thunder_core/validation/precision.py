@@ -5,15 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 
 import torch
 
 from thunder_core.errors import NotComparable
+from thunder_core.free_memory import free_memory, is_out_of_memory
 from thunder_core.validation.draws import Draws
 from thunder_core.validation.leaves import Leaves, dtype_name
 
-MEMORY_FILE = Path("/proc/meminfo")
 ROOM = 0.7  # of the free memory, for the copy's weights; the rest is for what it computes
 
 
@@ -46,16 +45,6 @@ def widest_affordable(model: torch.nn.Module, copies: int = 1) -> torch.dtype:
     free = free_memory(device)
     needed = copies * sum(tensor.numel() for tensor in tensors) * torch.float64.itemsize
     return torch.float32 if free is not None and needed > ROOM * free else torch.float64
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Bytes that are free on the device, or None where that cannot be known."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if device.type == "cpu" and MEMORY_FILE.exists():
-        lines = (line.split() for line in MEMORY_FILE.read_text().splitlines())
-        return next((int(line[1]) * 1024 for line in lines if line[0] == "MemAvailable:"), None)
-    return None
 
 
 class Reference:
@@ -91,7 +80,7 @@ class Reference:
                     return found
                 self._step_down(f"random numbers are others in {self.name}")
             except (RuntimeError, TypeError) as error:
-                if not self._lower:
+                if not self._lower or is_out_of_memory(error):
                     raise
                 said = (str(error).splitlines() or [type(error).__name__])[0]
                 self._step_down(f"the model does not run in {self.name} ({said})")

@@ -26,8 +26,16 @@ from thunder_core.acquire.lookasides import (
     output,
     state,
     tensors,
+    vmap,
 )
-from thunder_core.acquire.lookasides.table import LOOKASIDES, Lookaside, lookaside, runs_alone, runs_natively
+from thunder_core.acquire.lookasides.table import (
+    LOOKASIDES,
+    Lookaside,
+    is_native_code,
+    lookaside,
+    runs_alone,
+    runs_natively,
+)
 
 __all__ = [
     "LOOKASIDES",
@@ -46,6 +54,7 @@ __all__ = [
     "generators",
     "identity",
     "imports",
+    "is_native_code",
     "lookaside",
     "modules",
     "numbers",
@@ -54,4 +63,5 @@ __all__ = [
     "runs_natively",
     "state",
     "tensors",
+    "vmap",
 ]

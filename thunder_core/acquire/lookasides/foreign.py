@@ -23,7 +23,6 @@ OPTIMIZED_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule.__call__")
 
 C: Any = torch._C
 NESTING = {
-    C._functorch._vmap_increment_nesting: "torch.vmap",
     C._functorch._grad_increment_nesting: "a derivative of torch.func's (grad, vjp, jacrev, ...)",
     C._functorch._jvp_increment_nesting: "a forward-mode derivative of torch.func's (jvp, jacfwd, ...)",
     C._functorch._func_increment_nesting: "torch.func.functionalize",

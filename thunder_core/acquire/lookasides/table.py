@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 Lookaside = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
@@ -54,6 +55,15 @@ def lookaside(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside
 
 # Functions whose result is guarded by asking them again: the attributes of transformers' configs.
 ASKED_AGAIN = (("transformers", "__getattribute__"),)
+
+
+def is_native_code(function: FunctionType) -> bool:
+    """Whether a Python function is called, not interpreted: one of such a module, by its name and by its code.
+
+    What wraps another function (`functools.wraps`) has the name of that one's module alone.
+    """
+    home = function.__globals__.get("__name__")
+    return runs_natively(function.__module__, function.__name__) and runs_natively(home, function.__name__)
 
 
 @cache

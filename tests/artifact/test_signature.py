@@ -1,0 +1,375 @@
+"""Signatures: who vouches for an artifact, told without loading it, and refused where it does not hold."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.artifact.damages import reseal
+from thunder_core.artifact import open_artifact, public_keys
+from thunder_core.artifact.consent import Consent
+from thunder_core.artifact.keys import new_key_pair, public_place, read_private_key, read_public_keys
+from thunder_core.artifact.public_keys import parse_line, trusted_file, trusted_list, write_trusted
+from thunder_core.artifact.signature import is_signed, message_of, require_authentic, sign_folder, signers_of
+from thunder_core.errors import (
+    ArtifactDamaged,
+    BadKey,
+    BadSignature,
+    NotSigned,
+    OutputExists,
+    OutputNotWritable,
+    UnsignedWarning,
+)
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path, monkeypatch) -> Path:
+    """The folder of a user's list of trusted keys, which is not there yet."""
+    monkeypatch.setenv("THUNDER_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.delenv("THUNDER_KEY_PASSPHRASE", raising=False)
+    return tmp_path / "config"
+
+
+@pytest.fixture
+def key(tmp_path) -> Path:
+    """A private key, with the public one beside it."""
+    new_key_pair(tmp_path / "mine", "me")
+    return tmp_path / "mine"
+
+
+@pytest.fixture
+def signed(artifact, key) -> Path:
+    sign(artifact, key)
+    return artifact
+
+
+def sign(folder: Path, key: Path):
+    return sign_folder(folder, open_artifact(folder).manifest, read_private_key(key), key.name)
+
+
+# ---- keys -----------------------------------------------------------------------------------------------------
+
+
+def test_a_private_key_is_its_users_alone(key):
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    public = public_place(key).read_text()
+    assert public.startswith("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI")
+    assert public.endswith(" me\n")
+    assert read_public_keys(public_place(key)) == (parse_line(public),)
+
+
+def test_no_file_is_written_over(key):
+    content = key.read_bytes()
+    with pytest.raises(OutputExists):
+        new_key_pair(key)
+    key.unlink()
+    with pytest.raises(OutputExists):  # of the public one: the private one would be lost
+        new_key_pair(key)
+    assert not key.exists()
+    assert content
+    with pytest.raises(OutputNotWritable):
+        new_key_pair(key / "no" / "folder")
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs OpenSSH")
+def test_openssh_reads_ours_and_its_keys_sign(artifact, key, tmp_path):
+    told = subprocess.run(["ssh-keygen", "-lf", public_place(key)], capture_output=True, text=True, check=True).stdout
+    (public,) = read_public_keys(public_place(key))
+    assert public.fingerprint in told
+    theirs = tmp_path / "theirs"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "them", "-f", theirs], check=True)
+    assert sign(artifact, theirs) in read_public_keys(public_place(theirs))
+
+
+def test_a_fingerprint_is_that_of_openssh():
+    """Of the key in the examples of RFC 8410 (section 10.1)."""
+    raw = bytes.fromhex("19bf44096984cdfe8541bac167dc3b96c85086aa30b6b6cb0c5c38ad703166e1")
+    key = public_keys.PublicKey(raw, "example")
+    assert parse_line(key.line) == key
+    assert key.text == "AAAAC3NzaC1lZDI1NTE5AAAAIBm/RAlphM3+hUG6wWfcO5bIUIaqMLa2ywxcOK1wMWbh"
+    assert str(key).startswith("SHA256:")
+    assert str(key).endswith("(example)")
+
+
+PEM = """-----BEGIN PUBLIC KEY-----
+MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=
+-----END PUBLIC KEY-----
+"""
+
+
+def test_a_public_key_in_pem(tmp_path):
+    (tmp_path / "key.pem").write_text(PEM)
+    (key,) = read_public_keys(tmp_path / "key.pem")
+    assert key.raw.hex().startswith("19bf44096984cdfe")
+
+
+def test_a_passphrase_protects_a_key(tmp_path, artifact, monkeypatch):
+    monkeypatch.setenv("THUNDER_KEY_PASSPHRASE", "a secret")
+    new_key_pair(tmp_path / "mine")
+    assert b"ENCRYPTED" in (tmp_path / "mine").read_bytes()
+    sign(artifact, tmp_path / "mine")
+    for wrong in ("", "another"):
+        monkeypatch.setenv("THUNDER_KEY_PASSPHRASE", wrong)
+        with pytest.raises(BadKey, match="cannot be read as a private key") as refused:
+            sign(artifact, tmp_path / "mine")
+        assert "THUNDER_KEY_PASSPHRASE" in refused.value.fix
+
+
+def test_a_private_key_that_others_can_read_is_not_used(artifact, key):
+    key.chmod(0o640)
+    with pytest.raises(BadKey, match="can be read by others"):
+        sign(artifact, key)
+    assert not is_signed(artifact)
+
+
+NO_KEYS = {
+    "nothing": b"",
+    "text": b"hello\n",
+    "another kind": b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ== me\n",
+    "half a key": b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBm/RAlphM3 me\n",
+    "no base64": b"ssh-ed25519 ???? me\n",
+    "no text": b"\xff\xfe\x00",
+    "damaged PEM": b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
+    "huge": b"#" * (2 << 20),
+}
+
+
+@pytest.mark.parametrize("kind", NO_KEYS)
+def test_what_is_no_key(kind, tmp_path, artifact):
+    (tmp_path / "key").write_bytes(NO_KEYS[kind])
+    (tmp_path / "key").chmod(0o600)
+    for read in (read_public_keys, read_private_key):
+        with pytest.raises(BadKey):
+            read(tmp_path / "key")
+
+
+def test_the_halves_of_a_pair_are_told_apart(key):
+    with pytest.raises(BadKey, match="holds a private key"):
+        read_public_keys(key)
+    public_place(key).chmod(0o600)
+    with pytest.raises(BadKey, match="cannot be read as a private key"):
+        read_private_key(public_place(key))
+    with pytest.raises(BadKey, match="cannot be read"):
+        read_private_key(key.with_name("nowhere"))
+
+
+# ---- signing and verifying ------------------------------------------------------------------------------------
+
+
+def test_signing_changes_no_other_file(artifact, key):
+    before = {path: path.read_bytes() for path in artifact.rglob("*") if path.is_file()}
+    signer = sign(artifact, key)
+    assert {path: path.read_bytes() for path in before} == before
+    assert {path.name for path in artifact.iterdir()} - {path.name for path in before} == {"traces", "signature.json"}
+    assert signers_of(open_artifact(artifact)) == (signer,)
+    assert (signer,) == read_public_keys(public_place(key))
+
+
+def test_what_is_signed_is_versioned_and_the_seal(artifact):
+    manifest = open_artifact(artifact).manifest
+    assert message_of(manifest) == b"thunder artifact signature 1\0" + manifest.digest.encode()
+    assert manifest.digest in (artifact / "manifest.json").read_text().splitlines()[-2]
+
+
+def test_several_sign_one_artifact(signed, key, tmp_path):
+    other = new_key_pair(tmp_path / "other")
+    sign(signed, tmp_path / "other")
+    sign(signed, key)  # once more, in place of the first
+    assert signers_of(open_artifact(signed)) == (other, *read_public_keys(public_place(key)))
+
+
+def test_a_change_that_is_sealed_again_is_not_signed(signed, model):
+    reseal(signed, recipe="another")
+    opened = open_artifact(signed)  # by its digests it is sound
+    with pytest.raises(BadSignature, match="not what was signed"):
+        signers_of(opened)
+    with pytest.raises(BadSignature):
+        thunder.load(signed, model)
+
+
+def test_signing_anew_drops_what_holds_no_more(signed, key, tmp_path):
+    reseal(signed, recipe="another")
+    other = new_key_pair(tmp_path / "other")
+    sign(signed, tmp_path / "other")
+    assert signers_of(open_artifact(signed)) == (other,)
+
+
+def test_damage_is_damage_signed_or_not(signed, model):
+    (path,) = signed.glob("traces/0/prologue-*.py")
+    path.write_text(path.read_text() + "\n")
+    with pytest.raises(ArtifactDamaged):
+        thunder.load(signed, model)
+
+
+def of_another(folder: Path) -> None:
+    """A signature by the same key, of another context or another artifact."""
+    content = json.loads((folder / "signature.json").read_text())
+    one = base64.b64decode(content["signatures"][0]["signature"])
+    content["signatures"][0]["signature"] = base64.b64encode(bytes([one[0] ^ 1]) + one[1:]).decode()
+    (folder / "signature.json").write_text(json.dumps(content))
+
+
+def change(**changes: object):
+    def damage(folder: Path) -> None:
+        content = json.loads((folder / "signature.json").read_text())
+        (folder / "signature.json").write_text(json.dumps({**content, **changes}))
+
+    return damage
+
+
+def become(content: bytes):
+    return lambda folder: (folder / "signature.json").write_bytes(content)
+
+
+def replaced(make):
+    def damage(folder: Path) -> None:
+        path = folder / "signature.json"
+        path.rename(folder.parent / "elsewhere.json")
+        make(path, folder.parent / "elsewhere.json")
+
+    return damage
+
+
+BAD = {
+    "a bit": of_another,
+    "no signatures": change(signatures=[]),
+    "another version": change(schema_version=2),
+    "a key more": change(signed=True),
+    "a signature of nothing": change(signatures=[{"key": "", "signature": ""}]),
+    "no base64": change(signatures=[{"key": "?", "signature": "?"}]),
+    "words": change(signatures="signed"),
+    "nothing": become(b""),
+    "no JSON": become(b"signed"),
+    "nesting": become(b"[" * 60_000),
+    "a number": become(b"9" * 6_000),
+    "huge": become(b" " * 100_000),
+    "no text": become(b"\xff\xfe"),
+    "a link": replaced(lambda path, elsewhere: path.symlink_to(elsewhere)),
+    "a link to nowhere": replaced(lambda path, elsewhere: path.symlink_to("nowhere")),
+    "a pipe": replaced(lambda path, elsewhere: os.mkfifo(path)),
+    "a folder": replaced(lambda path, elsewhere: path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_signature_that_does_not_hold_is_refused(kind, signed, model):
+    BAD[kind](signed)
+    with pytest.raises(BadSignature) as refused:
+        thunder.load(signed, model)
+    assert "does not hold" in refused.value.what
+    with pytest.raises(BadSignature):
+        require_authentic(open_artifact(signed), Consent())
+
+
+# ---- trust ----------------------------------------------------------------------------------------------------
+
+
+def silent(folder, model, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return thunder.load(folder, model, **options)
+
+
+def test_without_a_list_nothing_is_said(artifact, signed, model, x, config):
+    assert torch.equal(silent(signed, model)(x), model(x))
+    (signed / "signature.json").unlink()
+    assert torch.equal(silent(signed, model)(x), model(x))
+    assert not config.exists()
+
+
+def test_with_a_list_strangers_are_told_of(signed, model, x, key, tmp_path):
+    write_trusted([new_key_pair(tmp_path / "other")])
+    with pytest.warns(UnsignedWarning, match=r"is signed by SHA256:.* \(mine\), which is no trusted key"):
+        assert torch.equal(thunder.load(signed, model)(x), model(x))
+    (signed / "signature.json").unlink()
+    with pytest.warns(UnsignedWarning, match="is not signed"):
+        assert torch.equal(thunder.load(signed, model)(x), model(x))
+    with pytest.raises(NotSigned, match="is not signed"):
+        thunder.load(signed, model, require_signature=True)
+
+
+def test_whom_the_user_trusts_is_loaded_without_a_word(signed, model, key, tmp_path):
+    other = new_key_pair(tmp_path / "other")
+    write_trusted([other, *read_public_keys(public_place(key))])
+    silent(signed, model)
+    silent(signed, model, require_signature=True)
+
+
+def test_keys_that_are_named_stand_in_place_of_the_list(signed, model, key, tmp_path):
+    mine, other = str(public_place(key)), new_key_pair(tmp_path / "other")
+    silent(signed, model, trusted_keys=[mine], require_signature=True)
+    silent(signed, model, trusted_keys=mine, require_signature=True)
+    silent(signed, model, trusted_keys=[other.line, Path(mine).read_text()], require_signature=True)
+    write_trusted(read_public_keys(public_place(key)))
+    for trusted in ([other.line], [tmp_path / "other.pub"], []):
+        with pytest.raises(NotSigned):
+            thunder.load(signed, model, trusted_keys=trusted, require_signature=True)
+    with pytest.raises(BadKey):
+        thunder.load(signed, model, trusted_keys=[tmp_path / "nowhere.pub"])
+
+
+def test_a_signature_alone_is_no_trust(signed, model):
+    with pytest.raises(NotSigned, match="no trusted key") as refused:
+        thunder.load(signed, model, require_signature=True)
+    assert "thunder keys trust" in refused.value.fix
+
+
+def test_the_list_is_a_file_for_people(key, config):
+    (mine,) = read_public_keys(public_place(key))
+    assert trusted_list() == ()
+    assert write_trusted([mine, mine]) == trusted_file() == config / "trusted_keys"
+    assert trusted_file().read_text().splitlines()[1:] == [mine.line]
+    assert stat.S_IMODE(trusted_file().stat().st_mode) == 0o600
+    trusted_file().write_text(f"\n# mine\n  {mine.line}  \n\n")
+    assert trusted_list() == (mine,)
+
+
+def test_a_list_that_is_damaged_or_anybodys_is_refused(signed, model, key, config):
+    write_trusted(read_public_keys(public_place(key)))
+    trusted_file().write_text("ssh-ed25519 AAAA\n")
+    with pytest.raises(BadKey, match=r"line 1 of .*trusted_keys"):
+        thunder.load(signed, model)
+    trusted_file().write_text("")
+    for path in (trusted_file(), config):
+        mode = path.stat().st_mode
+        path.chmod(0o777)
+        with pytest.raises(BadKey, match="can be written by other users"):
+            thunder.load(signed, model)
+        path.chmod(mode)
+
+
+def test_saving_signs_at_once(model, x, key, tmp_path):
+    compiled = thunder.jit(model)
+    compiled(x)
+    folder = thunder.save(compiled, tmp_path / "signed.thunder", sign_key=key)
+    silent(folder, model, trusted_keys=[public_place(key)], require_signature=True)
+    with pytest.raises(BadKey):
+        thunder.save(compiled, tmp_path / "not.thunder", sign_key=tmp_path / "nowhere")
+    assert not (tmp_path / "not.thunder").exists()
+
+
+def test_a_signed_artifact_may_be_replaced(signed, model, x):
+    compiled = thunder.jit(model)
+    compiled(x)
+    thunder.save(compiled, signed, force=True)
+    assert not is_signed(signed)
+
+
+def test_nothing_that_computes_is_imported_where_nothing_is_signed(artifact):
+    code = (
+        "import sys; from tests.artifact.conftest import build; import thunder_core, thunder_cli.main\n"
+        f"thunder_core.load({str(artifact)!r}, build()); thunder_cli.main.main(['verify', {str(artifact)!r}])\n"
+        "assert 'cryptography' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

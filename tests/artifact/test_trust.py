@@ -1,0 +1,232 @@
+"""What loading may run: nothing of the artifact, and no module of anybody whom its user does not trust."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.artifact.damages import manifest_of, reseal
+from tests.artifact.test_shown import rewrite
+from tests.cli.small import own_model
+from thunder_core.artifact.manifest import ConstantFacts, TransformFacts
+from thunder_core.artifact.trust import trust_in
+from thunder_core.artifact.ways import follow
+from thunder_core.errors import ArtifactForeign, BadOption, ImportRefused, RemoteCodeRefused
+from thunder_core.models.load import load_model
+from thunder_core.models.request import ModelRequest
+
+STRANGER = "a_stranger_of_the_tests"
+WRITES = "with open(os.environ['THUNDER_TEST_MARK'], 'a') as mark:\n    mark.write('ran ')\n"
+MARKS = f"import os\n{WRITES}"
+
+
+@pytest.fixture
+def mark(tmp_path, monkeypatch) -> Path:
+    """The file that is there as soon as code has run that should not."""
+    monkeypatch.setenv("THUNDER_TEST_MARK", str(tmp_path / "mark"))
+    return tmp_path / "mark"
+
+
+@pytest.fixture
+def stranger(tmp_path, monkeypatch, mark) -> str:
+    """A package on the path, of which every module leaves the mark when it is imported."""
+    package = tmp_path / "path" / STRANGER
+    package.mkdir(parents=True)
+    for name in ("__init__", "inner"):
+        (package / f"{name}.py").write_text(f"{MARKS}def thing(**given):\n    raise AssertionError\n")
+    monkeypatch.syspath_prepend(package.parent)
+    yield STRANGER
+    for name in [name for name in sys.modules if name.partition(".")[0] == STRANGER]:
+        del sys.modules[name]
+
+
+def change_stage(folder: Path, trace: str, **changes: object) -> None:
+    """Another last stage of a trace of the program 0."""
+    programs = manifest_of(folder).programs
+    stages = [
+        stage.model_copy(update=changes) if stage.trace == trace and stage.runs else stage
+        for stage in programs[0].stages
+    ]
+    reseal(folder, programs=(programs[0].model_copy(update={"stages": tuple(stages)}), *programs[1:]))
+
+
+def add_constant(folder: Path, facts: ConstantFacts) -> None:
+    (stage,) = (one for one in manifest_of(folder).programs[0].stages if one.trace == "prologue" and one.runs)
+    change_stage(folder, "prologue", constants={**stage.constants, "strange": facts})
+
+
+def constant(text: str) -> ConstantFacts:
+    return ConstantFacts(kind="import", text=text)
+
+
+def way(*steps: tuple[str, str]) -> ConstantFacts:
+    return ConstantFacts(kind="way", text="function", steps=steps)
+
+
+REFERENCES = {
+    "a constant": lambda folder: add_constant(folder, constant(f"{STRANGER}:thing")),
+    "a module": lambda folder: add_constant(folder, constant(STRANGER)),
+    "a module inside": lambda folder: add_constant(folder, constant(f"{STRANGER}.inner:thing")),
+    "a way": lambda folder: add_constant(folder, way(("import", f"{STRANGER}:thing"))),
+    "a key on a way": lambda folder: add_constant(
+        folder, way(("import", "sys:modules"), ("keyed", f"{STRANGER}:thing"))
+    ),
+    "code": lambda folder: reseal(folder, code={STRANGER: "0" * 64}),
+}
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_a_strangers_module_is_not_imported(reference, artifact, model, stranger, mark):
+    REFERENCES[reference](artifact)
+    with pytest.raises(ImportRefused, match=STRANGER) as refused:
+        thunder.load(artifact, model)
+    assert "trusted_modules=" in refused.value.fix
+    assert not mark.exists()
+    assert STRANGER not in sys.modules
+
+
+@pytest.mark.parametrize("trusted", [STRANGER, (STRANGER,), (f"{STRANGER}.inner", "math")])
+def test_the_user_may_trust_it(trusted, artifact, model, x, stranger, mark):
+    REFERENCES["a module inside"](artifact)
+    loaded = thunder.load(artifact, model, trusted_modules=trusted, strict=True)
+    assert mark.read_text() == "ran ran "
+    assert torch.equal(loaded(x), model(x))
+
+
+def test_trust_in_a_module_is_none_in_its_neighbours(artifact, model, stranger, mark):
+    REFERENCES["a constant"](artifact)
+    for trusted in (f"{STRANGER}.inner", f"{STRANGER}s", STRANGER[:-1]):
+        with pytest.raises(ImportRefused):
+            thunder.load(artifact, model, trusted_modules=trusted)
+    assert not mark.exists()
+
+
+def test_what_is_imported_already_may_be_referred_to(artifact, model, x, stranger, mark):
+    __import__(STRANGER)
+    mark.unlink()
+    REFERENCES["a constant"](artifact)
+    assert torch.equal(thunder.load(artifact, model, strict=True)(x), model(x))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "../x", ".x", "x."])
+def test_what_is_no_module_cannot_be_trusted(name, artifact, model):
+    with pytest.raises(BadOption, match="no name of a module"):
+        thunder.load(artifact, model, trusted_modules=(name,))
+
+
+@pytest.mark.parametrize("text", ["", ":thing", ".x:thing", "no_such_module_anywhere:x", "torch:no_such", "torch:a..b"])
+def test_what_is_not_there_is_told_so(text, artifact, model):
+    add_constant(artifact, constant(text))
+    with pytest.raises(ArtifactForeign, match="is not to be had here"):
+        thunder.load(artifact, model)
+
+
+class Own(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+def test_a_models_own_package_is_trusted(tmp_path):
+    assert trust_in(Own()).covers("tests.artifact.some_module_that_was_not_imported_yet")
+    assert trust_in(test_a_models_own_package_is_trusted).covers("tests.anything")
+    assert not trust_in(torch.nn.Linear(1, 1)).covers("tests.anything")
+    assert all(trust_in(None).covers(name) for name in ("torch.nn", "transformers.models", "thunder_core", "numpy.fft"))
+    assert not any(trust_in(None).covers(name) for name in ("antigravity", "subprocess", "torchevil", "pip"))
+
+
+def test_no_code_runs_on_a_way():
+    """Which could lead over getters and methods of the model."""
+
+    class Trap:
+        @property
+        def thing(self):
+            raise AssertionError("it ran")
+
+        def __getitem__(self, key):
+            raise AssertionError("it ran")
+
+        def __getattr__(self, name):
+            raise AssertionError("it ran")
+
+    class Making(dict):
+        def __missing__(self, key):
+            raise AssertionError("it ran")
+
+    for subject, step in (
+        (Trap(), ("open", "thing")),
+        (Trap(), ("item", 0)),
+        (Making(), ("item", "x")),
+        ("x", ("item", 0)),
+    ):
+        with pytest.raises(LookupError):
+            follow(subject, [step])
+
+
+@pytest.mark.parametrize("trace", ["prologue", "computation", "epilogue"])
+def test_the_text_of_a_program_runs_at_its_first_call(trace, artifact, model, x, mark):
+    (stage,) = (one for one in manifest_of(artifact).programs[0].stages if one.trace == trace and one.runs)
+    rewrite(artifact, stage.file, MARKS + (artifact / stage.file).read_text())
+    loaded = thunder.load(artifact, model, strict=True)
+    assert not mark.exists()
+    assert torch.equal(loaded(x), model(x))
+    assert torch.equal(loaded(x), model(x))
+    assert mark.read_text() == "ran "
+
+
+def literal(text: str) -> ConstantFacts:
+    return ConstantFacts(kind="literal", text=text)
+
+
+STRANGE_TRANSFORMS = {
+    "a stranger's": (f"{STRANGER}:thing", {}, ImportRefused),
+    "no transform": ("subprocess:Popen", {"args": literal("['touch', 'mark']")}, ArtifactForeign),
+    "an option": ("thunder_core.transforms.dce:DropDeadCode", {"x": constant(f"{STRANGER}:thing")}, ImportRefused),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE_TRANSFORMS)
+def test_nothing_but_transforms_is_made_for_new_inputs(kind, artifact, model, x, stranger, mark, monkeypatch):
+    monkeypatch.chdir(mark.parent)
+    path, options, error = STRANGE_TRANSFORMS[kind]
+    facts = TransformFacts(path=path, options=options)
+    compiler = manifest_of(artifact).compiler.model_copy(update={"transforms": (facts,)})
+    reseal(artifact, compiler=compiler)
+    loaded = thunder.load(artifact, model)
+    assert torch.equal(loaded(x), model(x))
+    with pytest.raises(error):
+        loaded(x[:2])
+    assert not mark.exists()
+
+
+OWN_FORWARD = f"""
+    def forward(self, input_ids=None, **kwargs):
+        from transformers.modeling_outputs import CausalLMOutput
+        return CausalLMOutput(logits=self.head(self.embedding(input_ids)))
+
+{MARKS}"""
+
+
+def test_code_that_a_model_brings_runs_with_its_users_consent_alone(tmp_path, mark):
+    folder = own_model(tmp_path / "own", OWN_FORWARD)
+    loaded = load_model(ModelRequest(model=str(folder), trust_remote_code=True, random_weights=True, task="causal-lm"))
+    compiled, tokens = thunder.jit(loaded.model), torch.arange(4)[None]
+    with torch.no_grad():
+        expected = compiled(input_ids=tokens).logits
+    artifact = thunder.save(compiled, tmp_path / "own.thunder", source=loaded.source)
+    for name in [name for name in sys.modules if name.startswith("transformers_modules.own")]:
+        del sys.modules[name]
+    mark.unlink()
+    with pytest.raises(RemoteCodeRefused, match="Python code that it brings") as refused:
+        thunder.load(artifact)
+    assert "trust_remote_code=True" in refused.value.fix
+    assert not mark.exists()
+    again = thunder.load(artifact, trust_remote_code=True, strict=True)
+    assert mark.exists()
+    with torch.no_grad():
+        assert torch.equal(again(input_ids=tokens).logits, expected)
+    assert thunder.load(artifact, loaded.model) is not None  # who brings the model along has run its code

@@ -1,0 +1,27 @@
+"""What models read, in words, from their configs."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import BertConfig, CLIPConfig, ViTConfig, Wav2Vec2Config, WhisperConfig
+
+from thunder_core.models.modality import sizes_in_words
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (BertConfig(architectures=["BertModel"]), "sequence 128"),
+        (BertConfig(), "sequence 128"),
+        (ViTConfig(architectures=["ViTForImageClassification"], image_size=[32, 48]), "32 x 48 pixels"),
+        (CLIPConfig(architectures=["CLIPModel"]), "sequence 128, 224 x 224 pixels"),
+        (Wav2Vec2Config(architectures=["Wav2Vec2ForCTC"]), "a second of sound"),
+        (
+            WhisperConfig(architectures=["WhisperForConditionalGeneration"]),
+            "a spectrogram, sequence 128 for the decoder",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.model_type,
+)
+def test_sizes_are_told_in_what_the_model_reads(config, words):
+    assert sizes_in_words(config, 128) == words

@@ -1,0 +1,98 @@
+"""What a call takes is known before anything of it is allocated, and what does not fit is refused then."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from thunder_core.benchmark.allocations import peak_allocated
+from thunder_core.errors import OutOfMemory
+from thunder_core.free_memory import is_out_of_memory
+from thunder_core.models.load import LoadedModel, load_model
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.samples import SAMPLES
+from thunder_core.pipeline import contest, estimate, whole_way
+from thunder_core.pipeline.purpose import Purpose
+
+MIB = 1 << 20
+
+
+def sample(name: str) -> LoadedModel:
+    """A small model."""
+    return load_model(ModelRequest(sample=SAMPLES[name]))
+
+
+@pytest.mark.parametrize(("name", "train"), [("llama", False), ("llama", True), ("bert", False), ("vit", True)])
+def test_the_estimate_is_what_the_allocator_is_asked_for(name: str, train: bool, one_thread: None) -> None:
+    loaded, purpose = sample(name), Purpose(train)
+    with purpose.ready(loaded.model):
+        one = purpose.inputs(loaded, batch=1, seq=32, seed=0)
+        state = torch.get_rng_state()
+        need = estimate.need_of(loaded, purpose, one, 4)
+        assert torch.equal(state, torch.get_rng_state())
+        assert all(parameter.grad is None for parameter in loaded.model.parameters())
+        inputs = purpose.inputs(loaded, batch=4, seq=32, seed=0)
+        measured = peak_allocated(lambda: purpose.call(loaded.model, loaded.model)(**inputs))
+    assert need.peak == pytest.approx(measured, rel=0.06)
+    assert 0 < need.kept <= need.peak
+
+
+def test_what_asks_for_values_cannot_be_estimated_and_is_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, purpose = sample("llama"), Purpose()
+    forward = loaded.model.forward
+    monkeypatch.setattr(
+        loaded.model, "forward", lambda **inputs: inputs["input_ids"].sum().item() and forward(**inputs)
+    )
+    one = purpose.inputs(loaded, batch=1, seq=8, seed=0)
+    assert estimate.need_of(loaded, purpose, one, 4) is None
+    monkeypatch.setattr(estimate, "free_memory", lambda device: MIB)
+    estimate.require_memory(loaded, purpose, batch=4, seq=8, seed=0)
+    with pytest.raises(OutOfMemory, match="the input of a call with batch 1000000"):
+        estimate.require_memory(loaded, purpose, batch=1_000_000, seq=8, seed=0)
+
+
+REFUSED = {
+    "a batch": ({"batch": 1_000_000, "seq": 128}, "a call with batch 1000000 and sequence 128 takes about"),
+    "a batch beyond all numbers": ({"batch": 10**30, "seq": 8}, "the input of a call"),
+    "a sequence": ({"batch": 1, "seq": 10**12}, "a call with batch 1 and sequence 1000000000000 takes about"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, words = REFUSED[case]
+    monkeypatch.setattr(estimate, "free_memory", lambda device: 64 << 30)
+    with pytest.raises(OutOfMemory, match=words) as caught:
+        estimate.require_memory(sample("llama"), Purpose(), seed=0, **sizes)
+    assert (caught.value.code, caught.value.status) == ("TH0702", 7)
+    assert "nothing was allocated" in caught.value.what
+
+
+def test_the_batch_that_is_advised_fits_and_validation_is_weighed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = sample("llama")
+    monkeypatch.setattr(estimate, "free_memory", lambda device: 8 * MIB)
+    with pytest.raises(OutOfMemory) as caught:
+        estimate.require_memory(loaded, Purpose(), batch=10_000, seq=8, seed=0)
+    fits = int(caught.value.fix.split()[1])
+    estimate.require_memory(loaded, Purpose(), batch=fits, seq=8, seed=0)
+    with pytest.raises(OutOfMemory, match="the validation of a call with batch"):
+        estimate.require_memory(loaded, Purpose(), batch=fits, seq=8, seed=0, validate=True)
+    estimate.require_memory(loaded, Purpose(), batch=10_000, seq=8, seed=0, runs=False)
+
+
+def test_small_inputs_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate, "free_memory", lambda device: 8 << 30)
+    monkeypatch.setattr(estimate, "need_of", lambda *_: pytest.fail("it takes time"))
+    estimate.require_memory(sample("llama"), Purpose(), batch=8, seq=128, seed=0)
+
+
+def test_the_words_of_the_allocator_are_known() -> None:
+    for shape in ((1 << 45,), (1 << 62, 1 << 62)):
+        with pytest.raises(RuntimeError) as caught:
+            torch.empty(shape)
+        assert is_out_of_memory(caught.value)
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+def test_both_ways_ask_first() -> None:
+    assert whole_way.require_memory is contest.require_memory is estimate.require_memory

@@ -1,0 +1,99 @@
+"""`thunder keys`: keys to sign artifacts with, and the list of those whose artifacts are trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from thunder_cli.console import print_json, stdout
+from thunder_cli.options import Debug, Json
+
+keys = typer.Typer(help="Make keys, and say whose artifacts are trusted.", invoke_without_command=True)
+
+
+@keys.callback()
+def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
+    """Make keys, and say whose artifacts are trusted."""
+    if context.invoked_subcommand is None:
+        list_keys(json=json)
+
+
+@keys.command("list")
+def list_keys(*, json: Json = False, debug: Debug = False) -> None:
+    """List the keys that are trusted: those whose artifacts are loaded without a word."""
+    from thunder_core.artifact.public_keys import trusted_file, trusted_list
+
+    found = trusted_list()
+    if json:
+        rows = [{"key": one.line, "fingerprint": one.fingerprint, "comment": one.comment} for one in found]
+        print_json("keys/1", {"file": str(trusted_file()), "keys": rows})
+        return
+    for one in found:
+        stdout().print(Text.assemble((one.fingerprint, "bold"), f"  {one.comment}"), soft_wrap=True)
+    told = f"{len(found)} trusted in " if found else "no key is trusted in "
+    stdout().print(Text.assemble((told, "dim"), str(trusted_file())), soft_wrap=True)
+
+
+@keys.command()
+def new(
+    file: Annotated[Path, typer.Argument(help="Where the private key goes; the public one goes to FILE.pub.")],
+    *,
+    comment: Annotated[
+        str | None, typer.Option("--comment", metavar="TEXT", help="Whose key it is, for people [default: FILE's name]")
+    ] = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make a pair of keys: FILE, which nobody else may read, to sign with, and FILE.pub to be trusted by others."""
+    from thunder_core.artifact.keys import new_key_pair, public_place
+
+    place = file.expanduser().absolute()
+    made = new_key_pair(place, place.name if comment is None else " ".join(comment.split()))
+    if json:
+        files = {"private": str(place), "public": str(public_place(place))}
+        print_json("keys-new/1", {**files, "key": made.line, "fingerprint": made.fingerprint})
+        return
+    text = Text.assemble(("private", "bold"), f"  {place}\n", ("public", "bold"), f"   {public_place(place)}\n")
+    stdout().print(text.append("key", "bold").append(f"      {made}"), soft_wrap=True)
+
+
+@keys.command()
+def trust(
+    file: Annotated[Path, typer.Argument(help="A file of public keys, such as FILE.pub.")],
+    *,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Trust the keys of a file from now on: artifacts that they have signed are loaded without a word."""
+    from thunder_core.artifact.keys import read_public_keys
+    from thunder_core.artifact.public_keys import trusted_list, write_trusted
+
+    added = read_public_keys(file.expanduser())
+    write_trusted((*trusted_list(), *added))
+    list_keys(json=json)
+
+
+@keys.command()
+def forget(
+    key: Annotated[str, typer.Argument(help="The key's fingerprint as it is listed, its comment, or a file of it.")],
+    *,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Trust a key no more."""
+    from thunder_core import plugins
+    from thunder_core.artifact.keys import read_public_keys
+    from thunder_core.artifact.public_keys import trusted_list, write_trusted
+    from thunder_core.errors import UnknownName
+
+    known = trusted_list()
+    given = read_public_keys(Path(key).expanduser()) if Path(key).expanduser().is_file() else ()
+    gone = [one for one in known if key in (one.fingerprint, one.comment, one.text) or one in given]
+    if not gone:
+        near = plugins.meant(key, [one.comment or one.fingerprint for one in known])
+        raise UnknownName(f"no key {key!r} is trusted", fix=f"{near}`thunder keys list` shows those that are")
+    write_trusted(one for one in known if one not in gone)
+    list_keys(json=json)

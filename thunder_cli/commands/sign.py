@@ -1,0 +1,43 @@
+"""`thunder sign`: a signature for an artifact, by which others know whose it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thunder_cli.console import print_json, stdout
+from thunder_cli.options import Debug, Json
+
+
+def sign(
+    artifact: Annotated[Path, typer.Argument(metavar="ARTIFACT", help="A sound artifact.", show_default=False)],
+    *,
+    key: Annotated[
+        Path,
+        typer.Option("--key", metavar="FILE", help="A private key, as `thunder keys new` makes.", show_default=False),
+    ],
+    comment: Annotated[str, typer.Option("--comment", metavar="TEXT", help="Whose signature it is, for people.")] = "",
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Sign ARTIFACT, after every file was compared with its digest; a signature beside others by other keys.
+
+    The signature lies in `signature.json` and changes nothing else.
+    """
+    from rich.text import Text
+
+    from thunder_core.artifact.keys import read_private_key
+    from thunder_core.artifact.read import open_artifact
+    from thunder_core.artifact.signature import sign_folder
+
+    private = read_private_key(key.expanduser())
+    opened = open_artifact(artifact)
+    signer = sign_folder(opened.folder, opened.manifest, private, comment)
+    if json:
+        seal = opened.manifest.digest
+        print_json("sign/1", {"artifact": str(opened.folder), "seal": seal, "key": signer.line})
+        return
+    told = Text.assemble(("signed", "bold green"), f"  {opened.folder}\n", ("by", "bold"), f"      {signer}")
+    stdout().print(told, soft_wrap=True)

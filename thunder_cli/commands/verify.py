@@ -1,0 +1,82 @@
+"""`thunder verify`: whether an artifact is as it was written, and who vouches for it; nothing of it is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from thunder_cli.console import print_json, stdout
+from thunder_cli.options import FLAG, Debug, Json
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from thunder_core.artifact.public_keys import PublicKey
+    from thunder_core.artifact.read import Artifact
+
+
+def verify(
+    artifact: Annotated[
+        Path, typer.Argument(metavar="ARTIFACT", help="A folder that `thunder optimize` wrote.", show_default=False)
+    ],
+    *,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--key",
+            metavar="FILE",
+            help="A public key that has to have signed it; of several, one. In place of the list of trusted keys.",
+        ),
+    ] = None,
+    require_signature: Annotated[
+        bool, typer.Option("--require-signature", metavar=FLAG, help="Exit with 6 unless a trusted key has signed it.")
+    ] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare every file of ARTIFACT with its digest, and its signature with the keys that are trusted.
+
+    Exits with 6 where a file or a signature does not hold, or where none is by a --key that was given. An artifact
+    without a signature is sound, unless --require-signature is given.
+    """
+    from thunder_core.artifact.consent import Consent
+    from thunder_core.artifact.read import open_artifact
+    from thunder_core.artifact.signature import keys_of, require_authentic, signers_of
+
+    named = None if key is None else tuple(one.expanduser() for one in key)
+    opened = open_artifact(artifact)
+    if key or require_signature:
+        require_authentic(opened, Consent(trusted_keys=named, require_signature=True))
+    signers, trusted = signers_of(opened), keys_of(named)
+    if json:
+        print_json("verify/1", as_data(opened, signers, trusted))
+    else:
+        stdout().print(as_text(opened, signers, trusted), soft_wrap=True)
+
+
+def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:
+    """What was found as plain data."""
+    told = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in signers]
+    files = opened.manifest.files
+    size = sum(facts.size for facts in files.values())
+    sound = {"artifact": str(opened.folder), "files": len(files), "bytes": size, "seal": opened.manifest.digest}
+    return {**sound, "signatures": told, "trusted": any(one in trusted for one in signers)}
+
+
+def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> Text:
+    """What was found as text, to be printed without wrapping."""
+    from rich.text import Text
+
+    from thunder_cli.views.quantity import counted, size
+
+    files = opened.manifest.files
+    total = f"{counted(len(files), 'file')}, {size(sum(facts.size for facts in files.values()))}, "
+    text = Text.assemble(("artifact", "bold"), f"   {opened.folder}\n", ("files", "bold"), f"      {total}")
+    text.append("all as they were written", "green")
+    text.append("\nseal", "bold").append(f"       {opened.manifest.digest}")
+    for one in signers:
+        known = ("trusted", "green") if one in trusted else ("by no key that is trusted here", "yellow")
+        text.append("\nsignature", "bold").append(f"  {one}, ").append(*known)
+    return text if signers else text.append("\nsignature", "bold").append("  none", "yellow")

@@ -1,0 +1,131 @@
+"""Keys that compute: making a pair, reading what files hold, signing and verifying. The one room of `cryptography`."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from thunder_core.artifact.public_keys import KIND, MOST, PublicKey, parse_lines
+from thunder_core.errors import BadKey, OutputExists, OutputNotWritable
+
+PASSPHRASE = "THUNDER_KEY_PASSPHRASE"  # noqa: S105 (the name of the variable)
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+PEM_PUBLIC = b"-----BEGIN PUBLIC KEY-----"
+
+
+def new_key_pair(place: Path, comment: str = "") -> PublicKey:
+    """Make a pair: the private key at `place`, for its user alone to read, and the public one at `PLACE.pub`.
+
+    The private key is protected by the passphrase in `THUNDER_KEY_PASSPHRASE`, if there is one. Raises `OutputExists`
+    rather than write over a file, and `OutputNotWritable`.
+    """
+    private = Ed25519PrivateKey.generate()
+    public = PublicKey(private.public_key().public_bytes(*RAW), comment)
+    phrase = passphrase()
+    protection = serialization.BestAvailableEncryption(phrase) if phrase else serialization.NoEncryption()
+    pem = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
+    write_new(place, pem, 0o600)
+    try:
+        write_new(public_place(place), f"{public.line}\n".encode(), 0o644)
+    except BaseException:
+        place.unlink()
+        raise
+    return public
+
+
+def public_place(private: Path) -> Path:
+    """Where the public half of a pair lies."""
+    return private.with_name(f"{private.name}.pub")
+
+
+def write_new(place: Path, content: bytes, mode: int) -> None:
+    """Write a file that is not there yet, never with more permissions than `mode`."""
+    try:
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError as error:
+        raise OutputExists(f"{place} exists and was kept", fix="name another file for the key") from error
+    except OSError as error:
+        raise OutputNotWritable(f"{place} cannot be written: {error.strerror}", fix="name another file") from error
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def passphrase() -> bytes | None:
+    """The passphrase of private keys, from the environment."""
+    return os.environ.get(PASSPHRASE, "").encode() or None
+
+
+def read_private_key(place: Path) -> Ed25519PrivateKey:
+    """The private key of a file in PEM or OpenSSH's form; raises `BadKey`, also where others can read the file."""
+    content = content_of(place)
+    if place.stat().st_mode & OTHERS:
+        raise BadKey(f"{place} can be read by others, so that they could sign as you", fix=f"chmod 600 {place}")
+    load = (
+        serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in content else serialization.load_pem_private_key
+    )
+    try:
+        key = load(content, passphrase())
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        raise BadKey(
+            f"{place} cannot be read as a private key: {error}",
+            fix=f"name a file that `thunder keys new` made; {PASSPHRASE} has its passphrase, if it has one",
+        ) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise BadKey(f"{place} holds a key of another kind than Ed25519", fix="make one with `thunder keys new FILE`")
+    return key
+
+
+def read_public_keys(place: Path) -> tuple[PublicKey, ...]:
+    """The public keys of a file: one in PEM, or lines in OpenSSH's form; raises `BadKey`."""
+    content = content_of(place)
+    if b"PRIVATE KEY" in content:
+        raise BadKey(f"{place} holds a private key", fix=f"name the public one, such as {public_place(place)}")
+    if content.startswith(PEM_PUBLIC):
+        return (read_pem(place, content),)
+    found = tuple(parse_lines(content.decode(errors="replace"), place))
+    if not found:
+        raise BadKey(f"{place} holds no public key", fix=f"name a file with a line `{KIND} AAAA... whose`")
+    return found
+
+
+def read_pem(place: Path, content: bytes) -> PublicKey:
+    """A public key in PEM."""
+    try:
+        key = serialization.load_pem_public_key(content)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise BadKey(f"{place} cannot be read as a public key: {error}", fix="name another file") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise BadKey(f"{place} holds a key of another kind than Ed25519", fix="make one with `thunder keys new FILE`")
+    return PublicKey(key.public_bytes(*RAW))
+
+
+def content_of(place: Path) -> bytes:
+    """The bytes of a file of a key, which is small."""
+    try:
+        with place.open("rb") as file:
+            content = file.read(MOST + 1)
+    except OSError as error:
+        raise BadKey(f"the key {place} cannot be read: {error.strerror}", fix="name a file that exists") from error
+    if len(content) > MOST:
+        raise BadKey(f"{place} is too large for a key", fix="name a file that `thunder keys new` made")
+    return content
+
+
+def signed(private: Ed25519PrivateKey, message: bytes) -> tuple[PublicKey, bytes]:
+    """The public half of a key, and its signature of a message."""
+    return PublicKey(private.public_key().public_bytes(*RAW)), private.sign(message)
+
+
+def verifies(public: PublicKey, signature: bytes, message: bytes) -> bool:
+    """Whether a signature of a message is by that key."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public.raw).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

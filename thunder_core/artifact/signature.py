@@ -1,0 +1,171 @@
+"""Signatures of artifacts: who vouches for one, in a file beside the manifest, which signing does not change.
+
+What is signed is the manifest's seal, a digest that covers every file; a context before it keeps the signature from
+being one of anything else. The library that computes is imported where there is something to compute.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import warnings
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from thunder_core import plugins
+from thunder_core.artifact.consent import Consent
+from thunder_core.artifact.manifest import SIGNATURE, Facts, Manifest
+from thunder_core.artifact.public_keys import KIND, PublicKey, parse_lines, parse_text, trusted_list
+from thunder_core.artifact.read import Artifact, first_of, inside, read_inside
+from thunder_core.errors import ArtifactDamaged, BadSignature, NotSigned, OutputNotWritable, UnsignedWarning
+
+CONTEXT = b"thunder artifact signature 1\0"
+MOST_SIGNATURE = 1 << 16  # bytes of the file
+KEYS = "thunder_core.artifact.keys"
+
+
+class SignatureFacts(Facts):
+    """A key in base64 as OpenSSH writes it, whose it is said to be, and its signature in base64."""
+
+    key: str
+    comment: str = ""
+    signature: str
+
+
+class Signatures(Facts):
+    """The signatures of an artifact, the latest last; each key has one."""
+
+    schema_version: Literal[1] = 1
+    signatures: tuple[SignatureFacts, ...]
+
+
+def message_of(manifest: Manifest) -> bytes:
+    """What is signed of an artifact."""
+    return CONTEXT + manifest.digest.encode()
+
+
+def computing(name: str) -> Any:
+    """A function of the module that computes with keys, which is imported now."""
+    return plugins.imported(f"{KEYS}:{name}")
+
+
+def is_signed(folder: Path) -> bool:
+    """Whether there is a file of signatures, whatever it holds."""
+    return os.path.lexists(folder / SIGNATURE)
+
+
+def sign_folder(folder: Path, manifest: Manifest, private: Any, comment: str = "") -> PublicKey:
+    """Add a signature by a private key to a folder's own, in place of an earlier one by the same key.
+
+    Those of an earlier state of the artifact are dropped. Raises `OutputNotWritable`.
+    """
+    key, signature = computing("signed")(private, message_of(manifest))
+    others = sound_signatures(folder, manifest) if is_signed(folder) else ()
+    mine = SignatureFacts(key=key.text, comment=comment, signature=base64.b64encode(signature).decode())
+    whole = Signatures(signatures=(*(one for one in others if one.key != mine.key), mine))
+    new = folder / f".{SIGNATURE}.{os.getpid()}"
+    try:
+        new.write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        new.replace(folder / SIGNATURE)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise OutputNotWritable(f"{folder} cannot be written: {error.strerror}", fix="sign a copy of it") from error
+    return PublicKey(key.raw, comment)
+
+
+def sound_signatures(folder: Path, manifest: Manifest) -> tuple[SignatureFacts, ...]:
+    """The signatures of a folder's file that are of this artifact; none of a file that is none of Thunder's."""
+    try:
+        found = read_signatures(folder).signatures
+    except BadSignature:
+        return ()
+    return tuple(one for one in found if verified(one, manifest) is not None)
+
+
+def read_signatures(folder: Path) -> Signatures:
+    """The file of signatures as plain data; raises `BadSignature`."""
+    try:
+        if inside(folder, SIGNATURE).stat().st_size > MOST_SIGNATURE:
+            raise bad(folder, f"{SIGNATURE} is larger than any of Thunder's")
+        found = Signatures.model_validate_json(read_inside(folder, SIGNATURE))
+    except ValidationError as error:
+        raise bad(folder, f"{SIGNATURE} is not one of Thunder's: {first_of(error)}") from error
+    except (ArtifactDamaged, OSError) as error:
+        raise bad(folder, str(getattr(error, "what", error))) from error
+    if not found.signatures:
+        raise bad(folder, f"{SIGNATURE} holds no signature")
+    return found
+
+
+def verified(facts: SignatureFacts, manifest: Manifest) -> PublicKey | None:
+    """The key by which this is a signature of the artifact; None where it is none."""
+    try:
+        key = parse_text(facts.key, facts.comment)
+        signature = base64.b64decode(facts.signature, validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    return key if computing("verifies")(key, signature, message_of(manifest)) else None
+
+
+def signers_of(artifact: Artifact) -> tuple[PublicKey, ...]:
+    """The keys that an artifact is signed by; none where it is not. Raises `BadSignature` if any one is not of it."""
+    if not is_signed(artifact.folder):
+        return ()
+    found = [verified(one, artifact.manifest) for one in read_signatures(artifact.folder).signatures]
+    keys = tuple(key for key in found if key is not None)
+    if len(keys) < len(found):
+        raise bad(artifact.folder, "a signature is not of this artifact: it, or the manifest, is not what was signed")
+    return keys
+
+
+def keys_of(given: Iterable[str | PathLike[str]] | None) -> tuple[PublicKey, ...]:
+    """The keys that a user names, each by a file or as a line; those of the user's list where none are given at all."""
+    if given is None:
+        return trusted_list()
+    several = (given,) if isinstance(given, str | PathLike) else given
+    return tuple(key for one in several for key in keys_named(one))
+
+
+def keys_named(given: str | PathLike[str]) -> tuple[PublicKey, ...]:
+    """The keys of a file, or of a line."""
+    if isinstance(given, str) and given.startswith(f"{KIND} "):
+        return tuple(parse_lines(given, "trusted_keys"))
+    keys: tuple[PublicKey, ...] = computing("read_public_keys")(Path(given).expanduser())
+    return keys
+
+
+def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, ...]:
+    """The signers of an artifact whom the user trusts.
+
+    Raises `BadSignature`, and `NotSigned` where a signature by a trusted key is required and there is none; warns with
+    `UnsignedWarning` where none is required, but keys are trusted.
+    """
+    signers, trusted = signers_of(artifact), keys_of(consent.trusted_keys)
+    found = tuple(key for key in signers if key in trusted)
+    if not found and consent.require_signature:
+        raise NotSigned(
+            untrusted(artifact.folder, signers),
+            fix="have it signed with `thunder sign`, or trust the key that it is signed by: `thunder keys trust FILE`",
+        )
+    if not found and trusted:
+        warnings.warn(untrusted(artifact.folder, signers), UnsignedWarning, stacklevel=3)
+    return found
+
+
+def untrusted(folder: Path, signers: tuple[PublicKey, ...]) -> str:
+    """What is to be said of an artifact that nobody who is trusted has signed."""
+    by = f"is signed by {', '.join(map(str, signers))}, which is no trusted key" if signers else "is not signed"
+    return f"{folder} {by}"
+
+
+def bad(folder: Path, what: str) -> BadSignature:
+    """The error for a signature that is none."""
+    return BadSignature(
+        f"the signature of {folder} does not hold: {what}",
+        fix="get the artifact anew from who signed it; `thunder sign` signs it anew if you made it",
+    )

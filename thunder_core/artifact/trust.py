@@ -1,0 +1,81 @@
+"""Which modules may be imported for an artifact."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+from thunder_core import plugins
+from thunder_core.errors import BadOption, ImportRefused
+
+# The libraries that programs are made with, and what these import themselves.
+LIBRARIES = frozenset({"builtins", "torch", "transformers", "numpy", "scipy", "sympy", "mpmath", "regex"})
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The modules that may be imported for an artifact: those of these names, and what lies beneath them.
+
+    A module that this process has imported already may be referred to, whatever its name: that runs nothing.
+    """
+
+    roots: frozenset[str]
+
+    def imported(self, path: str) -> object:
+        """The object at `module:qualname`; raises `ImportRefused` before a module of anybody else is imported."""
+        module = path.partition(":")[0]
+        if not module.partition(".")[0]:
+            raise ImportError(f"{module!r} is no name of a module")
+        if module not in sys.modules and not self.covers(module) and plugins.installed(module):
+            raise ImportRefused(
+                f"the artifact refers to {path}, and {module} is no module of its model or of a library that it needs",
+                fix="look at what that is; if you trust it, import it before the artifact is loaded, or load it with "
+                f"trusted_modules=({module!r},) or --trust-module {module}",
+            )
+        return plugins.imported(path)
+
+    def covers(self, module: str) -> bool:
+        """Whether a module is one of the roots or beneath one."""
+        parts = module.split(".")
+        names = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+        return bool(names & self.roots) or parts[0] in plugins.packages()
+
+
+def trust_in(subject: object, trusted_modules: Iterable[str] = ()) -> Trust:
+    """The trust in the libraries, in the packages of a subject's own code, and in what the user adds."""
+    return Trust(LIBRARIES | {name.partition(".")[0] for name in modules_of(subject)} | named(trusted_modules))
+
+
+def named(trusted_modules: Iterable[str]) -> frozenset[str]:
+    """The modules that a user names; raises `BadOption` for what cannot be the name of one."""
+    names = (trusted_modules,) if isinstance(trusted_modules, str) else tuple(trusted_modules)
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise BadOption(f"{name!r} is no name of a module", fix="write it as it is imported: package.module")
+    return frozenset(names)
+
+
+def modules_of(subject: Any) -> Iterator[str]:
+    """The names of the modules that the classes of a model come from, or a function."""
+    if isinstance(subject, torch.nn.Module):
+        kinds = {kind for module in torch.nn.Module.modules(subject) for kind in type(module).__mro__}
+        yield from (kind.__module__ for kind in kinds)
+        return
+    for found in (subject, *opened(subject)):
+        yield type(found).__module__
+        if isinstance(found, FunctionType | BuiltinFunctionType):
+            yield inspect.unwrap(found).__module__ or "builtins"
+
+
+def opened(subject: object) -> tuple[object, ...]:
+    """What a method or a partial function consists of; none of the subject's own code is run."""
+    if isinstance(subject, MethodType):
+        return subject.__func__, subject.__self__
+    return (subject.func,) if isinstance(subject, functools.partial) else ()

@@ -1,0 +1,28 @@
+"""How much memory a device has left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+MEMORY_FILE = Path("/proc/meminfo")
+# What PyTorch's allocator for the CPU says, and its arithmetic of sizes, in a plain RuntimeError.
+REFUSALS = ("can't allocate memory", "Storage size calculation overflowed", "integer multiplication overflow")
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Bytes that are free on the device, or None where that cannot be known."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "cpu" and MEMORY_FILE.exists():
+        lines = (line.split() for line in MEMORY_FILE.read_text().splitlines())
+        return next((int(line[1]) * 1024 for line in lines if line[0] == "MemAvailable:"), None)
+    return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory was asked for which is not there."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(refusal in str(error) for refusal in REFUSALS)

@@ -1,0 +1,60 @@
+"""What a model reads (tokens, pixels, sound), from its config and its class, and the sizes of that in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import transformers
+from transformers import PretrainedConfig
+
+IMAGE_TOKENS = ("image_token_id", "image_token_index")
+IMAGE_SIZE = 224  # pixels, where any size will do
+SAMPLING_RATE = 16_000  # samples a second
+
+
+def main_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
+    """The main inputs of a model; `main` is the one that its class names."""
+    if any(getattr(config, name, None) is not None for name in IMAGE_TOKENS):
+        return ("input_ids",)
+    if getattr(config, "vision_config", None) is not None and getattr(config, "text_config", None) is not None:
+        return ("input_ids", "pixel_values")
+    return (main,)
+
+
+def named_input(config: PretrainedConfig) -> str:
+    """The main input of the class that a config names; tokens, where it names none that transformers has."""
+    named = (config.architectures or [""])[0]
+    return str(getattr(getattr(transformers, named, None), "main_input_name", "input_ids"))
+
+
+def image_size(config: PretrainedConfig) -> tuple[int, int]:
+    """Height and width of the images that a config names."""
+    vision = getattr(config, "vision_config", None) or config
+    size: int | Sequence[int] = getattr(vision, "image_size", None) or IMAGE_SIZE
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def sizes_in_words(config: PretrainedConfig, seq: int) -> str:
+    """How large an input is: `sequence 128`, or for images `224 x 224 pixels`."""
+    names = main_inputs(config, named_input(config))
+    return ", ".join(WORDS[name](config, seq) if name in WORDS else f"sequence {seq}" for name in names)
+
+
+def _pixels(config: PretrainedConfig, seq: int) -> str:
+    height, width = image_size(config)
+    return f"{height} x {width} pixels"
+
+
+def _sound(config: PretrainedConfig, seq: int) -> str:
+    return "a second of sound"
+
+
+def _spectrogram(config: PretrainedConfig, seq: int) -> str:
+    return f"a spectrogram, sequence {seq} for the decoder"
+
+
+WORDS: dict[str, Callable[[PretrainedConfig, int], str]] = {
+    "pixel_values": _pixels,
+    "input_values": _sound,
+    "input_features": _spectrogram,
+}
