@@ -73,6 +73,7 @@ QUIET_OWNERS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.
 DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
 CONTEXTS = contextlib.__file__
 TORCH_FOLDER = torch.__path__[0]
+CONTAINERS = torch.nn.modules.container.__file__  # of modules and parameters, which C code asks for their items
 
 
 class Acquisition(Observer):
@@ -360,11 +361,11 @@ class Acquisition(Observer):
         return kept
 
     def interprets(self, function: types.FunctionType) -> bool:
-        """PyTorch's own Python code, and what runs natively anyway, does so when C calls it too."""
+        """PyTorch's own Python code, but for its containers, and what runs natively anyway, does so when C calls it."""
         code = function.__code__
         known = self._interpreted.get(code)
         if known is None:
-            left = self._is_library(code) or is_native_code(function)
+            left = (self._is_library(code) and code.co_filename != CONTAINERS) or is_native_code(function)
             known = self._interpreted[code] = not left
         return known
 
