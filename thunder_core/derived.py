@@ -72,7 +72,7 @@ class Derived:
 
     @cached_property
     def wiring(self) -> Wiring:
-        """How the computation is connected to autograd."""
+        """The connection of the computation to autograd."""
         names = {proxy.name for proxy in self.tail.inputs} if self.tail else set()
         return Wiring(
             count=len(self.body.output),

@@ -1,4 +1,4 @@
-"""Compiled functions that a program calls: run through where they are compiled alike, else called by one line."""
+"""Compiled functions that a program calls: run through where they are compiled alike, else called as they are."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from thunder_core.transform import Transform
 
 
 class Settings(Protocol):
-    """How something was compiled."""
+    """The settings that something was compiled with."""
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
@@ -62,14 +62,14 @@ class Settings(Protocol):
 class CallsByLine:
     """The way in which a program with these `settings` calls compiled functions.
 
-    One that was compiled alike is a part of the program. Another one is called by one line, with its own guards, its
-    own cache and its own backward; what it returns is learned by tracing it on tensors without data.
+    One that was compiled alike is a part of the program. Another one is called by one bound symbol, with its own
+    guards, its own cache and its own backward; what it returns is learned by tracing it on tensors without data.
     """
 
     settings: Settings
 
     def stays(self, compiled: Specializations) -> bool:
-        """Whether a compiled function is called by one line: its settings differ, or it may have bound constants.
+        """Whether a compiled function is called as it is: its settings differ, or it may have bound constants.
 
         One that was compiled without settings of its own never is.
         """
@@ -83,7 +83,7 @@ class CallsByLine:
     def __call__(
         self, acquisition: Run, compiled: Specializations, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Record the call of a compiled function as one line, and return its result."""
+        """Record the call of a compiled function as one bound symbol, and return its result."""
         try:
             with without_our_functions():
                 call = Call(acquisition, self.settings, compiled, *settled((args, kwargs)))
@@ -134,7 +134,7 @@ class Call:
             probe.release()
 
     def recorded(self) -> Any:
-        """Trace the function, check what it reads and writes, write its line down, and return its result."""
+        """Trace the function, check what it reads and writes, write its bound symbol down, and return its result."""
         if BESIDE in self.kwargs:
             self.refuse(f"takes a keyword `{BESIDE}`, which is that of the line")
         arguments = self._line_arguments((self.args, self.kwargs))
@@ -169,7 +169,7 @@ class Call:
     # ---- what it is given -----------------------------------------------------------------------------------
 
     def _line_arguments(self, tree: Any) -> Any:
-        """The arguments as the line holds them: proxies, constants, and containers of these."""
+        """The arguments as the bound symbol holds them: proxies, constants, and containers of these."""
         kind = type(tree)
         if isinstance(tree, torch.Tensor):
             return self.recorder.proxy_of(tree)
@@ -286,7 +286,7 @@ class Call:
     # ---- what it returns ------------------------------------------------------------------------------------
 
     def _part(self, leaf: Any, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
-        """A part of the result as the line checks it, and as the program gets it."""
+        """A part of the result as the bound symbol checks it, and as the program gets it."""
         if isinstance(leaf, torch.Tensor):
             return self._tensor(leaf, probe, proxies)
         if isinstance(leaf, Unknown):

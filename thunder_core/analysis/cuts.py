@@ -49,7 +49,7 @@ def _placed(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
 
 @dataclass
 class Cost:
-    """What a cut costs: the bytes that one kernel would have kept to itself, and how many tensors cross."""
+    """The cost of a cut: the bytes that one kernel would have kept to itself, and how many tensors cross."""
 
     bytes: int = 0
     tensors: int = 0

@@ -27,16 +27,16 @@ class Repeat:
 
     @property
     def saved(self) -> int:
-        """How many keys need not be looked at a second time."""
+        """The number of keys that need not be looked at a second time."""
         return self.period * (self.count - 1)
 
     @property
     def cuts(self) -> list[int]:
-        """Where each period begins, and where the last one ends."""
+        """The places at which periods begin, and the end of the last one."""
         return [self.start + self.period * number for number in range(self.count + 1)]
 
     def shifted(self, by: int) -> Repeat:
-        """The same repeat begun so much later: past the slack it loses a period."""
+        """The repeat, begun so much later: past the slack it loses a period."""
         whole = self.period * self.count + self.slack - by
         return Repeat(self.start + by, self.period, whole // self.period, whole % self.period)
 

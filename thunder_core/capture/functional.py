@@ -29,7 +29,7 @@ MISTAKEN = frozenset({"aten::rrelu_with_noise_functional"})
 
 
 class Unfit(Exception):
-    """The operation cannot be said without writing; the message says why."""
+    """The operation has no form that writes nothing; the message says why."""
 
 
 class Functional:

@@ -62,7 +62,7 @@ def named(executors: Sequence[Executor]) -> str:
 
 
 def claims_by_executor(trace: Trace) -> dict[str, int]:
-    """How many bound symbols of the program each executor runs, the busiest first."""
+    """The number of bound symbols of the program that each executor runs, the busiest first."""
     counts: Counter[str] = Counter()
     for bsym in trace.bound_symbols:
         if bsym.executor:

@@ -37,7 +37,7 @@ class Executor(ABC):
         return None
 
     def missing_on(self, device: torch.device) -> str | None:  # noqa: ARG002
-        """Why it cannot take part in a program on that device of this machine."""
+        """The reason why it can take no part in a program on that device of this machine."""
         return self.missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002

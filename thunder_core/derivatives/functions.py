@@ -177,7 +177,7 @@ def _subject(kind: Any, function: Any, options: tuple[Hashable, ...]) -> Any:
 
 
 def _settings(known: Specializations, executors: tuple[str | Executor, ...] | None) -> Compiler:
-    """How the derivative of a compiled function is compiled: as the function is, on other executors if some are given.
+    """The settings of a derivative: those of the function, if it is compiled, on other executors if some are given.
 
     It takes the values that a functional one has bound as they are then, and guards them.
     """

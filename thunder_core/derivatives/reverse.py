@@ -119,7 +119,7 @@ class Pullback:
 
 
 def tracked(proxy: TensorProxy) -> TensorProxy:
-    """The same tensor as one that autograd follows."""
+    """The proxy of a tensor as one that autograd follows."""
     return TensorProxy(proxy.name, proxy.shape, proxy.stride, proxy.dtype, proxy.device, requires_grad=True)
 
 

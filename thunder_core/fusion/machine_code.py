@@ -106,7 +106,7 @@ def _path_of(content: bytes) -> str:
 
 
 def machine() -> str:
-    """Where an extension module that is made here can be loaded: system, processor and version of Python."""
+    """The machines that load an extension module made here: system, processor and version of Python."""
     return f"{platform.system()} {platform.machine()} {sys.implementation.cache_tag}"
 
 

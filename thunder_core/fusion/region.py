@@ -67,7 +67,7 @@ class Stretch:
     numbers: tuple[Proxy, ...] = ()
 
     def returning(self, names: Collection[str]) -> Stretch:
-        """The same stretch with these canonical names as what the region returns, in the order of their making."""
+        """The stretch with these canonical names as what the region returns, in the order of their making."""
         metadata = {proxy.name: proxy for one in self.region.operations for proxy in one.tensors}
         outputs = tuple(metadata[name] for name in self.made if name in names)
         return replace(self, region=replace(self.region, outputs=outputs))

@@ -34,7 +34,7 @@ def deferred(name: str, namespace: dict[str, Any], define: Callable[[], Callable
 
 
 def executed(name: str, define: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """What a definition gives; whatever it raises is said of the text, since it has nothing to do with the call."""
+    """The object that a definition gives; whatever it raises is said of the text: the call has no part in it."""
     try:
         return define()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""How each kind of call is written: operators, items, attributes and methods as a person would write them."""
+"""Forms of calls in print: operators, items, attributes and methods as a person would write them."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def _index(value: Any, scope: Scope) -> str:
 
 
 def subscript(value: Any, scope: Scope) -> str:
-    """What stands between square brackets."""
+    """The text between square brackets."""
     if type(value) is tuple and value:
         return ", ".join(_index(item, scope) for item in value) + ("," if len(value) == 1 else "")
     return _index(value, scope)
 
 
 def arguments(args: tuple[Any, ...], kwargs: Any, scope: Scope) -> str:
-    """What stands between the parentheses of a call."""
+    """The text between the parentheses of a call."""
     words = [literal(arg, scope) for arg in args]
     return ", ".join([*words, *(f"{key}={literal(value, scope)}" for key, value in kwargs.items())])
 

@@ -85,7 +85,7 @@ def beside(statement: str, comment: str, column: int) -> str:
 
 
 def told(line: Line) -> str:
-    """What is known of what a statement makes, and who runs it."""
+    """A comment on what a statement makes, and who runs it."""
     types = ", ".join(value.described for value in line.makes if value.described)
     origins = together([value.origin for value in line.makes if value.origin])
     executor = f"[{line.executor}]" if is_claimed(line.executor) else ""
@@ -93,7 +93,7 @@ def told(line: Line) -> str:
 
 
 def together(origins: Sequence[str]) -> str:
-    """What the results of a line are, in one phrase."""
+    """A phrase for the results of a statement."""
     names = [origin.removeprefix(GRADIENT) for origin in origins if origin.startswith(GRADIENT)]
     if 1 < len(names) == len(origins):
         return f"gradients of {', '.join(names)}"
@@ -156,7 +156,7 @@ def _body(lines: Sequence[Line], level: str, comments: bool, column: int, backwa
 
 
 def _inside(line: Line, shown: set[str], indent: str) -> Iterator[str]:
-    """What a claimed line stands for, and what of that others have claimed."""
+    """Comments on what a claimed bound symbol stands for, and what of that others have claimed."""
     if not is_claimed(line.executor) or _is_known(line, shown):
         return
     forward = ""

@@ -43,7 +43,7 @@ class Code:
 
 @dataclass
 class Scope:
-    """What a printed function refers to: modules to import (`a.b`, or `a.b:c` for c alone) and constants.
+    """The names that a printed function refers to: modules to import (`a.b`, or `a.b:c` for c alone) and constants.
 
     `taken` are names that a constant may not have.
     """
@@ -69,7 +69,7 @@ class Scope:
 
 
 def followed(dotted: str) -> Any:
-    """What a dotted name leads to from its first module on; None if nowhere. A package may hide a module of its own."""
+    """The object that a dotted name leads to; None if to nothing. A package may hide a module of its own."""
     root, *rest = dotted.split(".")
     found: Any = sys.modules.get(root)
     for part in rest:

@@ -1,4 +1,4 @@
-"""What the text of prologues and epilogues calls: making objects anew, and refusing inputs."""
+"""Functions that the text of prologues and epilogues calls: making objects anew, and refusing inputs."""
 
 from __future__ import annotations
 

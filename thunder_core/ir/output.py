@@ -1,4 +1,4 @@
-"""What the text of epilogues calls to show values: messages at the program's line, tensors as autograd knows them."""
+"""Functions that the text of epilogues calls to show values: at the program's line, as autograd knows them."""
 
 from __future__ import annotations
 

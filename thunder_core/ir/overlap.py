@@ -1,4 +1,4 @@
-"""Which tensors overlap in memory: what prologues ask where a program writes to what it was given."""
+"""Overlap of tensors in memory, which prologues ask for where a program writes to what it was given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Overlaps = tuple[tuple[tuple[int, int], ...], ...]
 
 
 def span(tensor: torch.Tensor) -> int:
-    """How many bytes lie between a tensor's first element and the end of its last one."""
+    """The bytes from a tensor's first element to the end of its last one."""
     if not tensor.numel():
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -60,7 +60,7 @@ def value_of(proxy: Proxy, origins: Mapping[str, str] = NOWHERE) -> Value:
 
 
 def target(output: Any, defined: set[str]) -> str:
-    """What stands left of `=`: new names by name, everything else as `_`."""
+    """The text left of `=`: new names by name, everything else as `_`."""
     if isinstance(output, Proxy):
         return output.name if output.name in defined else "_"
     if isinstance(output, tuple | list) and output:

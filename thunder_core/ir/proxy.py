@@ -19,7 +19,7 @@ class Proxy:
 
     @property
     def described(self) -> str:
-        """What is known of the value, for a comment; empty when nothing is."""
+        """A comment on the value; empty when nothing is known of it."""
         return ""
 
 
@@ -40,12 +40,12 @@ class TensorProxy(Proxy):
         return f"{dtype_abbrs.get(self.dtype, str(self.dtype))}[{', '.join(map(str, self.shape))}]{device}"
 
     def named(self, name: str) -> TensorProxy:
-        """The same metadata under another name."""
+        """A proxy with this one's metadata and another name."""
         return TensorProxy(name, self.shape, self.stride, self.dtype, self.device, self.requires_grad)
 
     @property
     def bytes(self) -> int:
-        """How many bytes a dense tensor of this shape takes."""
+        """The bytes that a dense tensor of this shape takes."""
         elements = 1
         for size in self.shape:
             elements *= size

@@ -14,7 +14,7 @@ MESSAGE = (
 
 
 class Spent(torch.autograd.Function):
-    """The same values, with a graph through which no gradient comes."""
+    """The identity, with a backward that raises: no gradient comes through this graph."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
@@ -23,7 +23,7 @@ class Spent(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:  # noqa: ARG004
-        """What eager PyTorch raises."""
+        """Raise the error of eager PyTorch."""
         raise RuntimeError(MESSAGE)
 
 

@@ -102,7 +102,7 @@ class BoundSymbol:
             yield from part.at_level(level)
 
     def renamed(self, names: Mapping[str, Proxy], at: tuple[SourceLine | None, str] | None = None) -> BoundSymbol:
-        """The same call with each proxy whose name is a key replaced, in the sub-symbols too; `at` another place."""
+        """The call with each proxy whose name is a key replaced, in the sub-symbols too; `at` another place."""
         source, module = at or (self.source, self.module)
 
         def change(leaf: Any) -> Any:

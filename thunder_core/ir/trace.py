@@ -14,7 +14,7 @@ from thunder_core.ir.tree import leaves
 
 @dataclass(frozen=True)
 class Refused:
-    """So many lines of the program that an executor could have run and did not, and why.
+    """A number of bound symbols of the program that an executor could have run and did not, and why.
 
     A `lasting` reason lies in the lines, not in the state of the machine.
     """
@@ -62,7 +62,7 @@ class Trace:
         return tuple(found.values())
 
     def having(self, bound_symbols: Iterable[BoundSymbol], *, made_by: str, **changes: Any) -> Trace:
-        """The same function with other lines, signed by the step that made it."""
+        """The trace with other bound symbols, signed by the step that made it."""
         return replace(self, bound_symbols=tuple(bound_symbols), made_by=made_by, **changes)
 
     def at_level(self, level: str) -> Iterator[BoundSymbol]:

@@ -27,7 +27,7 @@ def leaves(tree: Any) -> Iterator[Leaf]:
 
 
 def replace_leaves(tree: Any, change: Callable[[Leaf], Leaf]) -> Any:
-    """The same tree with each leaf replaced by `change(leaf)`; subclasses of tuple and list become plain."""
+    """The tree with each leaf replaced by `change(leaf)`; subclasses of tuple and list become plain."""
     kind = type(tree)
     if kind is tuple:
         return tuple([replace_leaves(item, change) for item in tree])

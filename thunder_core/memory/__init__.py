@@ -1,4 +1,4 @@
-"""The memory that a computation takes, line by line: of a trace, or of what was compiled, forward and backward."""
+"""The memory that a computation takes, statement by statement: of a trace, or of what was compiled."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ UNFOLLOWED = ("", AUTOGRAD_OFF, NOTHING_FOLLOWED)
 
 
 def examine_memory(subject: Any) -> MemoryUse:
-    """How many bytes are held after each line, the peak, and where it is.
+    """An account of the bytes that are held after each statement, with the peak and where it is.
 
     `subject` is a trace, which is taken to run as it stands, or what `jit` or `compile` returned, of which it is the
     latest call: where that has a backward, forward and backward are one timeline, in which what the forward saves is
-    there until the line of the backward that reads it last, and what the call returned is held throughout.
+    there until the statement of the backward that reads it last, and what the call returned is held throughout.
 
     Sizes are what an allocator is asked for, in bytes. Raises `WrongInputs` for anything else, and before the first
     call.

@@ -1,4 +1,4 @@
-"""What a compiled region holds while it runs, told from the text that calls its kernels."""
+"""The memory of a compiled region while it runs, told from the text that calls its kernels."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class _Run:
             self._share(name, INSIDE + base)
 
     def _returned(self, name: str, operation: BoundSymbol | None) -> None:
-        """What an operation of PyTorch returns: one tensor, or several by their places."""
+        """Take in what an operation of PyTorch returns: one tensor, or several by their places."""
         output = None if operation is None else operation.output
         if isinstance(output, TensorProxy):
             self._make(name, size_of(output))
@@ -121,7 +121,7 @@ class _Run:
                     self._make(f"{name}[{place}]", size_of(proxy))
 
     def _return(self, value: ast.expr) -> None:
-        """What it returns gets the names that it has outside."""
+        """Give what the region returns the names that it has outside."""
         values = value.elts if isinstance(value, ast.Tuple) else [value]
         if len(values) == len(self.line.outputs):
             for proxy, one in zip(self.line.outputs, values, strict=True):

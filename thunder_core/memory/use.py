@@ -1,4 +1,4 @@
-"""How many bytes a computation holds, line by line, told from its trace alone."""
+"""The bytes that a computation holds, statement by statement, told from its trace alone."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.memory.region import run_region
 
-PYTHON = "python.code"  # a line that takes something from where it is; it makes nothing
+PYTHON = "python.code"  # a statement that takes something from where it is; it makes nothing
 EAGER = ("", "torch")
 
 
 @dataclass(frozen=True)
 class MemoryLine:
-    """One line of a trace: the bytes that are `held` after it, and the `peak` while it runs; what is outside counts."""
+    """A statement of a trace: the bytes `held` after it, and the `peak` while it runs, with what is outside."""
 
     trace: str
     number: int
@@ -32,7 +32,7 @@ class MemoryLine:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """What a computation holds after each of its lines.
+    """An account of the bytes that a computation holds after each of its statements.
 
     `outside` are the bytes that are there whatever the computation does: its inputs, parameters and constants.
     `saved` are those that the forward leaves for the backward, and `note` says what is not in the account.
@@ -55,7 +55,7 @@ class MemoryUse:
 
     @property
     def highest(self) -> MemoryLine | None:
-        """The first line at which the peak is reached."""
+        """The first statement at which the peak is reached."""
         return next((line for line in self.lines if line.peak == self.peak), None)
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class MemoryUse:
 
 
 def memory_use(trace: Trace) -> MemoryUse:
-    """The bytes that a trace holds, if it runs as it stands: what no line deletes lives to its end."""
+    """The bytes that a trace holds, if it runs as it stands: what no statement deletes lives to its end."""
     meter = Meter()
     meter.give(proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy))
     meter.keep(trace.constants)
@@ -92,7 +92,7 @@ class Meter:
         self.outside = self.storages.held
 
     def keep(self, constants: Mapping[str, object]) -> None:
-        """So do the constants of a trace."""
+        """Hold the constants of a trace, which stay."""
         for name, value in constants.items():
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 self.storages.make(name, value.untyped_storage().nbytes())
@@ -100,7 +100,7 @@ class Meter:
         self.outside = self.storages.held
 
     def unpack(self, trace: Trace) -> None:
-        """What a trace takes out of what it is given: it is there before; what has an origin outside stays."""
+        """Hold what a trace takes out of the list that it is given; what has an origin outside stays."""
         taken = [proxy for line in trace.bound_symbols if line.symbol.name == PYTHON for proxy in line.tensors]
         self.give(proxy for proxy in taken if not self.storages.knows(proxy.name) and is_outside(proxy, trace))
         for proxy in taken:
@@ -108,7 +108,7 @@ class Meter:
                 self.storages.make(proxy.name, size_of(proxy))
 
     def run(self, trace: Trace) -> Iterator[MemoryLine]:
-        """Each line with what is held after it."""
+        """Each statement with what is held after it."""
         for number, line in enumerate(trace.bound_symbols, start=1):
             peak = self._run(line)
             yield MemoryLine(trace.name, number, line.symbol.name, self.storages.held, peak)
@@ -121,7 +121,7 @@ class Meter:
                 self.storages.drop(name)
 
     def _run(self, line: BoundSymbol) -> int:
-        """The peak while the line runs."""
+        """The peak while the statement runs."""
         before = self.storages.held
         if line.symbol.name == PYTHON:
             return before
@@ -149,7 +149,7 @@ class Meter:
             self.storages.share(f"{given}[{place}]", proxy.name)
 
     def _emptying(self, line: BoundSymbol) -> int:
-        """Run a line that empties a list: what nobody else holds goes while it runs, at the latest at its end."""
+        """Run a statement that empties a list: what nobody else holds goes while it runs, at its end at the latest."""
         whole, alone = self._with_names(line)
         code = kept_by(line.symbol.target)
         if code is not None:
@@ -162,7 +162,7 @@ class Meter:
         return peak
 
     def _with_names(self, line: BoundSymbol) -> tuple[BoundSymbol, list[str]]:
-        """The line with the names of what its list holds, and those that were deleted: they come back for the line."""
+        """The statement with the names of what its list holds, and those that were deleted and come back for it."""
         given = line.inputs[0].name if line.inputs else ""
         proxies = self.lists.pop(given, ())
         alone = [proxy.name for proxy in proxies if not self.storages.knows(proxy.name)]
@@ -199,7 +199,7 @@ def is_outside(proxy: Proxy, trace: Trace) -> bool:
 
 
 def deleted(line: BoundSymbol) -> list[str]:
-    """The names that a `del` line deletes."""
+    """The names that a `del` statement deletes."""
     return [proxy.name for proxy in line.args if isinstance(proxy, Proxy)]
 
 

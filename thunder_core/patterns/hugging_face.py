@@ -1,4 +1,4 @@
-"""What the models of transformers write, each as a function whose parameters are what a kernel needs.
+"""Patterns of the models of transformers: each is a function whose parameters are what a kernel needs.
 
 The functions are the models' own, to the letter where it matters: which values are converted to float32, and when.
 Sizes are those of the models: `hidden` [..., width], `weight` [width], `query` and `key` [batch, heads, sequence,

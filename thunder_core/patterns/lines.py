@@ -1,4 +1,4 @@
-"""The lines of a trace while stretches of them are replaced."""
+"""The bound symbols of a trace, indexed, while matches of patterns are replaced among them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ AMBIENT: dict[str, Callable[..., object]] = {
 class Lines:
     """Who makes and who reads each name, and in what mode.
 
-    A line that has become part of a stretch leaves its place empty; the new line takes one of these places.
+    A bound symbol that has become part of a stretch leaves its place empty; the new bound symbol takes one of these
+    places.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -35,7 +36,9 @@ class Lines:
         self.by_family: dict[str, list[int]] = {}
         self.families = [family(bsym.symbol.name) for bsym in trace.bound_symbols]
         self._arguments: dict[int, dict[str, Any]] = {}
-        self.free: list[bool] = []  # nobody claimed the line, and it has no effect: it can become part of a stretch
+        self.free: list[
+            bool
+        ] = []  # nobody claimed the bound symbol, and it has no effect: it can become part of a stretch
         self.effects: list[int] = []
         self.needs_grad = {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
         modes: dict[tuple[Any, ...], Any] = {}
@@ -61,7 +64,7 @@ class Lines:
             self.by_family.setdefault(self.families[position], []).append(position)
 
     def replaced(self, positions: frozenset[int], kept: frozenset[int], place: int, bsym: BoundSymbol) -> None:
-        """Put the line at the place, for the lines at the positions; those that are kept are read elsewhere too."""
+        """Put a bound symbol at the place, for those at the positions; those that are kept are read elsewhere too."""
         for position in positions - kept:
             for proxy in self.line(position).inputs:
                 self.readers[proxy.name].discard(position)
@@ -71,18 +74,18 @@ class Lines:
         self._enter(place, bsym)
 
     def effect_between(self, first: int, last: int) -> int | None:
-        """The position of a line with an effect between two others."""
+        """The position of a bound symbol with an effect between two others."""
         index = bisect_left(self.effects, first)
         return self.effects[index] if index < len(self.effects) and self.effects[index] < last else None
 
     def line(self, position: int) -> BoundSymbol:
-        """The line at a position that is not empty."""
+        """The bound symbol at a position that is not empty."""
         bsym = self.at[position]
         assert bsym is not None, position
         return bsym
 
     def arguments(self, position: int) -> dict[str, Any]:
-        """The arguments of a line by name."""
+        """The arguments of a bound symbol by name."""
         found = self._arguments.get(position)
         if found is None:
             bsym = self.line(position)

@@ -1,4 +1,4 @@
-"""Matches: the lines of a trace that a pattern stands for, proved to be it, legal to take, and replaced by one."""
+"""Matches: bound symbols that a pattern stands for, proved to be it, legal to take, and replaced by one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class NoMatch(Exception):
 class Match:
     """Lines that compute what a pattern does.
 
-    `positions` are the lines', `kept` those of them that stay because others read them too, and `place` is where the
-    one line that replaces them goes.
+    `positions` are the bound symbols', `kept` those of them that stay because others read them too, and `place` is
+    where the one bound symbol that replaces them goes.
     """
 
     positions: frozenset[int]
@@ -38,7 +38,7 @@ class Match:
 
 
 def apply_patterns(trace: Trace, executor: str, replacements: Sequence[Replacement]) -> Trace:
-    """The trace with each match that a pattern finds as one line of the executor, earlier patterns first."""
+    """The trace with each match that a pattern finds as one bound symbol of the executor, earlier patterns first."""
     if not replacements:
         return trace
     lines = Lines(trace)
@@ -56,7 +56,7 @@ def _apply_everywhere(replacement: Replacement, lines: Lines, executor: str) -> 
 
 
 def _apply_at(replacement: Replacement, lines: Lines, executor: str, anchor: int) -> None:
-    """Take the first match that ends in that line; why one was not taken is told."""
+    """Take the first match that ends in that bound symbol; why one was not taken is told."""
     refused = replacement.pattern.refused
     for candidate in candidates(replacement.pattern, lines, anchor):
         try:
@@ -99,7 +99,7 @@ def _grad_mode(candidate: Candidate, lines: Lines) -> bool:
 
 
 def _outcome(pattern: Pattern, candidate: Candidate, grad: bool) -> Outcome:
-    """What the pattern does with these arguments; a function that cannot take them does not fit."""
+    """The outcome of the pattern for these arguments; a function that cannot take them does not match."""
     try:
         return pattern.outcome(candidate.arguments, grad)
     except ThunderError:
@@ -112,7 +112,7 @@ def _outcome(pattern: Pattern, candidate: Candidate, grad: bool) -> Outcome:
 
 
 def proved(outcome: Outcome, candidate: Candidate, lines: Lines) -> tuple[Proxy, ...]:
-    """The pattern's results among the names of the trace; `NoMatch` unless operations and lines are the same."""
+    """The pattern's results among the names of the trace; `NoMatch` unless the operations are the same."""
     given = {leaf.name: leaf for leaf in leaves(candidate.arguments) if isinstance(leaf, Proxy)}
     names = {name: f"x{index}" for index, name in enumerate(given)}
     made: dict[str, Proxy] = {}
@@ -140,7 +140,7 @@ def proved(outcome: Outcome, candidate: Candidate, lines: Lines) -> tuple[Proxy,
 
 
 def legal(results: tuple[Proxy, ...], candidate: Candidate, lines: Lines) -> Match:
-    """The match with the place for its line; `NoMatch` where the rest of the program could tell the difference."""
+    """The match with the place for its bound symbol; `NoMatch` where the rest of the program could tell."""
     positions = candidate.positions
     made = {proxy.name for position in positions for proxy in lines.line(position).defines}
     names = {proxy.name for proxy in results}
@@ -154,7 +154,7 @@ def legal(results: tuple[Proxy, ...], candidate: Candidate, lines: Lines) -> Mat
 
 
 def _kept(positions: frozenset[int], names: set[str], lines: Lines) -> frozenset[int]:
-    """The lines that others read too: views, which cost nothing twice; `NoMatch` for any other."""
+    """The bound symbols that others read too: views, which cost nothing twice; `NoMatch` for any other."""
     kept: set[int] = set()
     for position in sorted(positions, reverse=True):
         bsym = lines.line(position)
@@ -173,7 +173,7 @@ def _kept(positions: frozenset[int], names: set[str], lines: Lines) -> frozenset
 
 
 def _place(free: frozenset[int], names: set[str], candidate: Candidate, lines: Lines) -> int:
-    """The last place among the lines that go which is before every reader and behind every input."""
+    """The last place among the bound symbols that go which is before every reader and behind every input."""
     readers = {reader for name in names for reader in lines.readers.get(name, ())} - free
     first = min(readers, default=len(lines.at))
     inputs = [lines.producer.get(leaf.name, -1) for leaf in leaves(candidate.arguments) if isinstance(leaf, Proxy)]

@@ -24,7 +24,7 @@ AUTOCAST_DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a function did with tensors of known metadata: its live aten operations, and its results.
+    """The outcome of a function for tensors of known metadata: its live aten operations, and its results.
 
     `shares` says for each result which arguments and earlier results it shares memory with.
     """
@@ -36,7 +36,7 @@ class Outcome:
 
     @cached_property
     def by_key(self) -> Mapping[Hashable, tuple[str, ...]]:
-        """What the operations compute, and the names of their results; the same thing twice is there once."""
+        """The names of results by a key of what the operations compute; the same thing twice is there once."""
         found: dict[Hashable, tuple[str, ...]] = {}
         for operation in self.operations:
             made = found.setdefault(key(operation, self.numbers), names_in(operation.output))
@@ -54,7 +54,7 @@ class Outcome:
 def trace_on(
     function: Callable[..., Any], parameters: Sequence[Parameter] | None, arguments: tuple[Any, ...], grad: bool
 ) -> tuple[Outcome, list[BoundSymbol]]:
-    """Run the function on tensors without data that are like the arguments: its outcome, and all its lines.
+    """Run the function on tensors without data that are like the arguments: its outcome, and all its bound symbols.
 
     Proxies among the arguments are called `x0`, `x1` and so on; with `parameters`, arguments go by name.
     """
@@ -82,7 +82,7 @@ def trace_on(
 
 
 def live(lines: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
-    """The aten operations of the lines that lead to what is read."""
+    """The aten operations of the bound symbols that lead to what is read."""
     kept: list[BoundSymbol] = []
     for operation in reversed([part for bsym in lines for part in (bsym.subsymbols or (bsym,))]):
         if any(proxy.name in read for proxy in operation.defines):
@@ -102,12 +102,12 @@ def proxies_in(arguments: Any) -> list[TensorProxy]:
 
 
 def described(proxy: TensorProxy, with_grad: bool) -> tuple[Hashable, ...]:
-    """What of a result the rest of the program may depend on."""
+    """A description of all of a result that the rest of the program may depend on."""
     return metadata(proxy) if with_grad else metadata(proxy)[:-1]
 
 
 def remembered(memories: dict[Hashable, Any], arguments: tuple[Any, ...], grad: bool, run: Callable[[], Any]) -> Any:
-    """What running gave for arguments of the same metadata in the same mode of autograd, or gives now."""
+    """The outcome for arguments of this metadata in this mode of autograd, remembered or computed now."""
     names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
     known = tuple((type(leaf), _key_of(leaf, names)) for leaf in leaves(arguments))
     signature = (known, _state(grad))

@@ -1,12 +1,12 @@
 """Patterns: an ordinary function, and with it every stretch of a program that computes what it computes.
 
 A pattern is found in two steps. Its *sketch* (the calls that it makes on placeholders) is searched for backwards from
-each line that may be its last; that is quick and says which tensors and numbers its parameters would be. Then the
-function itself is traced on tensors with exactly that metadata, in the same mode of autograd, and each aten operation
-of that trace must be one of the lines that were found. So a call may be written in any way that PyTorch takes, a
-conversion that changes nothing is no operation on either side, and no rule of ours decides what is equal: the proof is
-at the aten level, where PyTorch has already resolved methods, defaults and overloads. Traces of patterns are
-remembered by the metadata of their arguments, so that the layers of a model cost one.
+each bound symbol that may be its last; that is quick and says which tensors and numbers its parameters would be. Then
+the function itself is traced on tensors with exactly that metadata, in the same mode of autograd, and each aten
+operation of that trace must be one of the bound symbols that were found. So a call may be written in any way that
+PyTorch takes, a conversion that changes nothing is no operation on either side, and no rule of ours decides what is
+equal: the proof is at the aten level, where PyTorch has already resolved methods, defaults and overloads. Traces of
+patterns are remembered by the metadata of their arguments, so that the layers of a model cost one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Pattern:
     """A function whose computation is looked for; calling it calls the function.
 
     `parameters` are those without a default, which are found; one with a default has that value in every stretch.
-    `refused` tells of stretches that were found in the latest claim and not taken: the line, and why.
+    `refused` tells of stretches that were found in the latest claim and not taken: the place, and why.
     """
 
     function: Callable[..., Any]
@@ -43,21 +43,21 @@ class Pattern:
     _outcomes: dict[Hashable, Outcome] = field(default_factory=dict, repr=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function returns."""
+        """Call the function."""
         return self.function(*args, **kwargs)
 
     @property
     def name(self) -> str:
-        """How the function is called."""
+        """The name of the function."""
         return self.function.__name__
 
     @property
     def where(self) -> SourceLine | None:
-        """The line at which the function begins."""
+        """The line of source at which the function begins."""
         return line_of(self.function)
 
     def outcome(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
-        """What the function does with such arguments, in that mode of autograd; raises what the function raises."""
+        """The outcome of the function for such arguments, in that mode of autograd; raises what the function raises."""
         found: Outcome = remembered(self._outcomes, arguments, grad, lambda: self._traced(arguments, grad))
         return found
 
@@ -95,7 +95,7 @@ def pattern(function: Callable[..., Any]) -> Pattern:
 
 
 def line_of(function: Callable[..., Any]) -> SourceLine | None:
-    """The line at which a Python function begins."""
+    """The line of source at which a Python function begins."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return None if code is None else SourceLine(code.co_filename, code.co_firstlineno, code.co_name)
 

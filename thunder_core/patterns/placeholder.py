@@ -61,7 +61,7 @@ class Call:
 
     @cached_property
     def item(self) -> Item | None:
-        """What the call is, if it takes one of several results of another, rather than a part of a tensor."""
+        """The call as one that takes one of several results of another, rather than a part of a tensor."""
         of = self.arguments.get("self")
         call = node_of(of) if isinstance(of, Value) else None
         index = list(self.arguments.values())[-1]
@@ -81,13 +81,13 @@ Node = Parameter | Call | Item
 
 @dataclass
 class Decisions:
-    """Which way each branch on a fact goes; further ones are taken."""
+    """The way that each branch on a fact goes; further ones are taken."""
 
     taken: list[bool] = field(default_factory=list)
     asked: int = 0
 
     def next(self) -> bool:
-        """Which way the branch that is met now goes."""
+        """The way that the branch which is met now goes."""
         self.asked += 1
         if self.asked > len(self.taken):
             self.taken.append(True)
@@ -113,7 +113,7 @@ class Fact:
         return Fact()
 
     def __call__(self, *_: Any, **__: Any) -> Fact:
-        """What a method tells (`x.shape.numel()`)."""
+        """The fact that a method tells (`x.shape.numel()`)."""
         return Fact()
 
     def __iter__(self) -> Iterator[Fact]:
@@ -235,7 +235,7 @@ def _is_random(name: str, arguments: Mapping[str, Any]) -> bool:
 
 
 def placeholder(parameter: Parameter) -> Any:
-    """What stands for a parameter while the function is sketched."""
+    """A placeholder for a parameter while the function is sketched."""
     if parameter.kind not in NUMBERS:
         return Value(parameter)
     number = NUMBERS[parameter.kind](1)
@@ -249,12 +249,12 @@ def is_placeholder(value: Any) -> TypeGuard[Value | WholeNumber | RealNumber]:
 
 
 def node_of(value: Value | WholeNumber | RealNumber) -> Node:
-    """What a placeholder remembers."""
+    """The node that a placeholder stands for."""
     return value._node if isinstance(value, Value) else value.node
 
 
 def _unpacked(frame: Any) -> int:
-    """How many names the assignment at a frame's present place unpacks into."""
+    """The number of names that the assignment at a frame's present place unpacks into."""
     for instruction in dis.get_instructions(frame.f_code):
         if instruction.offset == frame.f_lasti and instruction.opname == "UNPACK_SEQUENCE":
             return operator.index(instruction.argval)

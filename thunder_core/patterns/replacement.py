@@ -16,7 +16,7 @@ from thunder_core.patterns.pattern import Pattern, line_of
 
 @dataclass(eq=False)
 class Replacement:
-    """What an executor calls in place of a pattern: a function of the same arguments, and for which it is the same.
+    """The function that an executor calls in place of a pattern, with the same arguments, and when it may.
 
     `meta` stands in for a function that cannot run on tensors without data (one that launches a kernel by itself):
     it returns tensors with the metadata of the results.
@@ -77,7 +77,7 @@ def replacement(
 
 
 def _reaches_out(bsym: BoundSymbol) -> bool:
-    """Whether the effect of a replacement's line can be seen: a write to an argument, or a change of state."""
+    """Whether the effect of a replacement's bound symbol can be seen: a write to an argument, or a change of state."""
     return bsym.ordered or any(name.startswith("x") for name in bsym.mutates)
 
 

@@ -1,4 +1,4 @@
-"""Where in a trace a pattern's sketch can be laid: backwards from each line that may be its last."""
+"""Search: the places in a trace where a pattern's sketch can be laid, backwards from each one that may be its last."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from thunder_core.patterns.pattern import Pattern
 from thunder_core.patterns.placeholder import MISSING, Call, Item, Node, Parameter, Value, is_placeholder, node_of
 from thunder_core.patterns.spelling import COMMUTATIVE_FAMILIES, CONVERSIONS, PERHAPS_NOTHING
 
-MOST_TRIES = 8  # ways to lay one sketch at one line that are worth proving
+MOST_TRIES = 8  # ways to lay one sketch at one bound symbol that are worth proving
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A stretch as the search has it: what each parameter would be, and the positions of the lines."""
+    """A stretch as the search has it: what each parameter would be, and the positions of the bound symbols."""
 
     arguments: tuple[Any, ...]
     positions: frozenset[int]
 
 
 class _State(NamedTuple):
-    """What is settled so far: nodes and parameters with what they stand for, and the lines in use."""
+    """The state of a search: nodes and parameters with what they stand for, and the bound symbols in use."""
 
     bound: dict[Node, Any]
     positions: frozenset[int]
@@ -42,12 +42,12 @@ Goals = tuple[tuple[Any, Any], ...]
 
 
 def anchors(pattern: Pattern, lines: Lines) -> list[int]:
-    """The positions of the lines that may be the pattern's last, from the end of the trace to its beginning."""
+    """The positions that may be the pattern's last, from the end of the trace to its beginning."""
     return sorted({p for sketch in pattern.sketches for p in _anchors(sketch.roots[-1], lines)}, reverse=True)
 
 
 def candidates(pattern: Pattern, lines: Lines, anchor: int) -> Iterator[Candidate]:
-    """Stretches that end in that line and look like the pattern."""
+    """Stretches that end in that bound symbol and look like the pattern."""
     for sketch in pattern.sketches:
         yield from islice(_laid(pattern, sketch.roots, lines, anchor), MOST_TRIES)
 
@@ -60,7 +60,7 @@ def _laid(pattern: Pattern, sketch: Sequence[Value], lines: Lines, anchor: int) 
 
 
 def _results(sketch: Sequence[Value], lines: Lines, position: int, state: _State, anchor: int) -> Iterator[_State]:
-    """Ways to lay the last result at a position, and each one before it at the nearest line that fits."""
+    """Ways to lay the last result at a position, and each one before it at the nearest position that fits."""
     if not lines.free[position]:
         return
     for proxy in lines.line(position).defines:
@@ -86,7 +86,7 @@ def _nearest(positions: list[int], anchor: int) -> Iterator[int]:
 
 
 def _anchors(value: Value, lines: Lines) -> list[int]:
-    """The positions of the lines that may make a value of the sketch."""
+    """The positions of the bound symbols that may make a value of the sketch."""
     found: set[int] = set()
     node: Any = node_of(value)
     while isinstance(node, Call | Item):
@@ -128,7 +128,7 @@ def _solved(goals: Goals, state: _State, lines: Lines) -> Iterator[_State]:
 
 
 def _inside(expected: Any, actual: Any) -> Goals | None:
-    """What must hold of the parts, constants aside; None where a tensor of the program meets something else."""
+    """The conditions on the parts, constants aside; None where a tensor of the program meets something else."""
     if isinstance(actual, Proxy):
         return None
     if isinstance(expected, slice) and isinstance(actual, slice):
@@ -169,7 +169,7 @@ def _item(output: Any, index: int) -> Any:
 
 
 def _pairings(call: Call, position: int, lines: Lines) -> Iterator[Goals]:
-    """The arguments of a call beside those of a line of its family; both ways for commutative ones."""
+    """The arguments of a call beside those of a bound symbol of its family; both ways for commutative ones."""
     if lines.families[position] != call.family:
         return
     if call.family in CONVERSIONS:
@@ -190,7 +190,7 @@ def _pairings(call: Call, position: int, lines: Lines) -> Iterator[Goals]:
 
 
 def _plausible(expected: Any, actual: Any, lines: Lines) -> bool:
-    """Whether the line that makes a value is of the family that it would have to be of: a look ahead that is cheap."""
+    """Whether what makes a value is of the family that it would have to be of: a look ahead that is cheap."""
     node = expected._node if type(expected) is Value else None
     if type(node) is not Call or node.family in PERHAPS_NOTHING or node.item is not None:
         return True

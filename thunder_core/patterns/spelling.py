@@ -3,7 +3,7 @@
 At the torch level `x.pow(2)`, `torch.pow(x, exponent=2)` and `x ** 2` are three calls of one *family* whose arguments
 have the same names; that is close enough to search by. At the aten level they are one operator, and `key` is its one
 spelling: arguments in the order of the schema with defaults filled in, dimensions counted from the front, sizes
-written out, and the operands of commutative operators in one order. Two lines with equal keys compute the same.
+written out, and the operands of commutative operators in one order. Two bound symbols with equal keys compute the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SYNONYMS = {
 }
 COMMUTATIVE_FAMILIES = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum", "compare"})
 CONVERSIONS = frozenset({"to"})
-# Calls that give their input back where there is nothing to do, and then are no lines of a trace.
+# Calls that give their input back where there is nothing to do, and then are no bound symbols of a trace.
 PERHAPS_NOTHING = frozenset({"to", "contiguous", "dropout", "view"})
 
 # Arguments that may change places, by their positions from and to.
@@ -61,7 +61,7 @@ SETTLED = DIMENSIONS | BOUNDS | {"size"}
 
 @cache
 def family(name: str) -> str:
-    """What the spellings of an operation have in common: `mul` for `torch.Tensor.__rmul__`."""
+    """The common name of the spellings of an operation: `mul` for `torch.Tensor.__rmul__`."""
     parts = name.split(".")
     short = parts[-2] if parts[-1] in ("__get__", "default") and len(parts) > 1 else parts[-1]
     short = short.strip("_") if short.startswith("__") else short
@@ -119,7 +119,7 @@ def _by_schema(name: str, count: int, keywords: frozenset[str]) -> tuple[tuple[s
 
 
 def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None) -> Hashable:
-    """What two lines have in common that compute the same from the same tensors.
+    """A key that is equal for bound symbols that compute the same from the same tensors.
 
     `names` gives proxies other names; one that it does not hold is then equal to none of those.
     """

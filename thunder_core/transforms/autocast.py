@@ -24,18 +24,18 @@ from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.recipe import Transform
 
 CAST = torch.ops.aten._to_copy.default
-STATE = "autocast"  # is in the name of each line that switches it
+STATE = "autocast"  # is in the name of each bound symbol that switches it
 
 
 @dataclass(frozen=True)
 class Autocast(Transform):
     """Compute in `dtype` what torch.autocast computes in it, and in float32 what it computes in that.
 
-    Which operations these are, and how their inputs are cast, is PyTorch's to say: each line runs on tensors without
-    data under torch.autocast, and what came of it replaces the line. The casts become lines of their own, so that one
-    weight is cast once, and compilers see them; a line that does the same without autocast once its inputs are cast
-    stays the call that the user wrote. What the program itself does with torch.autocast is respected: an inner
-    `enabled=False`, or another dtype, wins.
+    Which operations these are, and how their inputs are cast, is PyTorch's to say: each bound symbol runs on tensors
+    without data under torch.autocast, and what came of it replaces the bound symbol. The casts become bound symbols of
+    their own, so that one weight is cast once, and compilers see them; a bound symbol that does the same without
+    autocast once its inputs are cast stays the call that the user wrote. What the program itself does with
+    torch.autocast is respected: an inner `enabled=False`, or another dtype, wins.
     """
 
     dtype: torch.dtype = torch.bfloat16
@@ -59,7 +59,7 @@ class Autocast(Transform):
 
 
 class _Replay:
-    """Runs the lines of a trace once more, on fakes, and writes down what became of them."""
+    """Runs the bound symbols of a trace once more, on fakes, and writes down what became of them."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -80,7 +80,7 @@ class _Replay:
         return fake.requires_grad_(True) if proxy.requires_grad else fake
 
     def under(self, dtype: torch.dtype) -> Trace:
-        """The trace of what the lines do with autocast on, as far as they do not switch it themselves."""
+        """The trace of what the bound symbols do with autocast on, as far as they do not switch it themselves."""
         with ExitStack() as stack:
             for kind in DEVICES:
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=False))
@@ -106,7 +106,7 @@ class _Replay:
             self.lines += self._explicit(target, args, kwargs, found[0]) if is_computation(found) else found
 
     def _keep(self, line: BoundSymbol) -> None:
-        """A line that takes a value out of a tensor, or checks one, on what its tensors are now."""
+        """A bound symbol that takes a value out of a tensor, or checks one, on what its tensors are now."""
         made = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in line.defines}
         self._values |= made
         read = {proxy.name: self._values[proxy.name] for proxy in line.inputs}
@@ -114,20 +114,20 @@ class _Replay:
         self.lines.append(line.renamed(names | made))
 
     def _recorded(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
-        """The result of a call, and the lines that it made."""
+        """The result of a call, and the bound symbols that it made."""
         start = len(self._recorder.bound_symbols)
         output = target(*args, **kwargs)
         return output, [line for line in self._recorder.bound_symbols[start:] if STATE not in line.symbol.name]
 
     def _plain(self, target: Callable[..., Any], args: Any, kwargs: Any) -> list[BoundSymbol]:
-        """The lines that a call makes without autocast; none if it then cannot be made, for its dtypes differ."""
+        """The bound symbols that a call makes without autocast; none if dtypes then differ and it cannot be made."""
         try:
             return self._recorded(target, args, kwargs)[1]
         except RuntimeError:
             return []
 
     def _explicit(self, target: Callable[..., Any], args: Any, kwargs: Any, line: BoundSymbol) -> Iterable[BoundSymbol]:
-        """Lines that do without autocast what a line does under it."""
+        """Bound symbols that do without autocast what one does under it."""
         key = signature(target, args, kwargs, self._recorder.tensors.describe)
         if key is not None and (key, autocast_state()) in self._untouched:
             return [line]
@@ -186,7 +186,7 @@ class _Context:
         self._around: State | None = None
 
     def follow(self, line: BoundSymbol) -> None:
-        """Do what a line of the program does to autocast's state."""
+        """Do what a bound symbol of the program does to autocast's state."""
         target = line.symbol.target
         if target in (torch.autocast_increment_nesting, torch.autocast_decrement_nesting):
             self._depth += 1 if target is torch.autocast_increment_nesting else -1
@@ -210,19 +210,19 @@ def restore(state: State) -> None:
 
 
 def asks_for_a_value(line: BoundSymbol) -> bool:
-    """Whether a line gives what decides the way of a program, or checks it; a number that `item` gives is none yet."""
+    """Whether a bound symbol gives what decides the way of a program, or checks it; `item` alone does neither."""
     gives = bool(line.outputs) and not line.tensors and not line.has_effect
     takes = gives and any(isinstance(proxy, TensorProxy) for proxy in line.inputs)
     return line.symbol.name in EXPECTATIONS or (takes and line.symbol.target is not torch.Tensor.item)
 
 
 def is_computation(lines: Sequence[BoundSymbol]) -> bool:
-    """Whether a call became one line that computes something, and writes to nothing."""
+    """Whether a call became one bound symbol that computes something, and writes to nothing."""
     return len(lines) == 1 and bool(lines[0].subsymbols) and not lines[0].mutates
 
 
 def key_of(lines: Sequence[BoundSymbol], names: Mapping[str, str] | None = None) -> Hashable:
-    """What aten operations do, whatever the names of what they make; `names` are those of inputs under others."""
+    """A key of what aten operations do, whatever the names of what they make; `names` are those of inputs."""
     known: dict[str, Hashable] = dict(names or {})
     found: list[Hashable] = []
     for line in lines:

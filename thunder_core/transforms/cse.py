@@ -17,16 +17,16 @@ from thunder_core.recipe import Transform
 class ShareCommonExpressions(Transform):
     """Compute once what is computed several times from the same tensors.
 
-    Transformer layers each derive the same masks and positions. Two lines are shared when they call the same symbol
-    with the same arguments, in between no line changes a state, and no tensor of the trace is written to, since
-    results that were separate tensors become one. For the same reason tensors that the trace returns, and those whose
-    memory a returned view may share, keep their own lines.
+    Transformer layers each derive the same masks and positions. Two bound symbols are shared when they call the same
+    symbol with the same arguments, in between no bound symbol changes a state, and no tensor of the trace is written
+    to, since results that were separate tensors become one. For the same reason tensors that the trace returns, and
+    those whose memory a returned view may share, keep their own bound symbols.
     """
 
     before: ClassVar[tuple[str, ...]] = ("dce",)
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace with repeated lines dropped and their results renamed to the first one's."""
+        """The trace with repeated bound symbols dropped and their results renamed to the first one's."""
         if any(bsym.mutates for bsym in trace.bound_symbols):
             return trace.having(trace.bound_symbols, made_by="share common expressions")
         returned = returned_memory(trace)
@@ -56,7 +56,7 @@ def returned_memory(trace: Trace) -> set[str]:
 
 
 def signature(bsym: BoundSymbol) -> Hashable | None:
-    """What two lines must have in common to compute the same; None for a line that cannot be compared."""
+    """A key that is equal for bound symbols that compute the same; None for one that cannot be compared."""
     parts: list[Hashable] = [bsym.symbol.name]
     for value in (bsym.args, dict(bsym.kwargs)):
         part = _hashable(value)

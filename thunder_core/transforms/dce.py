@@ -10,10 +10,10 @@ from thunder_core.recipe import Transform
 
 @dataclass(frozen=True)
 class DropDeadCode(Transform):
-    """Drop each line whose results nobody reads and that has no effect."""
+    """Drop each bound symbol whose results nobody reads and that has no effect."""
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace with only the lines that matter to what it returns or changes."""
+        """The trace with only the bound symbols that matter to what it returns or changes."""
         read = {proxy.name for proxy in trace.outputs}
         kept = []
         for bsym in reversed(trace.bound_symbols):

@@ -1,4 +1,4 @@
-"""Functionalization: lines that write become lines that compute, and what was given is written to at the end."""
+"""Functionalization: writes become operations that make new tensors, and what was given is written to at the end."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ LOOKS_AROUND = "aten.as_strided."  # at memory that need not be part of the tens
 
 @dataclass(frozen=True)
 class Functionalize(Transform):
-    """Say without writing what lines write to tensors and their views; what comes from outside gets one final copy.
+    """Functionalize writes to tensors and their views; what comes from outside gets one final copy.
 
-    So these lines can be shared, fused and differentiated like all others. It is PyTorch's own functionalization that
-    turns them around. Memory is left as it is, with all lines that write to it, where they do more than give it other
-    values: where inputs overlap, where a state is changed on the way or a tensor gets another size in place, and where
-    autograd does not see each write, or follows what came from outside (the final copy would change what it saved).
-    Of what stays PyTorch may say that it was modified before the backward read it; of what is functional it need not.
+    So these bound symbols can be shared, fused and differentiated like all others. It is PyTorch's own
+    functionalization that turns them around. Memory is left as it is, with all bound symbols that write to it, where
+    they do more than give it other values: where inputs overlap, where a state is changed on the way or a tensor gets
+    another size in place, and where autograd does not see each write, or follows what came from outside (the final copy
+    would change what it saved). Of what stays PyTorch may say that it was modified before the backward read it; of what
+    is functional it need not.
     """
 
     before: ClassVar[tuple[str, ...]] = ("cse", "dce")
@@ -67,7 +68,7 @@ class _Unfit(Exception):
 
 
 class _Excluded:
-    """Which memory of a trace, by the representatives of its alias sets, is left as it is."""
+    """The memory of a trace, by the representatives of its alias sets, that is left as it is."""
 
     def __init__(self, trace: Trace, known: AliasSets) -> None:
         self.trace = trace
@@ -98,7 +99,7 @@ class _Excluded:
         return {self.known.representative(proxy.name) for proxy in proxies}
 
     def _ordered(self, line: BoundSymbol) -> set[str]:
-        """A line that changes a state may read memory, as drawing random numbers of its size does, but no more.
+        """A bound symbol that changes a state may read memory, as drawing random numbers of its size does, but no more.
 
         What it draws from the generator that there is may go anywhere.
         """
@@ -129,7 +130,7 @@ class _Excluded:
 
 @dataclass
 class _Rewriting:
-    """One pass over a trace: the alias sets with these representatives are said without writing."""
+    """One pass over a trace: the alias sets with these representatives are functionalized."""
 
     source: Trace
     known: AliasSets
@@ -163,12 +164,12 @@ class _Rewriting:
         return {self.known.representative(name) for name in names} & self.representatives
 
     def _transforms(self, line: BoundSymbol) -> bool:
-        """Whether a line writes to memory that is named anew, or makes a view of it."""
+        """Whether a bound symbol writes to memory that is named anew, or makes a view of it."""
         given, made = (self._of(proxy.name for proxy in proxies) for proxies in (line.inputs, line.defines))
         return bool(self._of(line.mutates) or given & made)
 
     def _run(self, line: BoundSymbol) -> None:
-        """The line in operations that do not write."""
+        """The bound symbol in operations that do not write."""
         representatives = self._of(proxy.name for proxy in (*line.inputs, *line.outputs))
         if not {self.known.representative(name) for name in line.mutates} <= self.representatives:
             raise _Unfit(representatives)  # it writes to other memory too, which is left as it is
@@ -186,7 +187,7 @@ class _Rewriting:
         self._take(line)
 
     def _reading(self, line: BoundSymbol) -> BoundSymbol:
-        """A line that only reads, in the names of the values."""
+        """A bound symbol that only reads, in the names of the values."""
         read = [proxy for proxy in line.inputs if isinstance(proxy, TensorProxy) and self._of([proxy.name])]
         names: dict[str, Proxy] = {proxy.name: self._value(proxy) for proxy in read}
         names |= {proxy.name: self._renamed[proxy.name] for proxy in line.inputs if proxy.name in self._renamed}
@@ -197,12 +198,12 @@ class _Rewriting:
         return line.renamed(names) if names else line
 
     def _take(self, line: BoundSymbol | None) -> None:
-        """Write down the operations that came out, at the place of the line."""
+        """Write down the operations that came out, at the place of the bound symbol."""
         for one in self._machine.taken():
             self.lines.append(one if line is None else replace(one, source=line.source, module=line.module))
 
     def _value(self, proxy: TensorProxy, representatives: Iterable[str] = ()) -> TensorProxy:
-        """What the name has now, if that is as the rest of the trace knows it, down to its strides."""
+        """The value of a name now, if that is as the rest of the trace knows it, down to its strides."""
         representatives = representatives or self._of([proxy.name])
         try:
             value = self._machine.value(proxy)
@@ -279,7 +280,7 @@ def _is_used(operation: BoundSymbol, line: BoundSymbol) -> bool:
 
 
 def _names(line: BoundSymbol) -> Iterator[Proxy]:
-    """Each name that a line or one of its operations returns."""
+    """Each name that a bound symbol or one of its operations returns."""
     yield from line.outputs
     for part in line.subsymbols:
         yield from _names(part)
