@@ -234,10 +234,10 @@ def test_no_caching_traces_at_each_call() -> None:
 
 
 def test_operations_that_hide_what_they_do_are_refused_with_the_line() -> None:
-    from torch._higher_order_ops.associative_scan import associative_scan
+    from torch._higher_order_ops.scan import scan
 
-    def scans(x: Tensor) -> Tensor:
-        return associative_scan(lambda a, b: a + b, x, dim=0, combine_mode="generic")
+    def scans(x: Tensor) -> Any:
+        return scan(lambda total, row: (total + row, total * row), x[0], x, dim=0)
 
     with pytest.raises((OperationFailed, DataDependent)) as caught:
         thunder.jit(scans)(X)

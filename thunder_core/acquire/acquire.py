@@ -359,7 +359,7 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
 
 
 def blocks_of(run: Run) -> dict[str, int]:
-    """What was made in checkpointed functions, by the number of the call; within calls the outer one counts."""
+    """The names that were made in each checkpointed function, by the number of its call; of nested calls the outer one."""
     found: dict[str, int] = {}
     for number, places in enumerate(run.checkpointed):
         lines = run.recorder.bound_symbols[places.start : places.stop]
@@ -368,13 +368,13 @@ def blocks_of(run: Run) -> dict[str, int]:
 
 
 def writes_inputs(computation: Trace) -> bool:
-    """Whether a line may write to the memory of an input, so that it matters which inputs overlap."""
+    """Whether a bound symbol may write to the memory of an input, so that it matters which inputs overlap."""
     written = names_written_to(computation)
     return any(proxy.name in written for proxy in computation.inputs)
 
 
 def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
-    """The lines of the computation.
+    """The bound symbols of the computation.
 
     Autograd records none of them where the program runs its backward passes itself, and nothing that it leaves behind
     could be asked for another one.
@@ -387,7 +387,7 @@ def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
 
 
 def require_defined(run: Run, lines: Iterable[BoundSymbol]) -> None:
-    """Raise `OperationFailed` where a line reads a tensor that was made out of the recorder's sight.
+    """Raise `OperationFailed` where a bound symbol reads a tensor that was made out of the recorder's sight.
 
     Higher-order operators do that: they run the functions that they are given under modes of their own.
     """

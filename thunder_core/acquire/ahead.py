@@ -19,7 +19,7 @@ COPY = symbol_of(torch.ops.aten.clone.default)
 
 @dataclass(frozen=True)
 class Need:
-    """What a check hangs on: the places of lines behind the first write, and what of before they write to."""
+    """The need of a check: the places behind the first write that it hangs on, and what of before they write to."""
 
     places: frozenset[int]
     written: frozenset[str]
@@ -31,7 +31,7 @@ def checked_ahead(
     aliases: Iterable[Iterable[str]],
     next_name: Callable[[], str],
 ) -> tuple[BoundSymbol, ...]:
-    """The lines, with the checks of values that stand behind the first write to an input before it, if all can be.
+    """The bound symbols, with checks behind the first write to an input moved before it, if all checks can be.
 
     What a check hangs on is computed there too, in other names and on copies of what it writes to; that must make less
     than copies of all that is written to before the last check would take.
@@ -73,7 +73,7 @@ def _is_other_check(line: BoundSymbol) -> bool:
 
 
 def _need(lines: Sequence[BoundSymbol], check: int, first: int, known: AliasSets) -> Need | None:
-    """What a check hangs on; None where that cannot be computed twice."""
+    """The need of a check; None where it cannot be computed twice."""
     names = {proxy.name for proxy in lines[check].inputs}
     representatives = {known.representative(name) for name in names}
     places, touched = set[int](), set(names)
@@ -108,7 +108,7 @@ def _ahead(
     written: Sequence[TensorProxy],
     next_name: Callable[[], str],
 ) -> Iterable[BoundSymbol]:
-    """The lines at these places in other names, on copies of what they write to, and the checks."""
+    """The bound symbols at these places in other names, on copies of what they write to, and the checks."""
     names: dict[str, Proxy] = {}
     at = lines[checks[0]]
     for proxy in written:

@@ -1,4 +1,4 @@
-"""Where an attribute that the program read lies, and what makes Python find it there and not elsewhere."""
+"""Attributes that the program read: where they lie, and what makes Python find them there and not elsewhere."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ CHANGING: frozenset[Callable[..., Any]] = frozenset(
 
 
 def container_base(value: Any) -> Any:
-    """Which builtin mutable container a value is, if any."""
+    """The builtin mutable container that a value is, if it is one."""
     kind = type(value)  # not isinstance, which asks the value's own `__class__`
     return next((base for base in CONTAINERS if issubclass(kind, base)), None)
 

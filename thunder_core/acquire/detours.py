@@ -39,7 +39,7 @@ class Detours:
 
 
 def site_of(frame: Any) -> Site:
-    """Where a frame is, by its own line and those that lead to it."""
+    """The site of a frame, by its own line and those that lead to it."""
     lines = []
     while frame is not None:
         lines.append((frame.code, frame.lineno))

@@ -278,7 +278,7 @@ class EffectLog:
 
 
 def length_of(owner: Any) -> int | None:
-    """How many items a list or set has, past a `__len__` of its class; None for all else."""
+    """The number of items of a list or set, past a `__len__` of its class; None for all else."""
     base = container_base(owner)
     return base.__len__(owner) if base in (list, set) else None
 

@@ -147,7 +147,7 @@ class Epilogue:
         return None if self._recorder is None else self._recorder.data.tensor_of(value)
 
     def _reduction(self, value: Any, where: str) -> Reduction | None:
-        """How to make an object anew that keeps its state in C: the same answer whenever it is asked."""
+        """The reduction of an object that keeps its state in C: one answer whenever it is asked."""
         if id(value) not in self._reductions:
             root = root_of_array(value)
             known = self._recorder is not None and self._recorder.data.owns(root)
@@ -398,7 +398,7 @@ def is_name(text: str) -> bool:
 
 
 def parts_of(value: Any) -> list[Any]:
-    """What an object that has to be made anew is made of."""
+    """The parts of an object that has to be made anew."""
     if isinstance(value, torch.Tensor):
         return [*attributes_of_tensor(value).values()]
     if isinstance(value, types.FunctionType):
@@ -428,7 +428,7 @@ def is_rebuildable(kind: type) -> bool:
 
 
 def attributes_of(value: Any) -> Mapping[str, Any]:
-    """What an object's attributes are, those in slots included."""
+    """The attributes of an object, those in slots included."""
     slots = [name for base in type(value).__mro__ for name in _slots(base) if name not in ("__dict__", "__weakref__")]
     slots += ["default_factory"] if isinstance(value, defaultdict) else []
     found = {name: getattr(value, name) for name in slots if hasattr(value, name)}

@@ -30,7 +30,7 @@ REQUESTS = frozenset(
 
 
 class OutsideGradients(Outside):
-    """What an acquisition knows of tensors from outside: the way to them, and to what hangs on them."""
+    """Facts that an acquisition knows of tensors from outside: the way to them, and to what hangs on them."""
 
     def __init__(self, acquisition: Acquisition) -> None:
         self.acquisition = acquisition
@@ -82,7 +82,7 @@ def log_gradients(acquisition: Acquisition) -> None:
 
 
 def spelled_out(lines: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
-    """The lines, with those whose inner results are read elsewhere as the aten operations that they consist of.
+    """The bound symbols, with those whose inner results are read elsewhere as the aten operations that they consist of.
 
     A backward pass reads what the forward operations saved for it, and autocast what it cast before.
     """
@@ -102,7 +102,7 @@ def spelled_out(lines: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple
 
 
 def under_autocast(lines: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
-    """For lines with a derivative of their own, by their identity, the devices that autocast is on for."""
+    """For bound symbols with a derivative of their own, by their identity, the devices that autocast is on for."""
     on = {device: torch.is_autocast_enabled(device) for device in DEVICES}
     found: dict[int, tuple[str, ...]] = {}
     for line in lines:
@@ -114,7 +114,7 @@ def under_autocast(lines: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
 
 
 def without_autograd(lines: Iterable[BoundSymbol], ambient: bool) -> tuple[BoundSymbol, ...]:
-    """The same lines, none of them recorded by autograd: for a program that has its gradients already."""
+    """The bound symbols, none of them recorded by autograd: for a program that has its gradients already."""
     kept = (line for line in lines if line.symbol.target is not SET_GRAD and line.symbol.name not in REQUESTS)
     return (_switch(False), *kept, _switch(True)) if ambient else tuple(kept)
 

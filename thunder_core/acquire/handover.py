@@ -1,4 +1,4 @@
-"""What one program, traced within another, read and wrote: the other's guards, and what both may not touch."""
+"""Handover of what an inner program read and wrote: the outer one's guards, and what both may not touch."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ TENSORS = ("tensor", "sparse tensor")  # the program that calls has guards of it
 
 
 class Handover:
-    """Reads and writes of an inner program that is called by one line of an outer one.
+    """Reads and writes of an inner program that is called by one bound symbol of an outer one.
 
-    The inner program does its own reads and writes when that line runs, the outer one before its first line and
-    behind its last. So neither may read or write what the other one writes; `refuse(what)` raises where that is so.
+    The inner program does its own reads and writes when that bound symbol runs, the outer one before its first bound
+    symbol and behind its last. So neither may read or write what the other one writes; `refuse(what)` raises where that
+    is so.
     """
 
     def __init__(self, outer: Acquisition, inner: Acquisition, refuse: Callable[[str], NoReturn]) -> None:

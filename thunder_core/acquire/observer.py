@@ -377,7 +377,7 @@ class Acquisition(Observer):
         return value
 
     def on_native_code(self, code: types.CodeType) -> None:
-        """What C code ran natively of the user's was captured; what it read is not guarded."""
+        """Take note of the user's code that C ran natively: what it read is not guarded."""
         if is_users_code(code):
             self.note_edge(f"{code.co_qualname} ran natively, and what it reads is not guarded")
 

@@ -74,7 +74,7 @@ class Path:
         return steps[::-1]
 
     def __str__(self) -> str:
-        """As a user would write it: `module.model.layers[0].weight`."""
+        """The path as a user would write it: `module.model.layers[0].weight`."""
         if self._text is None:
             self._text = str(self.key) if self.parent is None else STEPS[self.step](self)
         return self._text

@@ -141,7 +141,7 @@ class Prologue:
     # ---- expressions ----------------------------------------------------------------------------------------
 
     def _expression(self, path: Path) -> str:
-        """How to compute a path from a variable that holds its parent."""
+        """The expression that computes a path from a variable that holds its parent."""
         if path in self._expressions:
             return self._expressions[path]
         if path.parent is None:
@@ -167,7 +167,7 @@ class Prologue:
         return f"{called}({', '.join(words)})"
 
     def _held(self, path: Path) -> str:
-        """What lies at a path: by name if it is used again, else where it is used."""
+        """The expression for what lies at a path: a name if it is used again."""
         return self._variable(path) if self._uses.get(path, 0) > 1 else self._expression(path)
 
     def _root(self, path: Path) -> str:
@@ -246,7 +246,7 @@ STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
 
 
 def described_overlaps(found: Overlaps, guards: Sequence[Guard]) -> str:
-    """Which of the guarded tensors overlap, in words."""
+    """The guarded tensors that overlap, in words."""
     groups = [" and ".join(str(guards[place].path) for place, _ in group) for group in found]
     return f"{'; '.join(groups) or 'none'} overlapped in memory"
 
@@ -282,7 +282,7 @@ def namespace(path: Path) -> Path:
 
 
 def holder(path: Path) -> Path | None:
-    """What a path is read from: its parent, or for an entry its parent's `__dict__`."""
+    """The path that a path is read from: its parent, or for an entry its parent's `__dict__`."""
     return namespace(path.parent) if path.parent is not None and path.step == "entry" else path.parent
 
 

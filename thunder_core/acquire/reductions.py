@@ -68,7 +68,7 @@ Reduce = Callable[[Any, str], Reduction]
 
 
 def reduction_of(value: Any, where: str) -> Reduction | None:
-    """How to make an object anew; None for one of a class that is not known to be whole in its reduction.
+    """The reduction that makes an object anew; None for a class that is not known to be whole in its reduction.
 
     Raises `CannotReplay` for one that stands where its class alone does not say.
     """
@@ -174,7 +174,7 @@ def of_generator(value: Any, where: str) -> Reduction:
 
 
 def progress(frame: Any, native: Any) -> str:
-    """How far a generator came, in words; its native frame is None where it has ended."""
+    """The progress of a generator, in words; its native frame is None where it has ended."""
     if native is None:
         return "which has ended"
     if frame is None or frame.function is None:
@@ -183,7 +183,7 @@ def progress(frame: Any, native: Any) -> str:
 
 
 def arguments_of(code: types.CodeType) -> int:
-    """How many variables of a function are its arguments."""
+    """The number of a function's variables that are its arguments."""
     extra = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
     return code.co_argcount + code.co_kwonlyargcount + extra
 

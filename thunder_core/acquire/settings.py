@@ -46,7 +46,7 @@ class Settings:
 
 
 def with_chosen_attention(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """The lines; attention, where the program has chosen the kernel, as the operations that it consists of then."""
+    """The bound symbols; attention whose kernel the program has chosen, as the operations that it then consists of."""
     chosen = False
     autocast = {device: torch.is_autocast_enabled(device) for device in DEVICES}
     for line in lines:

@@ -97,7 +97,7 @@ DATES = {
 
 
 def edge_of(function: Any) -> str | None:
-    """What is sharp about calling a function; None for most."""
+    """The sharp edge of calling a function; None for most."""
     owner = getattr(function, "__self__", None)
     if type(owner) in HARMLESS:
         return None

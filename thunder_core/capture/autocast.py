@@ -1,4 +1,4 @@
-"""Autocast's state as lines of a trace: operations mean something else where it is on."""
+"""Autocast's state as bound symbols of a trace: operations mean something else where it is on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def autocast_state() -> State:
 
 
 def changes(before: State, after: State) -> Iterator[BoundSymbol]:
-    """The lines that lead from one state to another; what was cast in the first is not used in the second."""
+    """The bound symbols that lead from one state to another; what was cast in the first is not used in the second."""
     for kind, old, new in zip(DEVICES, before, after, strict=True):
         if old[0] != new[0]:
             yield _call(torch.set_autocast_enabled, kind, new[0])

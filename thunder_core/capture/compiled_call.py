@@ -1,4 +1,4 @@
-"""A line that calls a compiled function: what it gives is checked against what it was recorded with."""
+"""A bound symbol that calls a compiled function: what it gives is checked against what it was recorded with."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Part = TensorProxy | Same | Constant | NumberOf
 
 @dataclass(eq=False)
 class CompiledCall:
-    """A compiled function as a line calls it: its result has a structure (`spec`) and these `parts`.
+    """A compiled function as a bound symbol calls it: its result has a structure (`spec`) and these `parts`.
 
     One that is `valued` decides by values of tensors, so that another call may give something else; one that `acts`
     has effects that cannot be taken back.
@@ -72,14 +72,14 @@ class CompiledCall:
 
     @property
     def output(self) -> Any:
-        """The names that the line gives to parts of the result: one alone, or a tuple."""
+        """The names that the bound symbol gives to parts of the result: one alone, or a tuple."""
         names = tuple(name for part in self.parts if (name := named(part)) is not None)
         return names[0] if len(names) == 1 else names
 
     def __call__(self, *args: Any, beside: tuple[Any, ...] = (), **kwargs: Any) -> Any:  # noqa: ARG002
         """Call it, and return the parts that have names.
 
-        `beside` are tensors that it reads or writes by itself: they are named for the order of the lines alone.
+        `beside` are tensors that it reads or writes by itself: they are named for the order of the bound symbols alone.
         """
         found = self.compiled.call(args, kwargs)
         leaves, spec = tree_flatten(found)
@@ -105,7 +105,7 @@ class CompiledCall:
 
 
 def named(part: Part) -> Proxy | None:
-    """The name that a line gives to a part of its result, if it gives one."""
+    """The name that a bound symbol gives to a part of its result, if it gives one."""
     if isinstance(part, NumberOf):
         return part.proxy
     return part if isinstance(part, TensorProxy) else None
@@ -140,29 +140,29 @@ def told(part: Part) -> str:
 
 
 def call_of(line: BoundSymbol) -> CompiledCall | None:
-    """The compiled function that a line calls, if it calls one."""
+    """The compiled function that a bound symbol calls, if it calls one."""
     return line.symbol.target if isinstance(line.symbol.target, CompiledCall) else None
 
 
 def is_repeatable(line: BoundSymbol) -> bool:
-    """Whether a line calls a compiled function that, run on copies of what it is given, leaves no mark."""
+    """Whether a bound symbol calls a compiled function that, run on copies of what it is given, leaves no mark."""
     call, beside = call_of(line), {proxy.name for proxy in line.kwargs.get(BESIDE, ())}
     return call is not None and not call.acts and beside.isdisjoint(line.mutates)
 
 
 def is_followed_call(line: BoundSymbol) -> bool:
-    """Whether a line calls a compiled function that autograd follows."""
+    """Whether a bound symbol calls a compiled function that autograd follows."""
     tensors = (proxy for proxy in (*line.inputs, *line.outputs) if isinstance(proxy, TensorProxy))
     return call_of(line) is not None and any(proxy.requires_grad for proxy in tensors)
 
 
 def acts_before(lines: Iterable[BoundSymbol]) -> str | None:
-    """The name of a compiled function with effects that one of the lines calls, if one does."""
+    """The name of a compiled function with effects that one of the bound symbols calls, if one does."""
     return next((call.name for line in lines if (call := call_of(line)) is not None and call.acts), None)
 
 
 class _FromCall(torch.autograd.Function):
-    """The node of autograd's graph behind a tensor that a compiled function made, called by a line of its own."""
+    """The node of autograd's graph behind a tensor that a called compiled function made."""
 
     @staticmethod
     def forward(ctx: Any, source: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
@@ -175,7 +175,7 @@ class _FromCall(torch.autograd.Function):
 
 
 def require_taken_apart(nodes: Iterable[object]) -> None:
-    """Raise `NotDifferentiable` where nodes of autograd's graph lead into a compiled function that a line calls."""
+    """Raise `NotDifferentiable` where nodes of autograd's graph lead into a compiled function that is called."""
     if any(isinstance(node, FROM_CALL) for node in nodes):
         raise NotDifferentiable(
             "the program calls backward() through a compiled function that has settings of its own",

@@ -37,7 +37,7 @@ class Data:
 
     `asked` is told what a real tensor was asked for, and what it answered.
 
-    The values are those of the call that is recorded, and a line checks at each call that they are the same.
+    The values are those of the call that is recorded, and a bound symbol checks at each call that they are the same.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Data:
         self.shared: set[int] = set()  # the memory of tensors that arrays share
 
     def values(self, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of a tensor with its values, which a line of the trace checks."""
+        """A copy of a tensor with its values, which a bound symbol of the trace checks."""
         detached = self._tensors.fake(self._record(torch.Tensor.detach, (tensor,), {}))
         proxy = self._tensors.proxy(detached)
         measures = self._measures

@@ -1,4 +1,4 @@
-"""Lines that check, at each call, that a line gives what the recording was made with."""
+"""Bound symbols that check, at each call, that another one gives what the recording was made with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.ir.tree import leaves
 
 
 def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:
-    """The line, and lines that end a call for which it gives something else."""
+    """The bound symbol, and those that end a call for which it gives something else."""
     if type(output) in (tuple, list):
         whole = Proxy(next_name())
         yield replace(bsym, output=whole)
@@ -29,10 +29,10 @@ def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> It
 
 
 def foreseen(bsym: BoundSymbol, proxy: Proxy, value: Any) -> BoundSymbol:
-    """The line, at the place of another, that ends a call in which a number is not what it is now."""
+    """The bound symbol, at the place of another, that ends a call in which a number is not what it is now."""
     return _check(bsym, expect_value, proxy, value)
 
 
 def _check(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: Any = None) -> BoundSymbol:
-    """A line, at the place of another, that checks what that one gave."""
+    """A bound symbol, at the place of another, that checks what that one gave."""
     return BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True)

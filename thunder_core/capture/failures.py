@@ -1,4 +1,4 @@
-"""What an operation fails with when it is run on tensors without data: where that was, and what to do instead."""
+"""Failures of operations on tensors without data: where they were, and what to do instead."""
 
 from __future__ import annotations
 

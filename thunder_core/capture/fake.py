@@ -119,7 +119,7 @@ def fake_of(
 
 
 def followed(fake: torch.Tensor) -> torch.Tensor:
-    """The same fake as autograd's result of something outside, which may be written to."""
+    """The fake, as autograd's result of something outside, which may be written to."""
     with torch.enable_grad():
         source = torch.empty(0, device="meta", requires_grad=True)
         result: torch.Tensor = _FromOutside.apply(source, fake)  # type: ignore[no-untyped-call]
@@ -127,7 +127,7 @@ def followed(fake: torch.Tensor) -> torch.Tensor:
 
 
 class _FromOutside(torch.autograd.Function):
-    """What made a tensor before the program began."""
+    """The node of autograd for what made a tensor before the program began."""
 
     @staticmethod
     def forward(ctx: Any, source: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:  # noqa: ARG004

@@ -37,8 +37,8 @@ class Functional:
 
     Each runs as it is too, on tensors that do share memory, which tells where it all lies.
 
-    What is asked for by the name that a line of the trace gave it is answered with the proxy that has its value now;
-    asking may bring out operations that make a view anew.
+    What is asked for by the name that a bound symbol of the trace gave it is answered with the proxy that has its value
+    now; asking may bring out operations that make a view anew.
     """
 
     def __init__(self, next_name: Callable[[], str]) -> None:
@@ -50,7 +50,7 @@ class Functional:
         self._next_name = next_name
 
     def add(self, proxy: TensorProxy) -> None:
-        """Take in a tensor that a line of the trace, or its caller, has made."""
+        """Take in a tensor that a bound symbol of the trace, or its caller, has made."""
         self._writing[proxy.name] = fake_like(proxy, self._mode)
         fake = fake_like(proxy, self._mode)
         self._proxies[id(fake)] = (fake, proxy)
@@ -123,7 +123,7 @@ class Functional:
         return output
 
     def _copied(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        """What `copy` gives, in operations that autograd can follow, which it cannot `copy`."""
+        """The result of `copy`, in operations that autograd can follow, which it cannot `copy`."""
         if (source.dtype, source.device) != (into.dtype, into.device):
             where = {"dtype": into.dtype, "device": into.device, "non_blocking": non_blocking}
             source = self.note(ATEN._to_copy.default, (source,), where)

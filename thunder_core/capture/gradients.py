@@ -30,14 +30,14 @@ GET, SET, DELETE = (getattr(torch.Tensor.grad, name) for name in ("__get__", "__
 
 @dataclass(frozen=True)
 class Hooks:
-    """What is called for a leaf: with its gradient before it is accumulated, and with the leaf afterwards."""
+    """Hooks of a leaf: called with its gradient before it is accumulated, and with the leaf afterwards."""
 
     before: Sequence[Callable[[torch.Tensor], Any]] = ()
     after: Sequence[Callable[[torch.Tensor], Any]] = ()
 
 
 class Outside:
-    """What is known of tensors from outside when the program begins; an acquisition knows more."""
+    """Facts about tensors from outside when the program begins; an acquisition knows more."""
 
     def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The tensor's `.grad`."""
@@ -206,7 +206,7 @@ class Gradients:
                 self._spent.update((id(node), node) for node in executed(graph, leaves))
 
     def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, shared: Collection[int]) -> None:
-        """As the engine's AccumulateGrad does it, with the hooks of the outside tensor around it."""
+        """Accumulate as the engine's AccumulateGrad does, with the hooks of the outside tensor around it."""
         tensor = self._tensors.to_real(leaf)
         hooks = self.outside.hooks(tensor) if self._tensors.is_outside(tensor) else Hooks()
         for hook in hooks.before:

@@ -12,7 +12,7 @@ Node = Any
 
 
 def memory_of(fake: torch.Tensor) -> int:
-    """What a tensor has in common with its views: the identity of their storage."""
+    """The identity of a tensor's storage, which it has in common with its views."""
     if fake.layout is not torch.strided:  # sparse tensors have no storage
         return id(fake)
     return int(fake.untyped_storage()._cdata)

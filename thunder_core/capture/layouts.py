@@ -373,7 +373,7 @@ GROUP_BY_GROUP = frozenset(f"{kind}{dims}d" for kind in ("Slow", "SlowDilated", 
 
 @rule(aten.convolution.default)
 def convolution(args: Any, kwargs: Any, result: torch.Tensor) -> Strides | None:
-    """Where a kernel computes group by group, the strides of what the groups' results are joined to."""
+    """The strides of what the groups' results are joined to, where a kernel computes group by group."""
     memory_format = format_of_groups(args[0], args[1], args[3:]) if len(args) == 9 else None
     return None if memory_format is None else _joined(result.shape, 1, args[8], memory_format)
 

@@ -1,4 +1,4 @@
-"""Values of tensors that a program asks for: what they are in this call, and the lines that check that they are."""
+"""Values of tensors that a program asks for: what they are in this call, and the checks that they still are."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from thunder_core.ir.symbol import BoundSymbol
 
 @dataclass
 class Measures:
-    """What the program asked for, as far as it `may` ask; `asking` are the lines that gave it values.
+    """Values that the program asks for, as far as it `may` ask; `asking` are the bound symbols that gave it values.
 
-    `lines` are those of the recording so far; `emit(line)` writes one down, and `fail(function, error)` gives the error
-    for an operation whose value cannot be had.
+    `lines` are the bound symbols of the recording so far; `emit(line)` writes one down, and `fail(function, error)`
+    gives the error for an operation whose value cannot be had.
     """
 
     evaluation: Evaluation
@@ -43,7 +43,7 @@ class Measures:
         return value
 
     def result(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
-        """What a function gives on the values of this call's inputs."""
+        """The result of a function on the values of this call's inputs."""
         self._require_repeatable(function)
         call.valued = True
         result, written = self.had(function, lambda: self.evaluation.call(function, args, kwargs))
@@ -57,7 +57,7 @@ class Measures:
             raise self.fail(function, Unknowable(f"`{before}`, whose effects cannot be taken back, is called before"))
 
     def had(self, function: Callable[..., Any], evaluate: Callable[[], Any]) -> Any:
-        """What comes of evaluating lines of the recording, where that is allowed and possible."""
+        """The result of evaluating bound symbols of the recording, where that is allowed and possible."""
         if not self.may:
             raise self.fail(function, None)
         try:

@@ -39,7 +39,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a call did: its line, in the names of the first time; the tensors that it read and made; its result."""
+    """The memory of a call: its bound symbol in the first names, the tensors that it read and made, and its result."""
 
     bsym: BoundSymbol | None
     read: tuple[tuple[torch.Tensor, TensorProxy], ...]
@@ -56,7 +56,7 @@ class Memory:
 
 
 def metadata(proxy: TensorProxy) -> Metadata:
-    """What of a tensor decides what an operation does with it."""
+    """A key of what decides of a tensor what an operation does with it."""
     return (proxy.shape, proxy.stride, proxy.dtype, proxy.device, proxy.requires_grad)
 
 

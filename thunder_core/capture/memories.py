@@ -1,4 +1,4 @@
-"""What is remembered of the calls of one recording, and done once more in the names of other tensors."""
+"""Memories of the calls of one recording, which are done once more in the names of other tensors."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Memories:
         self._known: dict[Hashable, Memory] | None = {}
 
     def key(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Hashable | None:
-        """What the call is remembered by; None for one that cannot be."""
+        """The key that a call is remembered by; None for one that cannot be."""
         if self._known is None or function in QUESTIONS:
             return None
         return signature(function, args, kwargs, self._tensors.describe)
 
     def find(self, key: Hashable | None) -> Memory | None:
-        """What is remembered by this key."""
+        """The memory under a key."""
         return self._known.get(key) if self._known and key is not None else None
 
     def add(self, key: Hashable, bsym: BoundSymbol | None, read: list[torch.Tensor], output: Any) -> None:
@@ -55,7 +55,7 @@ class Memories:
     def again(
         self, memory: Memory, read: list[torch.Tensor], place: Callable[[], Place]
     ) -> tuple[BoundSymbol | None, Any]:
-        """The line of a remembered call with these tensors, at a place, and its result, in fakes."""
+        """The bound symbol of a remembered call with these tensors, at a place, and its result, in fakes."""
         names: dict[str, Proxy] = {}
         fakes: dict[int, torch.Tensor] = {}
         for (old, proxy), tensor in zip(memory.read, read, strict=True):

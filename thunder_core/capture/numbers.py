@@ -23,10 +23,10 @@ STRUCTURE = frozenset(
 
 
 class Unknown:
-    """A number that is known when the trace runs; arithmetic with it is lines of the trace.
+    """A number that is known when the trace runs; arithmetic with it is bound symbols of the trace.
 
-    Where the program decides by what it compares with another one, a line checks that the outcome is the same at each
-    call. `settle()` gives the value itself where the program asks for it, and has it guarded, or raises.
+    Where the program decides by what it compares with another one, a bound symbol checks that the outcome is the same
+    at each call. `settle()` gives the value itself where the program asks for it, and has it guarded, or raises.
 
     A number that comes from outside, or is computed from such numbers alone, has a `source`: what the trace is given
     it from. Arithmetic with such numbers is done before the trace runs, and outcomes are guarded there.
@@ -40,7 +40,7 @@ class Unknown:
 
 
 class Sources(Protocol):
-    """Where numbers from outside come from; a source is whatever stands for one."""
+    """Sources of numbers from outside; a source is whatever stands for one."""
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Any:
         """The source of what a function gives for sources and constants; `value` is what that is in this call."""
@@ -138,10 +138,10 @@ for _class in CLASSES.values():
 
 
 class Numbers:
-    """The numbers of one recording; `emit` takes the lines that compute them.
+    """The numbers of one recording; `emit` takes the bound symbols that compute them.
 
-    `measure(proxy)` gives the value that a line of the trace has in this call, and has it guarded, or raises. It is
-    not asked for numbers `from_outside`, whose values are `known`; both are by name.
+    `measure(proxy)` gives the value that a bound symbol of the trace has in this call, and has it guarded, or raises.
+    It is not asked for numbers `from_outside`, whose values are `known`; both are by name.
     """
 
     def __init__(
@@ -178,14 +178,14 @@ class Numbers:
         return number
 
     def new(self, kind: type) -> Unknown:
-        """What a line gives."""
+        """A number that a bound symbol gives."""
         self.are_there = True
         proxy = Proxy(self._next_name())
         found: Unknown = CLASSES[kind](proxy, self, lambda: self._once(proxy.name, lambda: self._measure(proxy)))
         return found
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """What a function makes of numbers, in the trace, or ahead of it where all come from outside."""
+        """The result of a function of numbers: in the trace, or ahead of it where all come from outside."""
         operands = self.simplified(operands)
         kind = kind_of(function, operands)
         if kind is None:
@@ -200,7 +200,7 @@ class Numbers:
         return self._computed[key]
 
     def decided(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
-        """What a condition on numbers comes to; it is checked that it does so at each call."""
+        """The outcome of a condition on numbers; it is checked that it is the same at each call."""
         operands = self.simplified(operands)
         if not numbers_in(operands):
             return bool(function(*operands))
@@ -213,7 +213,7 @@ class Numbers:
         return self._decided[key]
 
     def _checked(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
-        """The outcome of a condition that a line of the trace finds, and another one checks."""
+        """The outcome of a condition that a bound symbol of the trace finds, and another one checks."""
         proxy = Proxy(self._next_name())
         self._emit(_line(function, to_proxies(operands), proxy))
         outcome: bool = self._measure(proxy)
@@ -227,7 +227,7 @@ class Numbers:
         return outcome
 
     def _computed_ahead(self, key: Hashable, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-        """What a function makes of numbers from outside; where it raises, it does so for these values."""
+        """The result of a function of numbers from outside; where it raises, it does so for these values."""
         assert self.sources is not None
         try:
             value = function(*self._values(operands))

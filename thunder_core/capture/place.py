@@ -13,19 +13,19 @@ from thunder_core.ir.symbol import BACKWARD_OF
 
 @dataclass(frozen=True)
 class Place:
-    """Where the program is: the user's line and the path of the innermost module."""
+    """The place of the program: the user's line and the path of the innermost module."""
 
     source: SourceLine | None = None
     module: str = ""
 
     def backward(self) -> Place:
-        """The same line, as the one whose derivative is computed."""
+        """The place, as that of the derivative of what was called there."""
         return replace(self, module=BACKWARD_OF + (self.module or (self.source.function if self.source else "")))
 
 
 @dataclass
 class ForwardPlaces:
-    """Which place made which nodes of autograd: PyTorch numbers them in the order in which they are made."""
+    """The places that made nodes of autograd: PyTorch numbers these in the order in which they are made."""
 
     ends: list[int] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)

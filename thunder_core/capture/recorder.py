@@ -70,7 +70,7 @@ class Recorder:
     Real tensors are handles: the program may hold them, and each is exchanged for its fake when it meets an
     operation. `place()` tells where the program is, and `device_of` on which device a real tensor is taken to be;
     `asked` is told what real tensors were asked for and what they answered. With `evaluates`, an operation that needs
-    the values of tensors is run on them, and lines of the trace check that it gives the same at each call.
+    the values of tensors is run on them, and bound symbols of the trace check that it gives the same at each call.
     """
 
     def __init__(
@@ -134,20 +134,20 @@ class Recorder:
         return self.tensors.proxy(self.tensors.fake(tensor))
 
     def emit(self, bsym: BoundSymbol) -> None:
-        """Write a line down that changes a state, at the program's present place: calls may mean something else now."""
+        """Record a bound symbol that changes a state, at the program's present place: calls may mean something else now."""
         self._memories.forget()
         self._autocast = autocast_state()
         self._compute(bsym)
 
     def follow_autocast(self) -> None:
-        """Write down what code that ran natively did to autocast's state since the last line."""
+        """Write down what code that ran natively did to autocast's state since the last bound symbol."""
         state = autocast_state()
         if state != self._autocast:
             for bsym in changes(self._autocast, state):
                 self.emit(bsym)
 
     def _place(self) -> Place:
-        """Where the program is; while it differentiates, the line that is being differentiated."""
+        """The place of the program; while it differentiates, the place of what is being differentiated."""
         return (self._forward.of_backward() if self.gradients.is_running else None) or self._place_of_program()
 
     def _switch_grad(self, enabled: bool) -> None:
@@ -163,7 +163,7 @@ class Recorder:
             raise HiddenNumbers
 
     def _compute(self, bsym: BoundSymbol) -> None:
-        """Write down a line that neither changes nor depends on a state."""
+        """Write down a bound symbol that neither changes nor depends on a state."""
         place = self._place()
         self._append(replace(bsym, source=place.source, module=place.module))
 
@@ -175,7 +175,7 @@ class Recorder:
         self.bound_symbols.append(bsym)
 
     def exchange(self, start: int, lines: Iterable[BoundSymbol]) -> None:
-        """Put other lines in the place of those from `start` on."""
+        """Put other bound symbols in the place of those from `start` on."""
         del self.bound_symbols[start:]
         self.measures.evaluation.forget()
         for line in lines:
@@ -258,7 +258,7 @@ class Recorder:
         return self.tensors.to_real(output)
 
     def _through(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a function on wrapper subclasses of Tensor: the lines are those of what they do with what they hold."""
+        """Run a function on wrapper subclasses of Tensor, recording what they do with what they hold."""
         if function in DATA or function in VALUE_READERS:
             raise self._fail(function)
         for tensor in wrappers_in((args, kwargs)):
@@ -387,7 +387,7 @@ class Recorder:
                 self._memories.end()
 
     def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
-        """The line for a call; None for one that made nothing and changed nothing."""
+        """The bound symbol for a call; None for one that made nothing and changed nothing."""
         symbol = symbol_of(function)
         returned = self.tensors.to_proxies(output)
         if call.valued:
@@ -417,7 +417,7 @@ class Recorder:
         )
 
     def _named_number(self, leaf: Any) -> Any:
-        """A name for a number that a line gives."""
+        """A name for a number that a bound symbol gives."""
         return Proxy(self.tensors.next_name()) if isinstance(leaf, NUMBERS) else leaf
 
     def _recall(self, memory: Memory, args: Any, kwargs: Any) -> Any:

@@ -48,10 +48,10 @@ class Setting:
     """One setting, or several that hang together.
 
     `keep()` gives what puts it back as it is now. One that is `decisive` decides what operations give (their dtype, or
-    whether they raise), and not only how fast or how precisely they compute it: lines that run under it mean something
-    else elsewhere. One that `chooses_attention` decides which operations attention consists of. One with `answers` is
-    not changed while a program is traced, since that would change the tracing, or be for good: they give what the
-    getters would tell once the setter was called with such arguments.
+    whether they raise), and not only how fast or how precisely they compute it: bound symbols that run under it mean
+    something else elsewhere. One that `chooses_attention` decides which operations attention consists of. One with
+    `answers` is not changed while a program is traced, since that would change the tracing, or be for good: they give
+    what the getters would tell once the setter was called with such arguments.
     """
 
     setters: tuple[Callable[..., Any], ...]
@@ -194,18 +194,18 @@ GETTERS: dict[Callable[..., Any], Setting] = {getter: one for one in SETTINGS fo
 
 
 def setting_of(line: BoundSymbol) -> Setting | None:
-    """The setting that a line changes, if any."""
+    """The setting that a bound symbol changes, if any."""
     return SETTERS.get(line.symbol.target) if line.ordered else None
 
 
 def is_decisive(line: BoundSymbol) -> bool:
-    """Whether a line changes what the lines after it give."""
+    """Whether a bound symbol changes what the bound symbols after it give."""
     setting = setting_of(line)
     return setting is not None and setting.decisive
 
 
 def chooses_attention(line: BoundSymbol) -> bool:
-    """Whether a line changes which operations attention consists of."""
+    """Whether a bound symbol changes which operations attention consists of."""
     setting = setting_of(line)
     return setting is not None and setting.chooses_attention
 
@@ -225,6 +225,6 @@ def placed(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Mapping[s
 
 
 def settings_of(lines: Iterable[BoundSymbol]) -> tuple[Setting, ...]:
-    """The settings that lines change, each once."""
+    """The settings that bound symbols change, each once."""
     found = {id(setting): setting for line in lines if (setting := setting_of(line)) is not None}
     return tuple(found.values())

@@ -64,7 +64,7 @@ def run_on_numbers(
 
 
 def shows_numbers(line: BoundSymbol, followed: frozenset[str], standing: Standing, backward_of: BackwardOf) -> bool:
-    """Whether the backward of a line computes with its numbers as they are, and not with what it made of them.
+    """Whether the backward of a bound symbol computes with its numbers as they are, and not with what it made of them.
 
     `backward_of(line, followed)` gives the operations of its backward, None where it has none that can be had.
     """
@@ -76,7 +76,7 @@ def shows_numbers(line: BoundSymbol, followed: frozenset[str], standing: Standin
 
 
 def _with_numbers(line: BoundSymbol, values: dict[str, Any]) -> BoundSymbol:
-    """The line with these values for its numbers."""
+    """The bound symbol with these values for its numbers."""
 
     def value(leaf: Any) -> Any:
         return values.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
@@ -86,7 +86,7 @@ def _with_numbers(line: BoundSymbol, values: dict[str, Any]) -> BoundSymbol:
 
 
 def appearance(output: Any) -> list[Any]:
-    """What a program can see of a result before it runs."""
+    """All that a program can see of a result before it runs."""
     return [
         (leaf.shape, leaf.stride(), leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else repr(leaf)
         for leaf in leaves(output)
@@ -133,7 +133,7 @@ def _filled(tree: Any, values: Iterator[Any]) -> Any:
 
 
 def _common(one: Any, other: Any, names: Pairs) -> Any:
-    """What stands at one place in both runs."""
+    """The common value at one place in both runs."""
     if type(one) is type(other) and type(one) in (int, float) and (one, other) in names:
         return names[one, other]
     return one if isinstance(one, Proxy) or repr(one) == repr(other) else _DIFFERS

@@ -175,7 +175,7 @@ UPDATES_STATISTICS: dict[str, str | None] = {
 
 
 def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """What a call of the operator writes to, of its arguments."""
+    """The arguments that a call of the operator writes to."""
     for position, name in written_arguments(operator):
         yield args[position] if position < len(args) else kwargs.get(name)
     if operator._schema.name in UPDATES_STATISTICS:
@@ -202,7 +202,7 @@ def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
 
 
 def as_line(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
-    """An aten operation of a line as a line of its own."""
+    """An aten operation of a bound symbol as a bound symbol of its own."""
     target, args, kwargs = part.symbol.target, part.args, part.kwargs
     if not isinstance(target, torch._ops.OpOverload):
         return replace(part, source=whole.source, module=whole.module)

@@ -19,7 +19,7 @@ ATOMS = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device,
 
 
 class Tensors:
-    """Which tensor is which: every real tensor has one fake, every fake one proxy, for as long as this lives.
+    """The tensors of a recording: every real one has one fake, every fake one proxy, for as long as this lives.
 
     `name_input(tensor)` is asked for the name of a real tensor that is met for the first time, `device_of(tensor)` for
     the device that it is taken to be on.
@@ -93,7 +93,7 @@ class Tensors:
         return self._made[id(value)][1]
 
     def made_tensor(self, proxy: TensorProxy) -> torch.Tensor:
-        """A tensor for a proxy that a line defines without running."""
+        """A tensor for a proxy that a bound symbol defines without running."""
         fake = fake_like(proxy, self.mode)
         self.adopt(fake, proxy)
         return fake
@@ -135,7 +135,7 @@ class Tensors:
         return id(fake) in self._proxies
 
     def describe(self, fake: torch.Tensor) -> Described | None:
-        """What of a fake decides what operations do with it, and its memory; None if its value decides too.
+        """A key of what decides of a fake what operations do with it, and its memory; None if its value decides too.
 
         A write may have made a tensor require a gradient that did not when it got its proxy.
         """

@@ -26,7 +26,7 @@ LARGEST = 1 << 26  # bytes of all tensors: what is larger is not worth an error'
 def eager_error(
     function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors, *, valued: bool
 ) -> Exception | None:
-    """What the operation raises on copies of real tensors; None if it raises nothing, or cannot be tried.
+    """The error that the operation raises on copies of real tensors; None if it raises nothing, or cannot be tried.
 
     Fakes that stand for no real tensor become zeros; with `valued` nothing is tried then, for the error may depend on
     values.

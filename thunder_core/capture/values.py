@@ -1,4 +1,4 @@
-"""What a call gives on real tensors, where the recording depends on it: the lines so far are run on the inputs."""
+"""Values of calls on real tensors, where the recording depends on them: what was recorded is run on the inputs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Unknowable(Exception):
 
 
 class Evaluation:
-    """The values that lines of a recording have in the call that is recorded.
+    """The values that bound symbols of a recording have in the call that is recorded.
 
     `lines` are those so far, and `numbers` the values of inputs that are numbers, by name. What was run once is not
     run again, as long as what is asked for later stands behind it.
@@ -59,7 +59,7 @@ class Evaluation:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: lines were exchanged."""
+        """Begin anew: bound symbols were exchanged."""
         self._known: dict[str, Any] = {}
         self._done: set[int] = set()
         self._apart: set[int] = set()
@@ -69,12 +69,12 @@ class Evaluation:
         self._autocast = self._ambient
 
     def value(self, proxy: Proxy) -> Any:
-        """What a line gives; raises `Unknowable`, and what the lines raise."""
+        """The value of a proxy; raises `Unknowable`, and what is raised on the way to it."""
         with apart():
             return self._values([proxy])[proxy.name]
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
-        """What the function gives on the values that its tensors have here, with fakes for the tensors among it.
+        """The result of a function on the values that its tensors have here, with fakes for the tensors among it.
 
         Also the fakes that it writes to. Raises what the function raises, and `Unknowable`.
         """
@@ -100,7 +100,7 @@ class Evaluation:
             return tree_map_only(torch.Tensor, lambda leaf: made[id(leaf)], result), written
 
     def _values(self, wanted: Iterable[Proxy]) -> dict[str, Any]:
-        """The values of names, by running the lines that they need and that have not been run."""
+        """The values of names, by running the bound symbols that they need and that have not been run."""
         wanted = list(wanted)
         needed, apart = self._needed(wanted)
         new = [place for place in needed if place not in self._done]
@@ -140,7 +140,7 @@ class Evaluation:
             evaluate([line], self._known)
 
     def _take_inputs(self, proxies: Iterable[Proxy]) -> None:
-        """Know the inputs among these; copies of them where lines write to some."""
+        """Know the inputs among these; copies of them where bound symbols write to some."""
         reals = {proxy.name: real for real, proxy in self._tensors.inputs.values()}
         objects = {proxy.name: one for one, proxy in self._tensors.objects.values()}
         for proxy in proxies:
@@ -155,7 +155,7 @@ class Evaluation:
                 self._known[proxy.name] = self._numbers[proxy.name]
 
     def _needed(self, wanted: Sequence[Proxy]) -> tuple[list[int], set[int]]:
-        """The places of the lines that names need: those that make them or write to them, and that change a state.
+        """The places of what names need: what makes them or writes to them, and what changes a state.
 
         Lines that draw random numbers need all that draw before them. Also which of them have to be run apart, as
         what they consist of, for others need what is made on the way.
@@ -203,7 +203,7 @@ def switch(before: State, after: State) -> None:
 def _behind(
     lines: Sequence[BoundSymbol], wanted: Iterable[Proxy], memory: Mapping[str, int], draws: bool
 ) -> tuple[list[int], set[int]]:
-    """The places of the lines that names need, in order, and those of them whose inner results are needed."""
+    """The places of the bound symbols that names need, in order, and those of them whose inner results are needed."""
     names = {proxy.name for proxy in wanted}
     shared = {memory[name] for name in names if name in memory}
     found, apart = [], set[int]()
@@ -224,31 +224,31 @@ def _behind(
 
 
 def spelled(line: BoundSymbol, *, apart: bool) -> Iterable[BoundSymbol]:
-    """The line, or what it consists of."""
+    """The bound symbol, or what it consists of."""
     return (as_line(part, line) for part in line.subsymbols) if apart else (line,)
 
 
 def is_drawing(line: BoundSymbol) -> bool:
-    """Whether a line draws random numbers, or changes what the next ones are."""
+    """Whether a bound symbol draws random numbers, or changes what the next ones are."""
     return line.ordered and not _is_own(line) and (bool(line.outputs) or _seeds(line))
 
 
 def is_state(line: BoundSymbol) -> bool:
-    """Whether a line changes how others compute, random numbers apart."""
+    """Whether a bound symbol changes how others compute, random numbers apart."""
     setting = setting_of(line)
     idle = line.symbol.name in IRRELEVANT or _is_own(line) or (setting is not None and not setting.decisive)
     return not (idle or line.outputs or line.mutates or _seeds(line))
 
 
 def is_unknowable(line: BoundSymbol) -> bool:
-    """Whether a line changes a state that cannot be taken back."""
+    """Whether a bound symbol changes a state that cannot be taken back."""
     if call_of(line) is not None:
         return not is_repeatable(line)
     return line.symbol.name in RESEEDS or (line.ordered and is_state(line) and "autocast" not in line.symbol.name)
 
 
 def is_lasting(line: BoundSymbol, inputs: Container[str]) -> bool:
-    """Whether a line changes what autograd does with an input, which a call that is taken back cannot."""
+    """Whether a bound symbol changes what autograd does with an input, which a call that is taken back cannot."""
     return line.symbol.name in OF_ONE_TENSOR and any(proxy.name in inputs for proxy in line.inputs)
 
 

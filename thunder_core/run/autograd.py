@@ -63,7 +63,7 @@ class Bridge:
             return run(saved)
 
     def mode(self) -> AbstractContextManager[Any]:
-        """What all parts run under."""
+        """The context that all parts run under."""
         return torch._C._DisableAutocast() if self.wiring.beneath_autocast else nullcontext()
 
     def again(self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients) -> Gradients:
@@ -169,7 +169,7 @@ def _unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.
 
 
 def connected(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., Any]:
-    """What computes all results of a program: as one operation of autograd, and behind it its views."""
+    """The function that computes all results of a program: as one operation of autograd, and behind it its views."""
     if tail is None:
         return bridge
 

@@ -24,7 +24,7 @@ from thunder_core.run.tracers import require_no_tracer
 
 
 class Compiler(Protocol):
-    """What traces and compiles a call; numbers at the paths `changing` become inputs, as far as that can be."""
+    """Traces and compiles a call; numbers at the paths `changing` become inputs, as far as that can be."""
 
     def __call__(
         self,
@@ -37,7 +37,7 @@ class Compiler(Protocol):
 
     @property
     def settings(self) -> Any:
-        """How it compiles: the transforms, the options and the device."""
+        """The settings that it compiles with: the transforms, the options and the device."""
 
 
 REASONS_KEPT = 100
@@ -250,7 +250,7 @@ def is_uninitialized(subject: Callable[..., Any]) -> bool:
 
 
 def reason(program: Program, error: Exception) -> str:
-    """Why a program does not take an input: the path, what was found there while tracing, and what is there now."""
+    """The reason why a program does not take an input: the path, what was there while tracing, and what is there now."""
     if isinstance(error, Unexpected):
         line = program.line_of(error)
         place = "" if line is None else f" ({line})"

@@ -1,4 +1,4 @@
-"""Which program of many takes a call: found by what those that refused it met, and not by asking each in turn."""
+"""Dispatch: the program of many that takes a call, found by what those that refused it met."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A check that each tensor that runs has the shape, the strides and the dtype with which its line was derived.
+"""A check that each tensor that runs has the shape, the strides and the dtype with which its bound symbol was derived.
 
-A program's lines follow from metadata: which derivative a line has, and what an executor compiled for it. Nothing of
-this is looked at while a program runs; where it is looked for, the program runs with a line behind each line that does.
+A program's lines follow from metadata: which derivative a bound symbol has, and what an executor compiled for it.
+Nothing of this is looked at while a program runs; where it is looked for, the program runs with a bound symbol behind
+each bound symbol that does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from thunder_core.run.generate import rewritten
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A tensor of a line that is not what the line was derived with."""
+    """A tensor of a bound symbol that is not what the bound symbol was derived with."""
 
     line: BoundSymbol
     proxy: TensorProxy
@@ -44,7 +45,7 @@ class Mismatch:
 
 
 class Watch:
-    """The tensors that are looked for, by the numbers of the lines that look, and the mismatches that were found."""
+    """The tensors that are looked for, by the numbers of the bound symbols that look, and the mismatches found."""
 
     def __init__(self, *, exactly: bool = False) -> None:
         self._exactly = exactly
@@ -53,11 +54,11 @@ class Watch:
 
     @property
     def mismatches(self) -> list[Mismatch]:
-        """The mismatches so far, one for each name of a line, in the order of their discovery."""
+        """The mismatches so far, one for each name of a bound symbol, in the order of their discovery."""
         return list(self._found.values())
 
     def rewriting(self, trace: Trace) -> Trace:
-        """The trace with a line behind each line that makes tensors, which looks at these."""
+        """The trace with a look at the tensors behind each bound symbol that makes some."""
         return trace.having(self._lines(trace), made_by="look at layouts")
 
     def _lines(self, trace: Trace) -> Iterator[BoundSymbol]:
@@ -80,7 +81,7 @@ _watching: list[Watch] = []
 
 
 def look(number: int, found: object) -> None:
-    """Look at a tensor of a line, in a program that is watched."""
+    """Look at a tensor of a bound symbol, in a program that is watched."""
     for watch in _watching:
         watch.look(number, found)
 
@@ -93,7 +94,7 @@ def layouts_watched(*, exactly: bool = False) -> Iterator[Watch]:
     """While this lasts, all programs look at each tensor that they make; what is not as it was derived is noted.
 
     With `exactly`, the strides of all dimensions of size one matter, too. Programs from artifacts do not take part: of
-    their lines nothing is known but the text.
+    their bound symbols nothing is known but the text.
     """
     watch = Watch(exactly=exactly)
     _watching.append(watch)

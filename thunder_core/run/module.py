@@ -69,7 +69,7 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
 
 @dataclass(frozen=True)
 class Original:
-    """What a method of a compiled module stands for, where one is met inside a program that is traced as a whole.
+    """The original of a method of a compiled module, where it is met inside a program that is traced as a whole.
 
     `compiled` are the programs that the method runs otherwise, which hold for its module alone.
     """

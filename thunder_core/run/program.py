@@ -46,14 +46,14 @@ class Derivative(Protocol):
 
     @property
     def wiring(self) -> Wiring:
-        """How the computation is connected to autograd."""
+        """The connection of the computation to autograd."""
 
     @property
     def body(self) -> Trace:
         """The computation that is differentiated."""
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """What computes the results, with `forward` for the computation, as one operation of autograd."""
+        """The function of the results, with `forward` for the computation, as one operation of autograd."""
 
     def backward_trace(self) -> Trace:
         """The backward for all results, as it was derived."""
@@ -64,7 +64,7 @@ class Derivative(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What runs for the inputs that its prologue takes; `stages` tell how it came about.
+    """Runs for the inputs that its prologue takes; `stages` tell how it came about.
 
     With a `derivative`, the computation also returns what its backward reads; why there is none says `recorded`, for
     then autograd records what it does if it is to be differentiated.
@@ -109,7 +109,7 @@ class Program:
 
     @cached_property
     def guarded(self) -> tuple[str, ...]:
-        """What each guard is on, a path or a question about the process, without what was found there."""
+        """The subject of each guard, a path or a question about the process, without what was found there."""
         return tuple(guard.partition(": ")[0] for guard in self.guards)
 
     def source(self, name: str) -> Source:
@@ -121,7 +121,7 @@ class Program:
         return executable_trace(self.last(name)) if name == "computation" else executable(self.source(name), name)
 
     def stages_of(self, name: str) -> list[Stage]:
-        """How the trace of that name came about; of backwards, one after the other, the latest last."""
+        """The stages of the trace of that name; of backwards, one after the other, the latest last."""
         parts = self.derivative.stages if self.derivative is not None else ()
         found = [stage for stage in (*self.stages, *parts) if stage.trace.name == name]
         if name == "backward" and not found and self.derivative is not None:
@@ -197,6 +197,6 @@ class Autocast:
 
 
 def depth() -> int:
-    """How many contexts of autocast are open."""
+    """The number of contexts of autocast that are open."""
     torch.autocast_increment_nesting()
     return torch.autocast_decrement_nesting()

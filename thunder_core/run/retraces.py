@@ -1,4 +1,4 @@
-"""What a subject is traced again for: where that is the same thing again and again, it is said once, with a way out."""
+"""Retraces of a subject: where the reason is the same again and again, it is said once, with a way out."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIXES: tuple[tuple[tuple[type, ...], str], ...] = (
 
 @dataclass(eq=False)
 class Retraces:
-    """How often one subject was traced again, by what it was for."""
+    """Counts how often one subject was traced again, by the reason."""
 
     subject: Callable[..., Any]
     counts: Counter[str] = field(default_factory=Counter)
@@ -45,7 +45,7 @@ class Retraces:
             self._warn(f"was traced again {OFTEN} times for one reason ({reason}), which takes long", fix_for(error))
 
     def note_dropped(self, limit: int) -> None:
-        """As many programs are kept as may be, and one had to go: warn at the first time."""
+        """Warn, at the first time, that as many programs are kept as may be and one had to go."""
         if not self.dropped:
             self.dropped = True
             what = f"has more than {limit} programs, of which the one that was used longest ago was dropped"
@@ -65,7 +65,7 @@ def fix_for(error: Exception) -> str:
 
 
 def callers_level() -> int:
-    """How many frames above the function that calls this one the nearest is that is neither Thunder's nor PyTorch's."""
+    """The number of frames above the calling function to the nearest that is neither Thunder's nor PyTorch's."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((*LIBRARIES, "<")):
         level, frame = level + 1, frame.f_back

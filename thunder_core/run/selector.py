@@ -102,5 +102,5 @@ def item_of(owner: Any, key: Any) -> Any:
 
 
 def entry_of(owner: Any, name: str) -> Any:
-    """What an object's `__dict__` has under a name."""
+    """The entry of an object's `__dict__` under a name."""
     return object.__getattribute__(owner, "__dict__")[name]

@@ -29,13 +29,13 @@ def written_before_last(computation: Trace) -> tuple[int, ...] | None:
 
 
 def expects(line: BoundSymbol) -> bool:
-    """Whether a line may find that a value is not the one that the program was traced for."""
+    """Whether a bound symbol may find that a value is not the one that the program was traced for."""
     target = line.symbol.target
     return line.symbol.name in EXPECTATIONS or (isinstance(target, CompiledCall) and target.valued)
 
 
 class Undo:
-    """What a computation may change until it has checked all values: some of its inputs, and the random numbers."""
+    """The changes that a computation may make until it has checked all values: to inputs, and to random numbers."""
 
     def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
         tensors = [inputs[place] for place in written if isinstance(inputs[place], torch.Tensor)]

@@ -1,4 +1,4 @@
-"""How a program is connected to autograd, without torch: manifests hold it, and are read without."""
+"""The connection of a program to autograd, without torch: manifests hold it, and are read without."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Wiring:
-    """How a computation is connected to autograd, as plain data.
+    """The connection of a computation to autograd, as plain data.
 
     It has `count` results, and behind them what is saved. `results` are the places of those that gradients come in
     for, `strides` how these are laid out (in elements), and `followed` the inputs that gradients go out for. `random`

@@ -22,7 +22,7 @@ UNSAID = (
 def call_checkpointed(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """Note which lines belong to the call.
+    """Note which bound symbols belong to the call.
 
     PyTorch's own code is left to run for what it refuses, and for contexts of the user's, which may save what they
     like: there autograd's hooks have nothing to say, and all is saved as usual.

@@ -9,17 +9,17 @@ from typing import Any, Protocol
 
 
 class Nested(Protocol):
-    """Which compiled functions a program runs through, and how it calls the others."""
+    """Tells which compiled functions a program runs through, and calls the others."""
 
     def __call__(self, acquisition: Any, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the compiled function by one line of the trace."""
+        """Call the compiled function by one bound symbol of the trace."""
 
     def stays(self, compiled: Any) -> bool:
-        """Whether a compiled function is called by one line."""
+        """Whether a compiled function is called by one bound symbol."""
 
 
 def compiled_function(acquisition: Any, function: Any, plain: types.FunctionType, inner: Any) -> Callable[..., Any]:
-    """Trace through a compiled function, or call it by one line."""
+    """Trace through a compiled function, or call it by one bound symbol."""
     nested: Nested | None = acquisition.nested
     if nested is not None and nested.stays(inner.programs_of):
         return functools.partial(_call, acquisition, function, plain, inner)

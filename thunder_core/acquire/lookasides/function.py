@@ -1,4 +1,4 @@
-"""torch.autograd.Function: a user's operation with its own backward is one line, whatever its forward consists of."""
+"""torch.autograd.Function: an operation with its own backward is one bound symbol, whatever it consists of."""
 
 from __future__ import annotations
 

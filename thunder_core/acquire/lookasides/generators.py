@@ -1,4 +1,4 @@
-"""torch.Generator: what is done with one is a line of the trace; tracing itself leaves all of them as they are."""
+"""torch.Generator: what is done with one is recorded; tracing itself leaves all of them as they are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_generator(
 
 
 def method_of_generator(acquisition: Any, function: Any) -> Method | None:
-    """What runs in place of a bound method of a generator; None for one that only asks for what never changes."""
+    """The stand-in of a bound method of a generator; None for one that only asks for what never changes."""
     answer = METHODS.get(function.__name__)
     return None if answer is None else answer(acquisition, function.__self__)
 

@@ -33,7 +33,7 @@ def _converted(acquisition: Any, function: Callable[..., Any], number: Any) -> A
 def compute(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """A function of unknown numbers is a line of the trace."""
+    """A function of unknown numbers is a bound symbol of the trace."""
     if kwargs or len(args) != 1 or not isinstance(args[0], Unknown):
         return None
     return lambda number: _converted(acquisition, function, number)
@@ -43,7 +43,7 @@ def compute(
 def decide(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """So is a question about one, whose answer is checked."""
+    """Answer a question about a number from outside; the answer is checked at each call."""
     if kwargs or not any(isinstance(arg, Unknown) for arg in args):
         return None
     return lambda *numbers: acquisition.recorder.numbers.decided(function, numbers)

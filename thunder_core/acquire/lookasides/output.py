@@ -1,4 +1,4 @@
-"""What the program prints and logs: done by the epilogue at each call, with the values of that call."""
+"""Output of the program, printed and logged: done by the epilogue at each call, with the values of that call."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def print_later(
 
 
 def method_of_stream(acquisition: Any, method: Any) -> Callable[..., Any] | None:
-    """What stands for `write` and `flush` of the process's streams: they are called by the epilogue."""
+    """The stand-in of `write` and `flush` of the process's streams: the epilogue calls them."""
     if type(method) is not BuiltinMethodType or method.__name__ not in ("write", "flush"):
         return None
     stream, name = method.__self__, method.__name__
@@ -117,7 +117,7 @@ def log_later(
 
 
 def as_now(acquisition: Any, value: Any) -> Any:
-    """What the epilogue shows of a value as it is now; its text where it cannot be made anew."""
+    """The code with which the epilogue shows a value as it is now; its text where it cannot be made anew."""
     try:
         return shown(acquisition, value, {})
     except NotShownError:

@@ -29,7 +29,7 @@ AUTOCAST_STATE = (
 def set_autocast(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A change of autocast's state is a line of the trace, as the operations after it depend on it."""
+    """A change of autocast's state is a bound symbol of the trace, as the operations after it depend on it."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = settled((args, kwargs))
@@ -44,7 +44,7 @@ def set_autocast(
 def change_setting(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """A change of a setting of the process is a line of the trace; what tracing itself changes is put back."""
+    """A change of a setting of the process is a bound symbol of the trace; what tracing itself changes is put back."""
     setting = SETTERS[function]
 
     def run(*args: Any, **kwargs: Any) -> None:
@@ -102,7 +102,7 @@ def exit_inference_mode(
 def seed(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """So is seeding with a number that nobody knows before."""
+    """Record seeding with a number that nobody knows before."""
 
     def run() -> Any:
         number = acquisition.recorder.numbers.new(int)
@@ -116,7 +116,7 @@ def seed(
 def manual_seed(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
-    """Seeding is a line of the trace; tracing itself leaves the generators as they are."""
+    """Seeding is a bound symbol of the trace; tracing itself leaves the generators as they are."""
 
     def run(*args: Any, **kwargs: Any) -> torch.Generator:
         args, kwargs = to_proxies((args, kwargs))

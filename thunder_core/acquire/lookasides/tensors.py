@@ -147,7 +147,7 @@ def cast(acquisition: Any, tensor: torch.Tensor, kind: type) -> torch.Tensor:
 
 
 def record(acquisition: Any, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
-    """Run a function of a tensor as a line of the trace, whatever the tensor's class says."""
+    """Run a function of a tensor as a bound symbol of the trace, whatever the tensor's class says."""
     with torch._C.DisableTorchFunction():
         made: torch.Tensor = acquisition.recorder.function(function, (tensor,), {})
     return made
