@@ -359,7 +359,7 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
 
 
 def blocks_of(run: Run) -> dict[str, int]:
-    """The names that were made in each checkpointed function, by the number of its call; of nested calls the outer one."""
+    """The names made in each checkpointed function, by the number of its call; of nested calls the outer one."""
     found: dict[str, int] = {}
     for number, places in enumerate(run.checkpointed):
         lines = run.recorder.bound_symbols[places.start : places.stop]

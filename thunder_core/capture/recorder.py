@@ -134,7 +134,7 @@ class Recorder:
         return self.tensors.proxy(self.tensors.fake(tensor))
 
     def emit(self, bsym: BoundSymbol) -> None:
-        """Record a bound symbol that changes a state, at the program's present place: calls may mean something else now."""
+        """Record a bound symbol that changes a state, at the program's present place: calls may change with it."""
         self._memories.forget()
         self._autocast = autocast_state()
         self._compute(bsym)

@@ -250,7 +250,7 @@ def is_uninitialized(subject: Callable[..., Any]) -> bool:
 
 
 def reason(program: Program, error: Exception) -> str:
-    """The reason why a program does not take an input: the path, what was there while tracing, and what is there now."""
+    """The reason why a program does not take an input: the path, what was there while tracing, and what is now."""
     if isinstance(error, Unexpected):
         line = program.line_of(error)
         place = "" if line is None else f" ({line})"
