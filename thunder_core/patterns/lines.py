@@ -22,7 +22,7 @@ AMBIENT: dict[str, Callable[..., object]] = {
 
 
 class Lines:
-    """Who makes and who reads each name, and in what mode.
+    """The bound symbols of a trace by position: who makes and who reads each name, and in what grad mode.
 
     A bound symbol that has become part of a stretch leaves its place empty; the new bound symbol takes one of these
     places.

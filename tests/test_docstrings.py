@@ -1,0 +1,41 @@
+"""Docstrings say what a thing is: none begins with a clause that has no subject ("What ...", "So is ...")."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent / "thunder_core"
+HEADLESS = re.compile(r"(What|Who|How|Why|Where|Which|That|Also|Those|Whoever|As|Of|So|See) |The same\b")
+ROOMS = (
+    "acquire",
+    "analysis",
+    "autodiff",
+    "capture",
+    "claiming",
+    "derivatives",
+    "fusion",
+    "ir",
+    "memory",
+    "patterns",
+    "run",
+    "transforms",
+)
+DOCUMENTED = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def docstrings(room: str) -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
+                yield f"{path.relative_to(ROOT)}:{getattr(node, 'name', '')}", text
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_docstrings_begin_with_what_the_thing_is(room: str) -> None:
+    found = [f"{place}: {text.splitlines()[0]}" for place, text in docstrings(room) if HEADLESS.match(text)]
+    assert not found, "\n".join(found)
