@@ -19,6 +19,8 @@ from thunder_core.models.request import LARGEST_SEED, ModelRequest
 from thunder_core.pipeline import Request
 
 Value = str | bool | int | float
+MOST_LETTERS = 1 << 20
+MOST_DOTS = 200  # of a line: each part of a dotted key costs as much as all before it
 
 
 def dashed(name: str) -> str:
@@ -107,7 +109,7 @@ def _renamed(settings: Settings, names: tuple[str, ...]) -> dict[str, Any]:
 def read_settings(path: Path) -> Settings:
     """The settings in a TOML file; raises `BadConfigFile`."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(bounded(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise BadConfigFile(f"{path} cannot be read: {error.strerror}", fix="name a file that exists") from error
     except (ValueError, RecursionError) as error:
@@ -118,6 +120,16 @@ def read_settings(path: Path) -> Settings:
         return Settings.model_validate({dashed(key): value for key, value in content.items()})
     except Malformed as error:
         raise BadConfigFile(f"{path}: {_problem(error)}", fix=_remedy(error)) from error
+
+
+def bounded(text: str) -> str:
+    """A text that TOML's reader can be given; ValueError for keys of so many parts that it would take all memory."""
+    if len(text) > MOST_LETTERS:
+        raise ValueError(f"it has {len(text)} letters, more than settings have")
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.count(".") > MOST_DOTS:
+            raise ValueError(f"line {number} has {line.count('.')} dots, more than a setting has")
+    return text
 
 
 def chosen_settings(options: ModelOptions, **own: object) -> Settings:

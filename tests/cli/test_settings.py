@@ -113,3 +113,27 @@ def test_assignments():
     for bad in ("a", "=1", " =1"):
         with pytest.raises(BadOption, match="key=value"):
             parse_assignments([bad])
+
+
+DEEP = "[" * 100_000
+CHOKING = {
+    "lists": f"batch = {DEEP}",
+    "tables": "a = " + "{a = " * 100_000,
+    "a dotted key": "a" + ".a" * 100_000 + " = 1",
+    "a header": "[a" + ".a" * 50_000 + "]\nx = 1",
+    "a number of many digits": f"seed = {'9' * 5001}",
+    "a wrong hexadecimal number": f"recipe = 0x{'f' * 5001}",
+    "an option of a recipe": "[set]\nspeed = " + "[" * 900 + "]" * 900,
+    "no text": "\udcff",
+    "a long key": "a" * 100_000 + " = 1",
+}
+
+
+@pytest.mark.parametrize("kind", CHOKING)
+def test_files_that_choke_who_reads_them_are_refused(tmp_path, kind):
+    path = tmp_path / "thunder.toml"
+    path.write_text(CHOKING[kind], errors="surrogateescape")
+    with pytest.raises(BadConfigFile) as refused:
+        read_settings(path)
+    assert refused.value.fix
+    assert len(refused.value.what) < 1_000

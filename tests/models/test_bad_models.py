@@ -222,6 +222,72 @@ def test_trusted_code_is_run(own_code, monkeypatch, tmp_path):
     assert loaded.source["trust_remote_code"] is True
 
 
+CHOKING = {
+    "lists": b'{"a": ' + b"[" * 100_000,
+    "objects": b'{"a":' * 100_000,
+    "a number of many digits": b'{"hidden_size": ' + b"9" * 5001 + b"}",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("kind", CHOKING)
+@pytest.mark.parametrize("name", ["config.json", INDEX])
+def test_json_that_chokes_who_reads_it(folder, kind, name):
+    if name == INDEX:
+        (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(CHOKING[kind])
+    assert "is not JSON" in refusal(folder, BadModelFolder).what
+
+
+def test_a_number_that_no_size_can_be(folder):
+    edit_config(folder, hidden_size=int("9" * 4000))
+    refusal(folder, BadModelFolder, early=False, random_weights=True)
+
+
+@pytest.mark.parametrize("name", ["config.json", INDEX])
+def test_a_pipe_is_not_waited_for(folder, name):
+    (folder / "model.safetensors").unlink()
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    refusal(folder, BadModelFolder)
+
+
+def header(text: bytes, length: int | None = None) -> bytes:
+    return (len(text) if length is None else length).to_bytes(8, "little") + text
+
+
+HEADERS = {
+    "lists": header(b"[" * 100_000),
+    "a number of many digits": header(b'{"x": ' + b"9" * 5001 + b"}"),
+    "an end of many digits": header(b'{"x": {"data_offsets": [0, ' + b"9" * 4300 + b"]}}"),
+    "a list": header(b"[]"),
+    "a header of 1 GB": header(b"{", length=1 << 30) + bytes(100),
+}
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_a_header_of_tensors_that_chokes_who_reads_it(folder, kind):
+    (folder / "model.safetensors").write_bytes(HEADERS[kind])
+    assert len(refusal(folder, BadModelFolder).what) < 1_000
+
+
+KERNELS = {
+    "the attention": {"attn_implementation": "evil/kernel"},
+    "the attention, as it is saved": {"_attn_implementation": "evil/kernel@main:run"},
+    "a part's": {"text_config": {"vision": [{"attn_implementation": {"": "sdpa", "text": "evil/kernel"}}]}},
+    "the experts": {"experts_implementation": "evil/kernel"},
+}
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_code_of_the_hub_is_refused(folder, kind):
+    """Which transformers would fetch and run where its kernels are installed."""
+    edit_config(folder, **KERNELS[kind])
+    error = refusal(folder, RemoteCodeRefused)
+    assert "evil/kernel" in error.what
+    assert "--trust-remote-code" in error.fix
+
+
 # ---- the weights ------------------------------------------------------------------------------------------------
 
 

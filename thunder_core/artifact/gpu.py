@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from thunder_core.artifact.manifest import KERNELS, CubinFacts, digest_of
 from thunder_core.artifact.read import Artifact
 from thunder_core.claiming.device_code import DeviceCode
+from thunder_core.claiming.executor import Executor
 from thunder_core.compiler import find_executor
+from thunder_core.errors import ArtifactForeign, EnvironmentLacks, UnknownName
 
 GPU = "cuda"  # where the program of a target, and so its weights, will be
 
@@ -23,15 +25,31 @@ Cubins = Mapping[str, list[DeviceCode]]
 
 
 def read_cubins(artifact: Artifact) -> Cubins:
-    """The artifact's kernels by the executors that launch them, verified; that this is their GPU was checked before."""
+    """The artifact's kernels by the executors that launch them, verified; that this is their GPU was checked before.
+
+    Raises `ArtifactForeign` for an executor that is not to be had here.
+    """
     kernels: dict[str, list[DeviceCode]] = {}
     for cubin in artifact.manifest.cubins:
         code = DeviceCode(cubin.executor, artifact.content(cubin.file), cubin.facts)
         kernels.setdefault(cubin.executor, []).append(code)
+    for name in kernels:
+        launcher(name)
     return kernels
+
+
+def launcher(name: str) -> Executor:
+    """The executor that launches kernels, by its name."""
+    try:
+        return find_executor(name)
+    except (UnknownName, EnvironmentLacks) as error:
+        raise ArtifactForeign(
+            f"the executor {name} of the artifact's kernels is not to be had here: {error.what}",
+            fix="install what brings it, or make the artifact anew",
+        ) from error
 
 
 def keep_cubins(kernels: Cubins) -> None:
     """Let kernels be launched from now on, by every program of this process that launches the same."""
     for name, codes in kernels.items():
-        find_executor(name).keep(codes)
+        launcher(name).keep(codes)

@@ -33,6 +33,8 @@ def upgraded(content: bytes, schema: int) -> bytes:
 
 def without_derivatives(content: Content) -> Content:
     """Schema 1 knows no derivatives, and is otherwise the next."""
+    if any("derivative" in program for program in content["programs"]):
+        raise ValueError("schema 1 has no derivatives")
     return content
 
 
@@ -43,6 +45,8 @@ def without_options(content: Content) -> Content:
     have been compiled by any, so that nothing more is traced for it.
     """
     compiler = {**content["compiler"]}
+    if "options" in compiler:
+        raise ValueError("schema 2 has no options")
     options = {
         "cache": "constant values",
         "sharp_edges": "allow",
@@ -57,6 +61,8 @@ def without_options(content: Content) -> Content:
 def without_limit(content: Content) -> Content:
     """Schema 3 did not keep how many programs are kept, which was no option."""
     compiler = content["compiler"]
+    if "max_programs" in compiler["options"]:
+        raise ValueError("schema 3 has no such option: max_programs")
     return {**content, "compiler": {**compiler, "options": {**compiler["options"], "max_programs": 64}}}
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from thunder_core.errors import BadOption, ModelNotFound
+from thunder_core.errors import BadOption, ModelNotFound, WrongInputs
 from thunder_core.models.folder import CONFIG_FILE
 from thunder_core.models.hub import HubModel, find_on_hub, is_cached, is_hub_name
 from thunder_core.models.kinds import held_by_file
@@ -122,21 +122,39 @@ def _unreadable(path: Path) -> ModelNotFound:
 
 
 def request_of(source: Mapping[str, object]) -> ModelRequest:
-    """The request that gives the model of a `LoadedModel.source` once more."""
+    """The request that gives the model of a `LoadedModel.source` once more; `WrongInputs` for what is none."""
+    try:
+        return _request_of(source)
+    except (LookupError, ValueError, TypeError) as error:
+        raise WrongInputs(
+            f"what is said of where the model comes from is not Thunder's: {type(error).__name__}: {error}",
+            fix="pass the model: thunder_core.load(folder, model)",
+        ) from error
+
+
+def _request_of(source: Mapping[str, object]) -> ModelRequest:
     kind = source["kind"]
-    sample = (
-        SampleModel(str(source["architecture"]), cast("Mapping[str, object]", source["config"]))
-        if kind == "sample"
-        else None
-    )
     return ModelRequest(
-        model=cast("str | None", source.get("path") if kind == "folder" else source.get("name")),
-        sample=sample,
-        revision=cast("str | None", source.get("commit")),
-        task=str(source["task"]),
-        dtype=str(source["dtype"]),
-        device=str(source["device"]),
+        model=None if kind == "sample" else _text(source["path" if kind == "folder" else "name"]),
+        sample=_sample(source) if kind == "sample" else None,
+        revision=None if source.get("commit") is None else _text(source["commit"]),
+        task=_text(source["task"]),
+        dtype=_text(source["dtype"]),
+        device=_text(source["device"]),
         random_weights=bool(source["random_weights"]),
         seed=int(cast("int", source["seed"])),
         trust_remote_code=bool(source["trust_remote_code"]),
     )
+
+
+def _sample(source: Mapping[str, object]) -> SampleModel:
+    config = source["config"]
+    if not isinstance(config, Mapping):
+        raise TypeError("the config of a sample holds its arguments")
+    return SampleModel(_text(source["architecture"]), config)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__} stands where a text should")
+    return value

@@ -1,0 +1,288 @@
+"""Artifacts that somebody has made with care, seals and digests in order, to do harm: each a name and what is done."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.artifact.damages import CRAFTED, PATHS, crafted, listed, manifest_of, only, outside, reseal, tensors
+from thunder_core.artifact.manifest import (
+    CONFIG,
+    CONSTANTS,
+    MANIFEST,
+    SCHEMA_VERSION,
+    WEIGHTS,
+    ConstantFacts,
+    CubinFacts,
+    FileFacts,
+    ShellFacts,
+    TransformFacts,
+    digest_of,
+)
+
+Attack = Callable[[Path], object]
+STRANGER = "a_stranger_of_the_attack"  # a module that leaves the mark when it is imported
+OBEYED = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e"
+PROLOGUE = "traces/0/prologue-*.py"
+
+
+def attacks() -> Iterator[tuple[str, Attack]]:
+    """Every attack by its name."""
+    for table in (PROGRAMS, IMPORTS, SHELLS, MANIFESTS, SCHEMAS, FILES, MODELS, ESCAPES):
+        yield from table.items()
+    yield from ((f"a path {path!r:.20}", listed(path)) for path in PATHS)
+    yield from ((f"weights: {name}", crafted(content)) for name, content in CRAFTED.items())
+    yield from ((f"a literal {text[:20]}", constant(literal(text))) for text in LITERALS)
+
+
+# ---- parts of a manifest --------------------------------------------------------------------------------------
+
+
+def change_program(folder: Path, **changes: object) -> None:
+    programs = manifest_of(folder).programs
+    reseal(folder, programs=(programs[0].model_copy(update=changes), *programs[1:]))
+
+
+def change_stage(folder: Path, trace: str = "prologue", **changes: object) -> None:
+    """Another last stage of a trace of the program 0."""
+    stages = manifest_of(folder).programs[0].stages
+    changed = (one.model_copy(update=changes) if one.trace == trace and one.runs else one for one in stages)
+    change_program(folder, stages=tuple(changed))
+
+
+def constant(facts: ConstantFacts) -> Attack:
+    """One constant more of the prologue that runs."""
+
+    def attack(folder: Path) -> None:
+        stages = manifest_of(folder).programs[0].stages
+        kept = next(one for one in stages if one.trace == "prologue" and one.runs).constants
+        change_stage(folder, constants={**kept, "strange": facts})
+
+    return attack
+
+
+def literal(text: str) -> ConstantFacts:
+    return ConstantFacts(kind="literal", text=text)
+
+
+def imported(text: str) -> ConstantFacts:
+    return ConstantFacts(kind="import", text=text)
+
+
+def way(*steps: tuple[str, Any], text: str = "function") -> ConstantFacts:
+    return ConstantFacts(kind="way", text=text, steps=steps)
+
+
+def resealed(**changes: object) -> Attack:
+    return lambda folder: reseal(folder, **changes)
+
+
+def facts_of(content: bytes) -> FileFacts:
+    return FileFacts(size=len(content), digest=digest_of(content))
+
+
+def rewritten(pattern: str, change: Callable[[bytes], bytes]) -> Attack:
+    """Another content of a file, with its digest in the manifest."""
+
+    def attack(folder: Path) -> None:
+        path = only(folder, pattern)
+        path.write_bytes(change(path.read_bytes()))
+        name = path.relative_to(folder).as_posix()
+        reseal(folder, files={**manifest_of(folder).files, name: facts_of(path.read_bytes())})
+
+    return attack
+
+
+def added(name: str, content: bytes, **changes: object) -> Attack:
+    """A file more, that the manifest lists."""
+
+    def attack(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+        reseal(folder, files={**manifest_of(folder).files, name: facts_of(content)}, **changes)
+
+    return attack
+
+
+def text_of_manifest(change: Callable[[str], str]) -> Attack:
+    """The text of the manifest changed, and sealed as it is then."""
+
+    def attack(folder: Path) -> None:
+        text = change((folder / MANIFEST).read_text().partition(',\n "digest"')[0])
+        content = f"{text}\n}}\n".encode(errors="surrogatepass")
+        (folder / MANIFEST).write_bytes(content[:-3] + f',\n "digest": "{digest_of(content)}"\n}}\n'.encode())
+
+    return attack
+
+
+def option(text: str) -> Attack:
+    """An option of the recipe whose value is this text in JSON."""
+    return text_of_manifest(lambda content: content.replace('"subject"', f'"options": {{"x": {text}}},\n "subject"', 1))
+
+
+# ---- the attacks ----------------------------------------------------------------------------------------------
+
+LITERALS = (
+    *("set(range(1000000000))", "frozenset(range(1000000000))", "(" * 50_000, "-" * 50_000 + "1", "9" * 5001),
+    *("__import__('os').system('true')", "[].__class__", "a" + ".b" * 50_000, "{**{}}", "\0"),
+)
+
+PROGRAMS: dict[str, Attack] = {
+    "no prologue": lambda folder: change_program(
+        folder, stages=tuple(one for one in manifest_of(folder).programs[0].stages if one.trace != "prologue")
+    ),
+    "no stages": lambda folder: change_program(folder, stages=()),
+    "nothing that runs": lambda folder: change_stage(folder, "computation", runs=False),
+    "a stage in another file": lambda folder: change_stage(folder, file="no/such/file"),
+    "a stage outside": lambda folder: change_stage(folder, file="../outside"),
+    "a stage that is a library": lambda folder: change_stage(
+        folder, file=only(folder, "kernels/*.so").relative_to(folder).as_posix()
+    ),
+    "a kernel without files": constant(ConstantFacts(kind="region", text="region")),
+    "a kernel outside": constant(ConstantFacts(kind="region", text="region", files=("../outside",))),
+    "a tensor that is not there": constant(ConstantFacts(kind="tensor", text="nowhere")),
+    "a tensor of exabytes": constant(ConstantFacts(kind="tensor", text="inner.weight", stride=(1 << 60, 1 << 60))),
+    "a derivative of nothing": lambda folder: reseal(
+        folder,
+        programs=tuple(
+            one if one.derivative is None else one.model_copy(update={"derivative": with_body(one.derivative)})
+            for one in manifest_of(folder).programs
+        ),
+    ),
+    "cubins of nobody": added("x", b"x", cubins=(CubinFacts(executor="nobody", file="x", facts={}),)),
+    "cubins outside": resealed(cubins=(CubinFacts(executor="triton", file="../outside", facts={}),)),
+}  # fmt: skip
+
+
+def with_body(derivative: Any) -> Any:
+    return type(derivative)(**{**vars(derivative), "body": 10_000})
+
+
+IMPORTS: dict[str, Attack] = {
+    "a stranger's constant": constant(imported(f"{STRANGER}:thing")),
+    "a stranger": constant(imported(STRANGER)),
+    "a stranger on a way": constant(way(("import", f"{STRANGER}:thing"))),
+    "a stranger as a key": constant(way(("import", "sys:modules"), ("keyed", STRANGER))),
+    "a stranger's code": resealed(code={STRANGER: "0" * 64}),
+    "a module that acts": constant(imported("antigravity")),
+    "a relative module": constant(imported("..evil:x")),
+    "no module": constant(imported("")),
+    "a getter on a way": constant(way(("open", "T_destination"))),
+    "a way without end": constant(way(*[("type", None)] * 50_000, text="nothing")),
+    "a step that is none": constant(way(("eval", "1"))),
+}
+
+SHELLS: dict[str, Attack] = {
+    "a shell of anything": added(CONFIG, b"{}", shell=ShellFacts(path="os:system", dtype="float32")),
+    "a shell of a library's": added(CONFIG, b"{}", shell=ShellFacts(path="transformers.utils:os.system", dtype="x")),
+}
+
+MANIFESTS: dict[str, Attack] = {
+    "an option of many digits": option("9" * 5001),
+    "an option that nests": option("[" * 100_000 + "]" * 100_000),
+    "an option that nests a little": option("[" * 500 + "]" * 500),
+    "an option that is no number": option("NaN"),
+    "an option that is infinite": option("-Infinity"),
+    "half a character": option('"\\ud800"'),
+    "a key twice": option('1, "x": 2'),
+    "a comment": option("1 /* one */"),
+    "many files": resealed(files={f"file-{number}": FileFacts(size=0, digest="0" * 64) for number in range(20_000)}),
+    "a manifest of 65 MB": option('"' + "a" * (65 << 20) + '"'),
+    "a manifest that is a list": lambda folder: (folder / MANIFEST).write_bytes(b"[]"),
+    "a mark of the byte order": lambda folder: (folder / MANIFEST).write_bytes(
+        b"\xef\xbb\xbf" + (folder / MANIFEST).read_bytes()
+    ),
+    "negative numbers": resealed(drawn={"batch": -1}, files={"x": FileFacts(size=-1, digest="")}),
+}
+
+
+def schema(text: str) -> Attack:
+    wanted = f'"schema_version": {text}'
+    return text_of_manifest(lambda content: content.replace(f'"schema_version": {SCHEMA_VERSION}', wanted, 1))
+
+
+SCHEMAS: dict[str, Attack] = {
+    f"schema {text[:12]}": schema(text)
+    for text in ("1", "2", "3", "0", "-1", "4.0", '"4"', "1e0", "true", "null", "[1]", "9" * 30, "9" * 5001)
+}
+
+
+def replaced(pattern: str, make: Callable[[Path], object]) -> Attack:
+    """Something else in the place of a file, which is moved outside."""
+
+    def attack(folder: Path) -> None:
+        path = only(folder, pattern)
+        path.rename(outside(folder))
+        make(path)
+
+    return attack
+
+
+def as_link(path: Path) -> None:
+    path.symlink_to(outside(next(parent for parent in path.parents if parent.suffix == ".thunder")))
+
+
+FILES: dict[str, Attack] = {
+    **{
+        f"{kind} in place of {pattern}": replaced(pattern, make)
+        for pattern in (MANIFEST, PROLOGUE, "kernels/*.so", WEIGHTS)
+        for kind, make in (("a link", as_link), ("a pipe", os.mkfifo), ("a folder", Path.mkdir))
+    },
+    "a device": replaced(PROLOGUE, lambda path: path.symlink_to("/dev/zero")),
+    "a link to itself": replaced(PROLOGUE, lambda path: path.symlink_to(path)),
+    "a text that is none": rewritten(PROLOGUE, lambda content: b"\xff" + content),
+    "constants that nest": added(CONSTANTS, tensors(b"[" * 100_000)),
+    "constants that are a number": added(CONSTANTS, tensors(b"5")),
+    "constants of many digits": added(CONSTANTS, tensors(b'{"x": ' + b"9" * 5001 + b"}")),
+    "constants of a product without end": added(
+        CONSTANTS, tensors({"x": {"dtype": "F32", "shape": [int("9" * 4000)] * 2000, "data_offsets": [0, 4]}}, bytes(4))
+    ),
+}
+
+
+def source(**given: object) -> dict[str, object]:
+    told = {"kind": "folder", "path": "nowhere", "task": "causal-lm", "dtype": "float32", "device": "cpu"}
+    return {**told, "random_weights": False, "seed": 0, "trust_remote_code": False, **given}
+
+
+# Of what is built without a model that is passed in.
+MODELS: dict[str, Attack] = {
+    "code of a model": resealed(source=source(trust_remote_code=True), weights={}),
+    "a model that is a file": resealed(source=source(path="/etc/hostname"), weights={}),
+    "a source that lacks all": resealed(source={"kind": "folder"}, weights={}),
+    "a source of other kinds": resealed(source=source(seed="x", path=5), weights={}),
+    "code of the hub": added(
+        CONFIG, b"{}", shell=ShellFacts(path="transformers:LlamaForCausalLM", dtype="float32", attention="evil/kernel")
+    ),
+    "code of the hub inside": added(
+        CONFIG,
+        json.dumps({"text_config": {"attn_implementation": "evil/kernel"}}).encode(),
+        shell=ShellFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
+    ),
+    "a config that nests": added(
+        CONFIG, b'{"a":' * 100_000, shell=ShellFacts(path="transformers:LlamaForCausalLM", dtype="float32")
+    ),
+    "a config of many digits": added(
+        CONFIG,
+        b'{"hidden_size": ' + b"9" * 4000 + b"}",
+        shell=ShellFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
+    ),
+}
+
+ESCAPES: dict[str, Attack] = {
+    "a subject that is obeyed": resealed(subject=OBEYED, fingerprint=OBEYED),
+    "a PyTorch that is obeyed": resealed(torch=f"1.{OBEYED}"),
+    "a machine that is obeyed": resealed(machine=OBEYED),
+    "a module that is obeyed": resealed(code={f"a{OBEYED}": ""}),
+    "a constant that is obeyed": constant(imported(f"torch:{OBEYED}")),
+    "a file that is obeyed": listed(OBEYED),
+    "a transform that is obeyed": lambda folder: reseal(
+        folder,
+        subject=OBEYED,
+        fingerprint="",
+        compiler=manifest_of(folder).compiler.model_copy(update={"transforms": (TransformFacts(path=OBEYED),)}),
+    ),
+}

@@ -1,0 +1,139 @@
+"""An attack on whoever looks at an artifact or loads it: none of it runs, none of it hangs, and each is told of."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.artifact.attacks import MODELS, SHELLS, STRANGER, attacks
+from tests.artifact.damages import groups, restore
+from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of, library
+from thunder_core.artifact import open_artifact
+from thunder_core.artifact.report import read_report
+from thunder_core.artifact.signature import signers_of
+from thunder_core.errors import ArtifactError, ThunderError
+from thunder_core.inspect.subject import subject_of
+
+ALL = dict(attacks())
+DAMAGED = 300
+MOST_SECONDS = 2.0  # of the processor; a manifest of 64 MB takes one of them
+FOREIGN = {*MODELS, *SHELLS}  # of which nothing is needed where a model is passed in
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory) -> bytes:
+    return library(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="module")
+def sound(kernels, tmp_path_factory) -> Path:
+    """An artifact that is not to be changed."""
+    return artifact_of(2.0, kernels, tmp_path_factory.mktemp("sound") / "sound.thunder")
+
+
+@pytest.fixture(scope="module")
+def neighbour(kernels, tmp_path_factory) -> Path:
+    """Another one."""
+    return artifact_of(3.0, kernels, tmp_path_factory.mktemp("sound") / "neighbour.thunder")
+
+
+@pytest.fixture
+def folder(sound, neighbour, tmp_path) -> Path:
+    """A copy that a test may change, beside another artifact."""
+    shutil.copytree(neighbour, tmp_path / "neighbour.thunder")
+    return Path(shutil.copytree(sound, tmp_path / "copy.thunder"))
+
+
+@pytest.fixture
+def mark(folder, tmp_path, monkeypatch) -> Path:
+    """The file that is there as soon as code of an artifact has run, or of a stranger."""
+    (tmp_path / "path").mkdir()
+    text = f"import os\nos.close(os.open(os.environ[{VARIABLE!r}], os.O_CREAT))\n"
+    (tmp_path / "path" / f"{STRANGER}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path / "path")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "mark"))
+    return tmp_path / "mark"
+
+
+def inspected(folder: Path) -> None:
+    """What `thunder inspect-trace` and `thunder executors --of` read."""
+    artifact = open_artifact(folder)
+    for number in range(len(artifact.manifest.programs)):
+        for stage in subject_of(artifact, number).stages:
+            stage.read()
+    read_report(artifact)
+
+
+def verified(folder: Path) -> None:
+    """What `thunder verify` reads."""
+    signers_of(open_artifact(folder))
+
+
+LOOKS: dict[str, Callable[[Path], object]] = {
+    "loaded": lambda folder: thunder.load(folder, Scaled(2.0), weights=True),
+    "loaded with weights of its own": lambda folder: thunder.load(folder, Scaled(2.0), strict=True),
+    "loaded without a model": thunder.load,
+    "inspected": inspected,
+    "verified": verified,
+}
+
+
+def test_there_are_enough():
+    assert len(ALL) >= 60
+    assert sum(len(group) for _, group in groups()) >= DAMAGED
+
+
+def test_damaged_ones(sound, folder, mark):
+    """Each is met by one of those who look."""
+    kinds = {kind: group for kind, group in groups() if kind != "resealed"}
+    flat = [(f"{kind}: {name}", damage) for kind, group in kinds.items() for name, damage in group.items()]
+    looks = [look for look in LOOKS if look != "loaded without a model"]
+    for number in range(DAMAGED):
+        name, damage = flat[number * len(flat) // DAMAGED]
+        damage(folder)
+        with pytest.raises(ArtifactError):
+            LOOKS["loaded" if "crafted" in name else looks[number % len(looks)]](folder)
+        assert not mark.exists(), name
+        restore(sound, folder)
+
+
+def test_resealed_ones(sound, folder, mark):
+    """Each is met by who loads it, which refuses it, and by another who looks."""
+    others = [look for look in LOOKS if look != "loaded"]
+    for number, (name, attack) in enumerate(ALL.items()):
+        attack(folder)
+        first = "loaded without a model" if name in FOREIGN else "loaded"
+        assert is_refused(folder, first, name), name
+        is_refused(folder, others[number % len(others)], name)
+        assert not mark.exists(), name
+        restore(sound, folder)
+
+
+def is_refused(folder: Path, look: str, name: str) -> bool:
+    """Whether an artifact is refused at once, in words that may be shown."""
+    start = time.thread_time()
+    try:
+        LOOKS[look](folder)
+    except ThunderError as error:
+        assert error.fix, name
+        assert str(error).replace("\n", "").isprintable(), name
+        return True
+    finally:
+        assert time.thread_time() - start < MOST_SECONDS, (name, look)
+    return False
+
+
+def test_the_mark_is_left_where_code_runs(folder, mark):
+    """Without which the other tests would prove nothing."""
+    with torch.no_grad():
+        thunder.load(folder, Scaled(2.0), strict=True)(X)
+    assert mark.exists()
+    mark.unlink()
+    __import__(STRANGER)
+    assert mark.exists()
