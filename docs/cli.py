@@ -23,8 +23,11 @@ that `--baseline` reads, whose version is its `schema_version`. Errors are then 
 There are progress bars on a terminal only, `NO_COLOR` is respected, nothing is ever asked, and nothing is sent
 anywhere. [Exit statuses and error codes](errors.md) have a page of their own.
 
+Every character that a terminal obeys, in names and texts of models and artifacts, is printed as an escape.
+
 `HF_HOME` says where models are cached; with `HF_HUB_OFFLINE=1` no socket is opened. `THUNDER_CACHE_DIR` says where
-compiled kernels are kept; [the cache](cache.md) has a page of its own.
+compiled kernels are kept; [the cache](cache.md) has a page of its own. `THUNDER_CONFIG_DIR` says where the list of
+trusted keys is, `THUNDER_KEY_PASSPHRASE` what protects a private key: see [signatures](artifacts.md#signatures).
 
     thunder optimize --recipe hf-llama3              # the recipe's own small model
     thunder optimize ./bert --recipe hf-bert -o out  # a folder in Hugging Face layout
@@ -38,6 +41,9 @@ compiled kernels are kept; [the cache](cache.md) has a page of its own.
     thunder bench out --require-speedup 1.1          # a gate: exit status 5 unless that is shown
     thunder bench out other --seq 128                # two artifacts, in turn in one process
     thunder bench before.json after.json             # two results
+    thunder keys new team                            # a pair of keys: team to sign with, team.pub for others
+    thunder optimize ./bert -o out --sign-key team   # or `thunder sign out --key team`
+    thunder verify out --key team.pub                # every byte, and whose it is; nothing is loaded
 
 [What a measurement says](benchmark.md), and when it says nothing, has a page of its own.
 

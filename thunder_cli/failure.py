@@ -11,6 +11,7 @@ from thunder_cli.console import plain, print_json, stderr
 from thunder_core.errors import Bug, ThunderError
 
 INTERNAL = 70
+CONTINUED = "\n      "  # lines of a message stand further in, so that none can be taken for another part
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,9 @@ def bug_of(error: BaseException) -> Bug:
 
 def described(error: ThunderError) -> Text:
     """The error as text: what, where, what to do, and where to read more."""
-    text = Text.assemble(("error", "bold red"), (f" {error.code} ", "red"), error.what)
+    what, fix = (part.replace("\n", CONTINUED) for part in (error.what, error.fix))
+    text = Text.assemble(("error", "bold red"), (f" {error.code} ", "red"), what)
     if error.where is not None:
         text.append("\n   at ", "dim").append(str(error.where), "cyan")
-    text.append("\n  fix ", "bold green").append(error.fix)
+    text.append("\n  fix ", "bold green").append(fix)
     return text.append(f"\n more thunder explain {error.code}", "dim")

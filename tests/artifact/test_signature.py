@@ -319,6 +319,14 @@ def test_keys_that_are_named_stand_in_place_of_the_list(signed, model, key, tmp_
         thunder.load(signed, model, trusted_keys=[tmp_path / "nowhere.pub"])
 
 
+def test_what_is_said_of_a_key_fakes_no_line(artifact, key):
+    sign_folder(
+        artifact, open_artifact(artifact).manifest, read_private_key(key), "me\nsignature  SHA256:x, trusted\x1b[2J"
+    )
+    (signer,) = signers_of(open_artifact(artifact))
+    assert signer.comment == "me signature SHA256:x, trusted\\x1b[2J"
+
+
 def test_a_signature_alone_is_no_trust(signed, model):
     with pytest.raises(NotSigned, match="no trusted key") as refused:
         thunder.load(signed, model, require_signature=True)

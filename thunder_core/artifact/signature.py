@@ -23,6 +23,7 @@ from thunder_core.artifact.manifest import SIGNATURE, Facts, Manifest
 from thunder_core.artifact.public_keys import KIND, PublicKey, parse_lines, parse_text, trusted_list
 from thunder_core.artifact.read import Artifact, first_of, inside, read_inside
 from thunder_core.errors import ArtifactDamaged, BadSignature, NotSigned, OutputNotWritable, UnsignedWarning
+from thunder_core.printable import printable
 
 CONTEXT = b"thunder artifact signature 1\0"
 MOST_SIGNATURE = 1 << 16  # bytes of the file
@@ -153,7 +154,7 @@ def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, 
             fix="have it signed with `thunder sign`, or trust the key that it is signed by: `thunder keys trust FILE`",
         )
     if not found and trusted:
-        warnings.warn(untrusted(artifact.folder, signers), UnsignedWarning, stacklevel=3)
+        warnings.warn(printable(untrusted(artifact.folder, signers)), UnsignedWarning, stacklevel=3)
     return found
 
 
