@@ -20,7 +20,7 @@ PACKAGES = {
 # From the ground up. Rooms on one floor do not know each other.
 FLOORS = (
     ("thunder_core.printable",),
-    ("thunder_core.errors",),
+    ("thunder_core.errors", "thunder_core.disk"),
     (
         "thunder_core.ir",
         "thunder_core.interpreter",
@@ -75,6 +75,7 @@ NO_TORCH = (
     "thunder_core.cache",
     "thunder_core.compile_options",
     "thunder_core.digest",
+    "thunder_core.disk",
     "thunder_core.target",
     "thunder_core.tolerance",
     FACE,

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from thunder_cli.once import OnceCommand
+from thunder_cli.once import HelpfulGroup, OnceCommand
 from thunder_cli.options import FLAG
 from thunder_core import plugins
+from thunder_core.errors import UsageError
 
 DISTRIBUTION = "thunder-optimize"
 FIRST = "optimize"  # the main job leads the list, the others follow by name
@@ -27,7 +28,8 @@ def build_app() -> typer.Typer:
     """The application with all its commands."""
     app = typer.Typer(
         name="thunder",
-        no_args_is_help=True,
+        cls=HelpfulGroup,
+        invoke_without_command=True,
         rich_markup_mode="markdown",
         context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
@@ -44,7 +46,7 @@ def _add(app: typer.Typer, name: str) -> None:
     if isinstance(command, typer.Typer):
         for inner in command.registered_commands:
             inner.cls = OnceCommand
-        app.add_typer(command, name=name)
+        app.add_typer(command, name=name, cls=HelpfulGroup)
     else:
         app.command(name, cls=OnceCommand)(command)
 
@@ -56,6 +58,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def thunder(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -64,3 +67,6 @@ def thunder(
     ] = False,
 ) -> None:
     """Optimize PyTorch models: recipes in; validated, measured, reloadable artifacts out."""
+    if context.invoked_subcommand is None:
+        context.get_help()  # which prints it
+        raise typer.Exit(UsageError.status)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from typing import IO, Any, Protocol, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -19,7 +21,36 @@ from thunder_core.printable import printable, printable_json
 
 PIPE_WIDTH = 240  # wide enough that a table which is piped is never cut
 
+ENDS = re.compile(r"(?: |\x1b\[[0-9;]*m)+(?=\n)")  # blanks before the end of a line, and colours between them
+
 Json = Mapping[str, object]
+
+
+class Trimmed:
+    """A stream that gets its lines without the blanks by which tables and panels are filled up."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write without the blanks at the ends of lines; the number of characters that were given."""
+        self.stream.write(ENDS.sub(lambda end: end[0].replace(" ", ""), text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def trimmed(stream: IO[str]) -> IO[str]:
+    """The stream itself if it is a terminal; else one that gets no blanks at the ends of lines."""
+    return stream if stream.isatty() else cast(IO[str], Trimmed(stream))
+
+
+@contextmanager
+def trimmed_stdout() -> Iterator[None]:
+    """While the block runs, what others print to stdout has no blanks at the ends of lines, but on a terminal."""
+    with redirect_stdout(trimmed(sys.stdout)):
+        yield
 
 
 class PrintableConsole(Console):
@@ -42,9 +73,10 @@ def stderr(*, quiet: bool = False) -> Console:
     return console(stderr=True, quiet=quiet, soft_wrap=not sys.stderr.isatty())
 
 
-def console(**options: Any) -> PrintableConsole:
+def console(*, stderr: bool = False, **options: Any) -> PrintableConsole:
     """A console that prints text as it stands."""
-    return PrintableConsole(highlight=False, markup=False, emoji=False, **options)
+    file = trimmed(sys.stderr if stderr else sys.stdout)
+    return PrintableConsole(file=file, stderr=stderr, highlight=False, markup=False, emoji=False, **options)
 
 
 def say(text: str, end: str = "\n") -> None:

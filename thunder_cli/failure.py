@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr
-from thunder_core.errors import Bug, ThunderError
+from thunder_core.disk import fullness
+from thunder_core.errors import Bug, OutOfDisk, ThunderError
 
 INTERNAL = 70
 CONTINUED = "\n      "  # lines of a message stand further in, so that none can be taken for another part
@@ -24,7 +25,7 @@ class Audience:
 
 def tell(error: BaseException, audience: Audience) -> int:
     """Report an error and return the exit status that belongs to it."""
-    known = error if isinstance(error, ThunderError) else bug_of(error)
+    known = error if isinstance(error, ThunderError) else full_disk_of(error) or bug_of(error)
     if audience.debug:
         stderr().print("".join(traceback.format_exception(error)), end="")
     if audience.json:
@@ -43,6 +44,12 @@ def findings_of(error: ThunderError) -> dict[str, object]:
             parts = [plain(part) for part in (value if isinstance(value, tuple) else (value,))]
             found[name] = parts if isinstance(value, tuple) else parts[0]
     return found
+
+
+def full_disk_of(error: BaseException) -> OutOfDisk | None:
+    """The error for a file system that takes no more, wherever that was met; None for any other."""
+    full = fullness(error)
+    return OutOfDisk(full.what, fix=full.fix) if full else None
 
 
 def bug_of(error: BaseException) -> Bug:

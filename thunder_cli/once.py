@@ -1,17 +1,32 @@
-"""Commands that refuse an option that is given twice, where only one value can count."""
+"""What all commands have in common: help without blanks at the ends of lines, and each option given once."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from thunder_cli.console import trimmed_stdout
 from thunder_core.errors import BadOption
 
 
+class HelpfulGroup(TyperGroup):
+    """A group of commands whose help can be piped."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        with trimmed_stdout():
+            super().format_help(ctx, formatter)
+
+
 class OnceCommand(TyperCommand):
-    """A command whose options are given once, but for flags and those that may be repeated."""
+    """A command whose help can be piped, and whose options are given once, but for flags and those that repeat."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        with trimmed_stdout():
+            super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments that are left; raises `BadOption` for a value that another one of the same option hides."""

@@ -20,7 +20,7 @@ from thunder_core.claiming.executor import Executor, registered, registered_name
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
 from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
-from thunder_core.errors import WrongInputs
+from thunder_core.errors import CannotReplay, EnvironmentLacks, UnknownName, WrongInputs
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -54,6 +54,11 @@ class Compiler:
     def settings(self) -> Compiler:
         """How it compiles: these."""
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle has the executors by their names; raises `CannotReplay` for one whose name is another's."""
+        names = tuple(map(name_for_pickle, self.executors))
+        return compiler_by_names, (self.transforms, names, self.options, self.device)
 
     def __call__(
         self,
@@ -102,6 +107,56 @@ class Compiler:
             return derived(trace, self.executors, ALWAYS, self.options.memory_budget), "", None
         except Underivable as reason:
             return None, str(reason), reason.missing_formula
+
+
+@dataclass(frozen=True)
+class Unequipped:
+    """In place of a compiler: one from a pickle, of whose executors this process lacks one; it compiles nothing."""
+
+    transforms: tuple[Transform, ...]
+    executors: tuple[str, ...]
+    options: CompileOptions
+    device: torch.device | None
+
+    @property
+    def settings(self) -> Compiler:
+        """How it would compile; raises the error for the executor that is not to be had."""
+        found = tuple(map(find_executor, self.executors))
+        return Compiler(self.transforms, found, self.options, self.device)
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changing: frozenset[str] = frozenset(),
+    ) -> Program:
+        """The program for such a call, if the executor has come to be there; raises as `settings` does."""
+        return self.settings(subject, args, kwargs, changing)
+
+
+def compiler_by_names(
+    transforms: tuple[Transform, ...], names: tuple[str, ...], options: CompileOptions, device: torch.device | None
+) -> Compiler | Unequipped:
+    """The compiler with the executors of these names; where one is not to be had, its first call will say so."""
+    try:
+        return Unequipped(transforms, names, options, device).settings
+    except (UnknownName, EnvironmentLacks):
+        return Unequipped(transforms, names, options, device)
+
+
+def name_for_pickle(executor: Executor) -> str:
+    """The name of an executor; raises `CannotReplay` where another one has it, which would be found in its place."""
+    try:
+        found = find_executor(executor.name)
+    except (UnknownName, EnvironmentLacks):
+        return executor.name
+    if found is not executor:
+        raise CannotReplay(
+            f"what was compiled with the executor {executor.name} cannot be pickled: that name is another executor's",
+            fix="register it with register_executor under a name of its own, or pickle the module that was compiled",
+        )
+    return executor.name
 
 
 class _Watch:
@@ -188,7 +243,7 @@ def jit(
     return compiled_by(Compiler(ordered, tuple(map(find_executor, executors)), options), subject)
 
 
-def compiled_by(compiler: Compiler, subject: Callable[..., Any]) -> Any:
+def compiled_by(compiler: Compiler | Unequipped, subject: Callable[..., Any]) -> Any:
     """The subject, compiled by a compiler when it is called; a copy of a module is compiled by the same."""
     call = Specializations(subject, compiler, compiler.options)
     if not isinstance(subject, torch.nn.Module):

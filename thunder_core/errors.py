@@ -500,7 +500,9 @@ class NotSigned(ArtifactError):
 
 
 class OutOfDisk(ResourceError):
-    """The disk filled up while an artifact or a compiled kernel was being written. The unfinished copy was removed.
+    """The disk filled up while an artifact was being written, or a file would have been larger than `ulimit -f` allows.
+
+    The unfinished copy was removed. A full disk under the cache of compiled kernels is no error: they are not kept.
 
     Weights that are to be included are weighed against the room on the disk before anything is written.
 

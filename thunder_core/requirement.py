@@ -160,16 +160,16 @@ def problem_of_cxx(name: str) -> str:
     path = shutil.which(name)
     if path is None:
         return f"{name} is not there"
-    with tempfile.TemporaryDirectory(prefix="thunder-") as folder:
-        source, target = Path(folder) / "probe.cpp", Path(folder) / "probe.so"
-        source.write_text(CXX_PROBE)
-        command = [path, *CXX_FLAGS, f"-I{sysconfig.get_path('include')}", str(source), "-o", str(target)]
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="thunder-") as folder:
+            source, target = Path(folder) / "probe.cpp", Path(folder) / "probe.so"
+            source.write_text(CXX_PROBE)
+            command = [path, *CXX_FLAGS, f"-I{sysconfig.get_path('include')}", str(source), "-o", str(target)]
             told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CXX_PATIENCE)  # noqa: S603
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"{path} does not run: {error}"
-        if told.returncode == 0 and target.is_file() and target.stat().st_size:
-            return ""
+            if told.returncode == 0 and target.is_file() and target.stat().st_size:
+                return ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{path} does not run: {error}"
     said = first_error(told.stderr) if told.stderr.strip() else f"exit status {told.returncode}, and no file"
     return f"{path} does not compile three lines of C++: {said}"
 

@@ -134,18 +134,25 @@ def test_a_full_disk(store, key, number):
     assert everything_in(store.folder) == ["building", "entries", "locks"]
 
 
-def test_the_disk_fills_up_as_the_manifest_is_written(store, key, build, monkeypatch):
-    write = Path.write_bytes
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("name", ["mkdir", "kernel.so", "manifest.json"])
+def test_a_full_disk_under_the_store_keeps_nothing_and_hinders_nobody(
+    store, key, build, monkeypatch, caplog, name, number
+):
+    write, mkdir = Path.write_bytes, Path.mkdir
 
-    def full(self: Path, content: bytes) -> int:
-        if self.name == "manifest.json":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(self, content)
+    def full(self: Path) -> None:
+        if store.folder in self.parents and name in (self.name, "mkdir"):
+            raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OutOfDisk):
-        store.get_or_build(key, build)
-    assert everything_in(store.folder) == ["building", "entries", "locks"]
+    monkeypatch.setattr(Path, "write_bytes", lambda self, content: full(self) or write(self, content))
+    if name == "mkdir":
+        monkeypatch.setattr(Path, "mkdir", lambda self, *rest, **options: full(self) or mkdir(self, *rest, **options))
+    entry = store.get_or_build(key, build)
+    assert entry.contents == build.files
+    assert store.get(key) is None
+    assert "is not kept" in caplog.text
+    assert not any("kernel.so" in one for one in everything_in(store.folder))
 
 
 def make_folder(folder: Path) -> None:

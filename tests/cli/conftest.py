@@ -27,6 +27,7 @@ def thunder(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
         capsys.readouterr()
         status = main([str(argument) for argument in arguments])
         captured = capsys.readouterr()
+        assert not [line for line in f"{captured.out}{captured.err}".splitlines() if line.endswith(" ")]
         return Result(status, captured.out, captured.err)
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from thunder_cli import main as entry
 from thunder_cli.app import version
+from thunder_cli.console import Trimmed
 from thunder_core import errors, plugins
 
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "huggingface_hub")
@@ -57,6 +59,18 @@ def test_a_flag_may_come_again_and_a_value_may_not(thunder):
         done = thunder(*command)
         assert (done.status, done.out) == (2, "")
         assert "was given 2 times" in done.err
+
+
+def test_without_a_command_the_help_is_shown_and_nothing_else(thunder):
+    done, asked = thunder(), thunder("--help")
+    assert (done.status, done.err, asked.status) == (2, "", 0)
+    assert done.out.strip() == asked.out.strip()
+
+
+def test_a_pipe_gets_no_blanks_at_the_ends_of_lines():
+    stream = io.StringIO()
+    Trimmed(stream).write("a  \x1b[2m \x1b[0m\n   \nb \x1b[1mc\x1b[0m\n d ")
+    assert stream.getvalue() == "a\x1b[2m\x1b[0m\n\nb \x1b[1mc\x1b[0m\n d "
 
 
 def test_version(thunder):

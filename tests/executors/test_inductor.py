@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import pytest
 import torch
@@ -248,6 +253,58 @@ def test_a_compiler_that_fails_leaves_the_region_to_others(tmp_path):
             (result,) = build([region])
         assert isinstance(result, Refusal)
         assert said in result.reason
+
+
+VERSION = '#!/bin/sh\n[ "$1" = --version ] && echo "g++ 12" && exit\n'
+
+
+def test_a_compiler_without_room_is_asked_once_for_all_regions(tmp_path):
+    script = tmp_path / "g++"
+    script.write_text(f'{VERSION}echo asked >> {tmp_path}/asked\necho "No space left on device" >&2\nexit 1\n')
+    script.chmod(0o755)
+    regions = [regions_of(function, X)[0][1].region for function in (lambda x: x.exp() * 6, lambda x: x.sin() * 6)]
+    with config.patch({"cpp.cxx": (None, str(script))}):
+        results = build(regions)
+    assert all("No space left on device" in result.reason and not result.lasting for result in results)
+    assert (tmp_path / "asked").read_text() == "asked\n"
+
+
+def test_where_no_file_can_be_written_the_regions_are_left_to_others(tmp_path, monkeypatch):
+    regions = [regions_of(lambda x: x.exp() * 7, X)[0][1].region]
+
+    def full(self, content):
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(pathlib.Path, "write_text", full)
+    (result,) = build(regions)
+    assert isinstance(result, Refusal)
+    assert not result.lasting
+
+
+def test_ctrl_c_ends_the_compiler_and_all_that_it_has_started(tmp_path):
+    script, started = tmp_path / "g++", tmp_path / "started"
+    script.write_text(f"{VERSION}sleep 60 &\necho $$ > {started}.new\nmv {started}.new {started}\nsleep 60\n")
+    script.chmod(0o755)
+    region = regions_of(lambda x: x.exp() * 8, X)[0][1].region
+    interrupted = []
+
+    def interrupt():
+        while not started.exists():
+            time.sleep(0.01)
+        interrupted.append(time.monotonic())
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    with config.patch({"cpp.cxx": (None, str(script))}), pytest.raises(KeyboardInterrupt):
+        thread.start()
+        build([region])
+    assert time.monotonic() - interrupted[0] < 5
+    thread.join()
+    group = int(started.read_text())
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):  # who is killed is there until the system has taken notice
+            os.killpg(group, 0)
+            time.sleep(0.02)
 
 
 def test_an_artifact_runs_without_a_compiler(tmp_path):

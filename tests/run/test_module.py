@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 from typing import Any
 
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.errors import BadOption, DataDependent, OperationFailed, UnknownName, WrongInputs
+from thunder_core.compiler import specializations_of
+from thunder_core.errors import BadOption, CannotReplay, DataDependent, OperationFailed, UnknownName, WrongInputs
 
 
 class Net(nn.Module):
@@ -125,11 +127,61 @@ def test_copies_are_compiled_and_have_a_state_of_their_own(pair: tuple[Any, Net]
     assert thunder.cache_misses(twin) == 1
 
 
-def test_pickling_gives_the_eager_module(pair: tuple[Any, Net]) -> None:
-    compiled, net = pair
-    again = pickle.loads(pickle.dumps(compiled))
-    assert type(again) is Net
+def saved(module: nn.Module) -> Any:
+    """What `torch.save` and `torch.load` make of it."""
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("way", [lambda module: pickle.loads(pickle.dumps(module)), saved], ids=["pickle", "torch"])
+def test_what_was_pickled_is_compiled_as_before_when_it_is_called(pair: tuple[Any, Net], way: Any) -> None:
+    _, net = pair
+    compiled = thunder.jit(net, cache="same input", max_programs=3, executors=["sdpa", "torch"])
+    again = way(compiled)
+    settings = specializations_of(again).compiler.settings
+    assert settings == specializations_of(compiled).compiler.settings
+    assert isinstance(again, Net)
+    assert type(again).__name__ == "Net"
     assert torch.equal(again(X), net(X))
+    assert torch.equal(again.forward(X), net(X))
+    assert thunder.cache_misses(again) == 1
+    with torch.no_grad():
+        again.linear.weight.zero_()
+    assert not torch.equal(again.linear.weight, net.linear.weight)
+    assert torch.equal(copy.deepcopy(again)(X), again(X))
+    with pytest.raises(WrongInputs, match="same input"):
+        again(torch.ones(3, 4))
+
+
+def test_a_module_that_holds_itself_compiled_is_pickled(pair: tuple[Any, Net]) -> None:
+    _, net = pair
+    object.__setattr__(net, "fast", thunder.jit(net))
+    again = pickle.loads(pickle.dumps(net))
+    assert type(again) is Net
+    assert again.fast.linear is again.linear
+    assert again.fast.fast is again.fast
+    assert torch.equal(again.fast(X), again(X))
+    assert thunder.cache_misses(again.fast) == 1
+    twice = pickle.loads(pickle.dumps((net.fast, net)))
+    assert twice[0].linear is twice[1].linear
+    assert twice[1].fast is twice[0]
+
+
+def test_a_pickle_whose_executor_is_not_here_says_so_when_it_is_called(pair: tuple[Any, Net]) -> None:
+    _, net = pair
+    own = thunder.OperatorExecutor("of_this_test")
+    again = pickle.loads(pickle.dumps(thunder.jit(net, executors=[own, "torch"])))  # nobody registered it
+    assert torch.equal(again.linear.weight, net.linear.weight)
+    with pytest.raises(UnknownName, match="of_this_test"):
+        again(X)
+
+
+def test_an_executor_whose_name_is_anothers_is_not_pickled(pair: tuple[Any, Net]) -> None:
+    _, net = pair
+    with pytest.raises(CannotReplay, match="sdpa cannot be pickled"):
+        pickle.dumps(thunder.jit(net, executors=[thunder.OperatorExecutor("sdpa"), "torch"]))
 
 
 def test_compiled_parts_in_an_eager_whole_and_in_a_compiled_one(pair: tuple[Any, Net]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import hashlib
 import os
 import re
@@ -15,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from thunder_core.artifact.replacement import require_replaceable
+from thunder_core.disk import fullness
 from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
 from thunder_core.report import figures
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux: linux/fcntl.h and linux/fs.h
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 NEIGHBOUR = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{8}\.(?P<kind>new|old)")
 
@@ -70,10 +69,8 @@ def full_disk_named(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in FULL:
-            raise OutOfDisk(
-                f"the disk is full: {folder} was not written", fix="make room, or name a folder on another disk"
-            ) from error
+        if full := fullness(error):
+            raise OutOfDisk(f"{full.what}: {folder} was not written", fix=full.fix) from error
         raise OutputNotWritable(
             f"{folder} cannot be written: {error.strerror or error}", fix="name a folder that can be written"
         ) from error

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from thunder_core.cache.entry import Entry
 from thunder_core.cache.key import SCHEMA_VERSION, Key
 from thunder_core.cache.manifest import MANIFEST, FileFacts, Manifest, digest_of
-from thunder_core.cache.place import BUILDING, ENTRIES, FULL, LOCKS, make_folders
+from thunder_core.cache.place import BUILDING, ENTRIES, LOCKS, full_disk_named, make_folders
 from thunder_core.cache.record import mark_used
 
 LOGGER = logging.getLogger("thunder_core.cache")
@@ -42,8 +42,6 @@ def held(root: Path, digest: str, patience: float) -> Iterator[str]:
         yield f"another process has been building for {patience:g} seconds"
         return
     except OSError as error:
-        if error.errno in FULL:
-            raise
         yield error.strerror or str(error)
         return
     try:
@@ -66,8 +64,8 @@ def build_entry(root: Path, key: Key, build: Build, label: str, replaced: str) -
 
 
 def build_alone(key: Key, build: Build, label: str) -> Entry:
-    """Build an entry in a folder outside the store, which does not get it."""
-    with tempfile.TemporaryDirectory(prefix="thunder-") as folder:
+    """Build an entry in a folder outside the store, which does not get it; raises `OutOfDisk`."""
+    with full_disk_named(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="thunder-") as folder:
         build(Path(folder))
         return Entry(key, label, taken(Path(folder)))
 
@@ -151,8 +149,6 @@ def _publish(folder: Path, place: Path) -> None:
     try:
         folder.rename(place)
     except OSError as error:
-        if error.errno in FULL:
-            raise
         LOGGER.warning("what was compiled is not kept as %s: %s", place, error)
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import platformdirs
 
+from thunder_core.disk import fullness
 from thunder_core.errors import CacheNotUsable, OutOfDisk
 
 VARIABLE = "THUNDER_CACHE_DIR"
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP})  # which of them a link gives depends on the system
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 ENTRIES, LOCKS, BUILDING = "entries", "locks", "building"
@@ -93,9 +93,9 @@ def full_disk_named(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        full = fullness(error)
+        if full is None:
             raise
         raise OutOfDisk(
-            f"the disk is full: nothing was added to {folder}",
-            fix=f"make room (`thunder cache prune` can), or name a folder on another disk with {VARIABLE}",
+            f"{full.what}: nothing was written to {folder}", fix=f"{full.fix}; `thunder cache prune` makes some room"
         ) from error

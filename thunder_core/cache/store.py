@@ -12,11 +12,12 @@ from thunder_core.cache.build import SHARED, Build, build_alone, build_entry, cl
 from thunder_core.cache.entry import Entry
 from thunder_core.cache.key import Key
 from thunder_core.cache.manifest import Damage
-from thunder_core.cache.place import ENTRIES, cache_folder, full_disk_named, opened_entries
+from thunder_core.cache.place import ENTRIES, cache_folder, opened_entries
 from thunder_core.cache.prune import Freed, choose
 from thunder_core.cache.read import read_entry
 from thunder_core.cache.record import Record, mark_used, read_records
 from thunder_core.cache.why import Why, explain
+from thunder_core.disk import fullness
 from thunder_core.errors import CacheNotUsable
 
 LOGGER = logging.getLogger("thunder_core.cache")
@@ -37,8 +38,8 @@ class Store:
     b'machine code'
 
     An entry is verified whole before anything of it is returned; a damaged one is dropped and built again. `counts`
-    has the `hits`, `misses` and `dropped` of this object. A store that cannot be written can still be read: what is
-    then compiled is used and not kept, which the log says.
+    has the `hits`, `misses` and `dropped` of this object. A store that cannot be written, or whose disk is full, can
+    still be read: what is then compiled is used and not kept, which the log says.
     """
 
     def __init__(self, folder: str | Path | None = None, *, patience: float = PATIENCE) -> None:
@@ -61,11 +62,11 @@ class Store:
 
         `build(folder)` writes plain files into an empty folder. The entry appears as a whole when it returns; if it
         raises, or the process is killed, nothing appears. `label` says to people what the kernel is for.
-        Raises `OutOfDisk` where the disk is full, and whatever `build` raises.
+        Raises `OutOfDisk` where the disk is full, and that of temporary files too, and whatever `build` raises.
         """
         entry, first = self._sound(key)
         if entry is None:
-            with full_disk_named(self.folder), held(self.folder, key.digest, self.patience) as hindrance:
+            with held(self.folder, key.digest, self.patience) as hindrance:
                 entry, second = self._sound(key)  # another process may have built it while we waited
                 if entry is None:
                     self.counts["misses"] += 1
@@ -124,7 +125,13 @@ class Store:
 
     def _built(self, key: Key, build: Build, label: str, replaced: str, hindrance: str) -> Entry:
         if not hindrance:
-            return build_entry(self.folder, key, build, label, replaced)
+            try:
+                return build_entry(self.folder, key, build, label, replaced)
+            except OSError as error:
+                full = fullness(error)
+                if full is None:
+                    raise
+                hindrance = full.what
         LOGGER.warning("what is compiled is not kept in %s: %s", self.folder, hindrance)
         return build_alone(key, build, label)
 

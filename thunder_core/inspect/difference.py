@@ -13,4 +13,5 @@ CONTEXT = 3
 def unified(before: Stage, after: Stage, *, level: str = "torch", width: int | None = None) -> list[str]:
     """The unified diff of two stages, without line ends; empty where they are the same."""
     old, new = (layout(stage.read(), level=level, width=width, head=()).splitlines() for stage in (before, after))
-    return list(difflib.unified_diff(old, new, before.title, after.title, lineterm="", n=CONTEXT))
+    lines = difflib.unified_diff(old, new, before.title, after.title, lineterm="", n=CONTEXT)
+    return [line.rstrip() for line in lines]  # an empty line that both have is a blank in a diff

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from thunder_core.disk import fullness
 from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, ThunderError
 from thunder_core.free_memory import is_out_of_memory
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextmanager
@@ -28,11 +26,10 @@ def calamity_of(error: BaseException, doing: str) -> ThunderError | None:
     """The error of ours for a calamity; None for any other."""
     if isinstance(error, KeyboardInterrupt):
         return Interrupted(f"interrupted at: {doing}; nothing was written", fix="run the command again to start over")
-    if isinstance(error, OSError) and error.errno in FULL:
-        return OutOfDisk(
-            f"the disk is full{f' ({error.filename})' if error.filename else ''}, at: {doing}; nothing was written",
-            fix="make room, or name a folder on another disk with --out",
-        )
+    if full := fullness(error):
+        place = getattr(error, "filename", None)
+        what = f"{full.what}{f' ({place})' if place else ''}, at: {doing}; nothing was written"
+        return OutOfDisk(what, fix=full.fix)
     if is_out_of_memory(error):
         return OutOfMemory(
             f"out of memory at: {doing}; nothing was written",

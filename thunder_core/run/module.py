@@ -33,7 +33,8 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
     """A module of a subclass of the subject's class that shares the subject's whole state.
 
     Parameters, buffers, submodules, hooks and every other attribute are one set of objects under two names, so what
-    is done to one module is done to both. `again` compiles a copy of the subject, for `copy.deepcopy`.
+    is done to one module is done to both. `again` compiles another subject likewise: a copy, or one from a pickle,
+    which holds it.
     """
     module: Any = call.subject
     kind = type(module)
@@ -54,7 +55,7 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
         "forward": run_forward,
         "__deepcopy__": lambda self, memo: again(copy.deepcopy(module, memo)),
         "__copy__": lambda self: again(copy.copy(module)),
-        "__reduce_ex__": lambda self, protocol: (unpickled, (kind,), module.__getstate__()),
+        "__reduce_ex__": lambda self, protocol: (uncompiled, (kind,), (module, again), None, None, become_compiled),
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
@@ -83,6 +84,15 @@ class Original:
         return self.compiled
 
 
-def unpickled(kind: type[torch.nn.Module]) -> torch.nn.Module:
-    """A pickled compiled module comes back as the eager module, whose state the unpickler then sets."""
-    return kind.__new__(kind)
+def uncompiled(kind: type[torch.nn.Module]) -> torch.nn.Module:
+    """A module without any state, which stands for a compiled one of that class while a pickle of it is read."""
+    metaclass: Any = type(kind)
+    blank: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), {}))
+    return blank
+
+
+def become_compiled(blank: torch.nn.Module, state: tuple[torch.nn.Module, Rejit]) -> None:
+    """Make of the module that stood for it the compiled module: `state` is its subject, and what compiles that."""
+    subject, again = state
+    object.__setattr__(blank, "__class__", type(again(subject)))
+    object.__setattr__(blank, "__dict__", subject.__dict__)

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 
-from thunder_core.errors import CompilerFailed
+from thunder_core.errors import CompilerFailed, OutOfDisk, ThunderError
 from thunder_core.fusion.fuse import Refusal
 from thunder_core.fusion.machine_code import MachineCode
 from thunder_core.fusion.region import Region
 from thunder_core.fusion.watch import advance
 from thunder_executors.inductor import library
+from thunder_executors.inductor.compilers import Compilers, compilers
 from thunder_executors.inductor.generate import Generated, Kernel, Unsupported, generate, refusal_for
 from thunder_executors.inductor.machine import processors
 from thunder_executors.inductor.outputs import check_outputs
@@ -48,10 +49,10 @@ def _compiled(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
         if sum(len(other.kernels) for other in groups[-1]) >= TOGETHER:
             groups.append([])
         groups[-1].append(one)
-    with ThreadPoolExecutor(max_workers=library.compilers_at_once()) as pool:
-        running = [
-            pool.submit(copy_context().run, _libraries, group) for group in groups
-        ]  # with this thread's settings
+    with ThreadPoolExecutor(max_workers=library.compilers_at_once()) as pool, compilers() as started:
+        running = [  # with this thread's settings
+            pool.submit(copy_context().run, _libraries, group, started) for group in groups
+        ]
         return {key: found for one in running for key, found in one.result().items()}
 
 
@@ -78,22 +79,24 @@ def _renamed(generated: Generated, number: int) -> tuple[str, dict[str, Kernel]]
     return text, kernels
 
 
-def _libraries(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
+def _libraries(drafts: Sequence[Draft], started: Compilers) -> dict[int, bytes | Refusal]:
     """The shared object of each draft: one for all, or one each where together they do not compile."""
     kernels = {name: kernel for one in drafts for name, kernel in one.kernels.items()}
     if not kernels:
         return {id(one): b"" for one in drafts}
     try:
-        together = library.compiled(kernels)
+        together = library.compiled(kernels, started)
         return {id(one): together for one in drafts}
+    except (OutOfDisk, OSError) as error:  # no room, or no folder, for any of them
+        return {id(one): _refused(error) for one in drafts}
     except (CompilerFailed, Unsupported) as error:
         if len(drafts) == 1:
             return {id(drafts[0]): _refused(error)}
-    return {key: found for one in drafts for key, found in _libraries([one]).items()}
+    return {key: found for one in drafts for key, found in _libraries([one], started).items()}
 
 
 def _refused(error: Exception) -> Refusal:
-    return Refusal(error.what if isinstance(error, CompilerFailed) else str(error))
+    return Refusal(error.what if isinstance(error, ThunderError) else str(error))
 
 
 def _whole(one: Draft, found: bytes | Refusal) -> MachineCode | Refusal:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 from thunder_core import plugins
 from thunder_core.cache import Entry, Key, Store
+from thunder_core.errors import OutOfDisk
 from thunder_core.fusion.fuse import Fused, Refusal
 from thunder_core.fusion.machine_code import MachineCode
 from thunder_core.fusion.region import Region
@@ -66,7 +68,8 @@ def _built(store: Store, regions: Sequence[Region], keys: Mapping[str, Key], bui
     for region in regions:
         result = results[region.digest]
         if isinstance(result, MachineCode) or result.lasting:
-            store.get_or_build(keys[region.digest], _writer(result), label_of(region))
+            with suppress(OutOfDisk):  # the result is here, whether it is kept or not
+                store.get_or_build(keys[region.digest], _writer(result), label_of(region))
     return results
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 
 from thunder_core.errors import CompilerFailed
 from thunder_core.fusion.machine_code import MODULE
-from thunder_core.requirement import first_error
+from thunder_executors.inductor.compilers import Compilers
 from thunder_executors.inductor.generate import SETTINGS, Kernel, Unsupported
 from thunder_executors.inductor.machine import processors
 
@@ -86,18 +85,12 @@ def vector_extension() -> VecISA:
         return pick_vec_isa()
 
 
-def compiled(kernels: Mapping[str, Kernel]) -> bytes:
-    """The shared object of all kernels; raises `CompilerFailed` with what the compiler said."""
+def compiled(kernels: Mapping[str, Kernel], compilers: Compilers) -> bytes:
+    """The shared object of all kernels; raises `CompilerFailed` with what the compiler said, and `OutOfDisk`."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
         source.write_text(translation_unit(kernels))
-        command = _command(source, target)
-        told = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)  # noqa: S603
-        if told.returncode:
-            raise CompilerFailed(
-                f"{command[0]} could not compile {len(kernels)} kernels: {first_error(told.stderr)}",
-                fix="check the compiler and the space in the temporary folder, or leave the executor inductor out",
-            )
+        compilers.run(_command(source, target), Path(folder), f"{len(kernels)} kernels")
         return target.read_bytes()
 
 

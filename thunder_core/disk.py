@@ -1,0 +1,32 @@
+"""File systems that take no more: how their errors are recognized and told."""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple
+
+
+class Fullness(NamedTuple):
+    """Why a file system takes no more, and what can be done."""
+
+    what: str
+    fix: str
+
+
+ROOM = "make room, or name a folder on another disk"
+FULL: dict[int | None, Fullness] = {
+    errno.ENOSPC: Fullness("the disk is full", ROOM),
+    errno.EDQUOT: Fullness("the user's share of the disk is used up", ROOM),
+    errno.EFBIG: Fullness("a file would be larger than this process may write", "raise the limit (`ulimit -f`)"),
+}
+NO_FOLDER = "No usable temporary directory"  # Python's `tempfile` says so, where it could write to none
+NO_TEMPORARY = Fullness(
+    "there is no folder for temporary files that can be written", "make room, or name such a folder with TMPDIR"
+)
+
+
+def fullness(error: BaseException) -> Fullness | None:
+    """Why the file system takes no more; None for any other error."""
+    if not isinstance(error, OSError):
+        return None
+    return NO_TEMPORARY if NO_FOLDER in str(error) else FULL.get(error.errno)
