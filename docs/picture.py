@@ -1,0 +1,55 @@
+"""Takes the pictures of a report that README shows, in light and in dark: `python -m docs.picture REPORT.html`.
+
+`make picture` makes the report first. A headless Chromium is needed (Debian: chromium-headless-shell or chromium).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+SCHEMES = {"light": 1, "dark": 0}  # Blink's numbers for what a user prefers
+SIZE = (1000, 836)  # pixels: down to where a row of figures ends
+PATIENCE = 60  # seconds
+
+
+def picture_of(scheme: str) -> Path:
+    """Where the picture in a colour scheme lies."""
+    return FOLDER / f"report-{scheme}.png"
+
+
+def command(browser: str, report: Path, scheme: str, target: Path) -> list[str]:
+    """What takes a picture of the top of a page; a page of our own on this disk needs no sandbox."""
+    return [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--hide-scrollbars",
+        f"--window-size={SIZE[0]},{SIZE[1]}",
+        f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}",
+        f"--screenshot={target}",
+        report.resolve().as_uri(),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Take the picture of a report in each colour scheme."""
+    parser = argparse.ArgumentParser(prog="docs.picture", description="Take the pictures of a report.")
+    parser.add_argument("report", type=Path, help="the report.html of an artifact")
+    report: Path = parser.parse_args(arguments).report
+    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if browser is None or not report.is_file():
+        parser.error(f"there is no file {report}" if browser else f"there is no browser: install one of {BROWSERS}")
+    for scheme in SCHEMES:
+        target = picture_of(scheme)
+        subprocess.run(command(browser, report, scheme, target), check=True, capture_output=True, timeout=PATIENCE)
+        print(target)
+
+
+if __name__ == "__main__":
+    main()
