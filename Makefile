@@ -14,7 +14,7 @@ SMOKE := $(CURDIR)/build/smoke
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format lint types layers docs-fresh docs coverage conformance golden fuzz bench gpu-wheels \
+.PHONY: help install demo test check format lint types layers docs-fresh docs picture coverage conformance golden fuzz bench gpu-wheels \
 	gpu-install test-gpu bench-gpu wheel wheel-smoke clean
 
 help: ## list the targets
@@ -58,6 +58,11 @@ docs-fresh: install
 format: install ## format the source and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+picture: install ## make a report and take the pictures of it that README shows (needs a headless Chromium)
+	rm -rf build/picture.thunder
+	OMP_NUM_THREADS=1 $(BIN)/thunder optimize --recipe hf-llama3 --runs 100 --out build/picture.thunder
+	$(BIN)/python -m docs.picture build/picture.thunder/report.html
 
 docs: install ## write the generated pages and build the site into site/
 	$(BIN)/python -m docs.errors

@@ -45,6 +45,10 @@ trusted keys is, `THUNDER_KEY_PASSPHRASE` what protects a private key: see [sign
     thunder optimize ./bert -o out --sign-key team   # or `thunder sign out --key team`
     thunder verify out --key team.pub                # every byte, and whose it is; nothing is loaded
 
+`thunder --install-completion` installs completion for the shell that it is called from (bash, zsh, fish, PowerShell),
+and `--show-completion` prints it: commands, options, and the names of recipes, executors and tasks. Nothing heavy is
+imported for it. [A tour](tutorial.md) leads through the commands.
+
 [What a measurement says](benchmark.md), and when it says nothing, has a page of its own.
 
 Without `--out` the artifact goes to `MODEL-RECIPE.thunder` in the working folder, or `MODEL-RECIPE-2.thunder` and so on

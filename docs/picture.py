@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"there is no file {report}" if browser else f"there is no browser: install one of {BROWSERS}")
     for scheme in SCHEMES:
         target = picture_of(scheme)
-        subprocess.run(command(browser, report, scheme, target), check=True, capture_output=True, timeout=PATIENCE)
+        taken = command(browser, report, scheme, target)
+        subprocess.run(taken, check=True, capture_output=True, timeout=PATIENCE)  # noqa: S603
         print(target)
 
 
