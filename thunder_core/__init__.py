@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from thunder_core.derivatives import grad, jvp, value_and_grad, vjp
     from thunder_core.errors import RecompileWarning, ThunderError
+    from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
     from thunder_core.memory import examine_memory
     from thunder_core.patterns.pattern import pattern
     from thunder_core.pipeline import compile
@@ -51,6 +52,7 @@ HOMES = {
     "thunder_core.errors": ("RecompileWarning", "ThunderError"),
     "thunder_core.claiming.executor": ("Executor", "OperatorExecutor", "register_executor"),
     "thunder_core.patterns.pattern": ("pattern",),
+    "thunder_core.fusion.fuse": ("Fused", "FusionExecutor", "Refusal"),
     "thunder_core.memory": ("examine_memory",),
     "thunder_core.pipeline": ("compile",),
     "thunder_core.recipe": ("Lookaside", "Plugin", "Recipe", "Transform"),
