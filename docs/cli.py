@@ -38,6 +38,7 @@ trusted keys is, `THUNDER_KEY_PASSPHRASE` what protects a private key: see [sign
     thunder bench ./llama --train --against eager,inductor
     thunder bench out --batch 1,8 --seq 128 --json > baseline.json
     thunder bench out --batch 1,8 --seq 128 --baseline baseline.json --fail-above 5%
+    thunder validate out --input texts.jsonl --eval texts.jsonl  # on real samples, with a metric before and after
     thunder bench out --require-speedup 1.1          # a gate: exit status 5 unless that is shown
     thunder bench out other --seq 128                # two artifacts, in turn in one process
     thunder bench before.json after.json             # two results

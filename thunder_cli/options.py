@@ -136,6 +136,18 @@ TrustRemoteCode = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
+Input = Annotated[
+    Path | None,
+    typer.Option("--input", metavar="FILE", help="Real inputs in place of drawn ones: .safetensors, .npz or .jsonl."),
+]
+Evaluate = Annotated[
+    Path | None,
+    typer.Option("--eval", metavar="FILE", help="Real samples, by which the model is judged before and after."),
+]
+Metric = Annotated[
+    str | None,
+    typer.Option("--metric", metavar="NAME", help="accuracy, perplexity or cosine [default: the one of the task]"),
+]
 RequireSpeedup = Annotated[
     float | None,
     typer.Option(

@@ -57,6 +57,9 @@ class Settings(BaseModel):
     allow_non_finite: bool | None = None
     no_benchmark: bool | None = None
     require_speedup: float | None = None
+    input: str | None = None
+    eval: str | None = None
+    metric: str | None = None
     set: dict[str, Value] | None = None
 
     def over(self, other: Settings) -> Settings:
@@ -74,6 +77,8 @@ class Settings(BaseModel):
             model=ModelRequest(**model),
             options=self.set or {},
             out=None if self.out is None else Path(self.out),
+            input=None if self.input is None else Path(self.input),
+            evaluate=None if self.eval is None else Path(self.eval),
             sign_key=None if self.sign_key is None else Path(self.sign_key).expanduser(),
             validate=not self.no_validate,
             benchmark=not self.no_benchmark,
@@ -95,6 +100,7 @@ REQUEST_FIELDS = (
     "train",
     "allow_non_finite",
     "require_speedup",
+    "metric",
 )
 
 

@@ -324,6 +324,17 @@ class BadKey(UsageError):
     code = "TH0220"
 
 
+class BadData(UsageError):
+    """A file of real inputs, of `--input` or `--eval`, cannot be read, or is not for this model.
+
+    `.safetensors` and `.npz` hold arrays that begin with the batch, named as the model's forward names them; `.jsonl`
+    holds an object for each sample: `input_ids` and whatever else the forward takes, or `text` where a tokenizer lies
+    beside the model. The message names the line or the sample, what is wrong with it, and what the model takes.
+    """
+
+    code = "TH0221"
+
+
 # ---- 03: environment ------------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,9 @@ no-validate = true
 no-benchmark = true
 allow-non-finite = true
 require-speedup = 1.25
+input = "inputs.npz"
+eval = "samples.jsonl"
+metric = "accuracy"
 
 [set]
 speed = "high"
@@ -59,6 +62,8 @@ def test_a_file_may_hold_everything(tmp_path):
     assert request.train
     assert request.allow_non_finite
     assert request.require_speedup == 1.25
+    assert (request.input, request.evaluate) == (Path("inputs.npz"), Path("samples.jsonl"))
+    assert request.metric == "accuracy"
     assert request.out == Path("result")
     assert request.sign_key == Path("~/key").expanduser()
     assert request.options == {"speed": "high"}

@@ -66,6 +66,7 @@ def bench(
     ] = None,
     batch: Annotated[str, typer.Option("--batch", metavar="N,...", help="Samples in an input.")] = "1",
     seq: Annotated[str | None, typer.Option("--seq", metavar="N,...", help="Tokens in a sample [default: 128]")] = None,
+    input: options.Input = None,  # noqa: A002 - the option's name
     runs: options.Runs = None,
     warmup: options.Warmup = None,
     threads: Annotated[
@@ -120,6 +121,7 @@ def bench(
             batches=batches,
             seqs=seqs,
             threads=threads,
+            input=input,
             **{name: value for name, value in (("runs", runs), ("warmup", warmup)) if value is not None},
         )
         check_contest(contest, 1 if other is None else 2)

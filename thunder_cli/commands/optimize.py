@@ -47,6 +47,9 @@ def optimize(
         Path | None,
         typer.Option("--config", metavar="FILE", help="A TOML file with any of these options; the command line wins."),
     ] = None,
+    input: options.Input = None,  # noqa: A002 - the option's name
+    evaluate: options.Evaluate = None,
+    metric: options.Metric = None,
     runs: options.Runs = None,
     warmup: options.Warmup = None,
     no_validate: Annotated[
@@ -86,6 +89,9 @@ def optimize(
             target=target,
             batch=batch,
             seq=seq,
+            input=None if input is None else str(input),
+            eval=None if evaluate is None else str(evaluate),
+            metric=metric,
             runs=runs,
             warmup=warmup,
             no_validate=no_validate,

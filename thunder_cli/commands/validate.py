@@ -34,6 +34,9 @@ def validate(
         typer.Option("--no-write", metavar=options.FLAG, help="Leave an artifact as it is that was not validated yet."),
     ] = False,
     allow_non_finite: options.AllowNonFinite = False,
+    input: options.Input = None,  # noqa: A002 - the option's name
+    evaluate: options.Evaluate = None,
+    metric: options.Metric = None,
     trust_remote_code: options.TrustRemoteCode = False,
     trust: options.TrustOptions,
     json: options.Json = False,
@@ -49,10 +52,14 @@ def validate(
         from thunder_cli.first_word import importing
         from thunder_cli.progress import watching
         from thunder_core.artifact.read import read_manifest
-        from thunder_core.pipeline.foresight import require_least, require_seed
+        from thunder_core.models.data_file import require_data_file
+        from thunder_core.pipeline.foresight import require_least, require_metric, require_seed
 
         require_least("--inputs", inputs, 1)
         require_seed(seed)
+        require_data_file("--input", input)
+        require_data_file("--eval", evaluate)
+        require_metric(metric, evaluate)
         read_manifest(artifact.expanduser())
         told = stderr(quiet=quiet)
         with importing(told):
@@ -64,6 +71,9 @@ def validate(
                 seed=seed,
                 write=not no_write,
                 allow_non_finite=allow_non_finite,
+                input=input,
+                evaluate=evaluate,
+                metric=metric,
                 consent=trust.consent(trust_remote_code=trust_remote_code),
                 progress=progress,
             )
@@ -72,17 +82,21 @@ def validate(
 
 def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
     """Print what was measured, and what has become of the artifact."""
-    from thunder_cli.views.outcome import WIDE, revalidation_view, validation_view
+    from thunder_cli.views.outcome import WIDE, evaluation_view, revalidation_view, validation_view
 
     if json:
         found = {"artifact": str(done.artifact), "state": done.state, "written": done.written}
         found["signature_dropped"] = done.signature_dropped
+        found["evaluation"] = None if done.evaluation is None else plain(done.evaluation)
         print_json("validate/1", {**found, "validation": plain(done.validation)})
         return
     console = stdout()
     if not quiet:
         console.print(validation_view(done.validation, wide=console.width >= WIDE))
         console.print()
+        if done.evaluation is not None:
+            console.print(evaluation_view(done.evaluation))
+            console.print()
     console.print(revalidation_view(done.artifact, done.state, written=done.written), soft_wrap=True)
     if done.signature_dropped:
         told = "its signature was of what it was before and is gone: sign it anew with `thunder sign`"

@@ -10,12 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import magnitude, percent, rate, seconds, size, speedup
+from thunder_cli.views.quantity import counted, magnitude, percent, rate, seconds, size, speedup
 from thunder_cli.views.table import DIM, HEAD, fitting, plain_table, titled
 from thunder_core.benchmark import BenchmarkReport, Candidate, Verdict
 from thunder_core.report import Report
 from thunder_core.validation import OutputReport, ValidationReport
-from thunder_core.validation.report import GRADIENT
+from thunder_core.validation.report import GRADIENT, Evaluation
 
 SHOWN_OUTPUTS = 6
 FIRST = ("loss",)  # shown whatever else there is, with what is the language model's
@@ -35,6 +35,7 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
     parts = [
         *_speed(report),
         *_validation(report, width),
+        *([evaluation_view(report.evaluation)] if report.evaluation else []),
         *_benchmark(report, width),
         *operations_view(report),
         *_memory(report),
@@ -98,6 +99,17 @@ def _judged(output: OutputReport) -> Text:
     if not output.passed:
         return Text("out of tolerance", BAD)
     return Text(output.remark, "bold yellow") if output.remark else Text("ok", GOOD)
+
+
+def evaluation_view(evaluation: Evaluation) -> RenderableType:
+    """A metric on real samples, of eager PyTorch and of what was made of it."""
+    table = plain_table("metric", "eager", "thunder", "change")
+    change = evaluation.after - evaluation.before
+    before, after = (f"{value:.6g}" for value in (evaluation.before, evaluation.after))
+    table.add_row(evaluation.metric, before, after, f"{change:+.2g}" if change else "none")
+    unit = "sample" if evaluation.metric == "cosine" else "label"
+    detail = f"{counted(evaluation.counted, unit)} of {counted(evaluation.samples, 'sample')}, {evaluation.file}"
+    return titled("Evaluation", detail, table)
 
 
 def _speed(report: Report) -> Iterator[RenderableType]:

@@ -16,10 +16,10 @@ from thunder_core.inspect.subject import GRAD, Stage, Subject
 from thunder_core.ir.listing import Listing
 from thunder_core.models.load import load_model
 from thunder_core.pipeline.application import apply
-from thunder_core.pipeline.planning import sequence_length
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
+from thunder_core.pipeline.samples import sequence_length
 
 NOTHING: Mapping[str, object] = {}
 NO_SIZES: Mapping[str, int] = {}

@@ -23,13 +23,13 @@ from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock
 from thunder_core.pipeline.estimate import require_memory
-from thunder_core.pipeline.planning import sequence_length
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.rules import OURS, Contest, check_contest
+from thunder_core.pipeline.samples import artifacts_samples, real_samples, sequence_of
 
 Call = Callable[[], object]
 
@@ -65,14 +65,18 @@ def bench_model(request: Request, contest: Contest, progress: Progress | None = 
     """Measure a model under a recipe; sizes are those of the contest, not of the request."""
     check_contest(contest)
     prepared = prepare(request)
+    data = real_samples(
+        "--input", contest.input, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code
+    )
     for seq in contest.seqs:
-        sequence_length(prepared.loading.config, seq)
+        sequence_of(prepared.loading.config, seq, (data,))
+    purpose = Purpose(request.train, data, cut=None not in contest.seqs)
 
     def subject() -> Subject:
         loaded = load_model(prepared.model)
         prepared.recipe.validate_all(loaded.model)
         names = {"model": prepared.model_name, "recipe": prepared.recipe.name}
-        return Subject(loaded, apply(prepared, loaded.model), names, prepared.model.seed, Purpose(request.train))
+        return Subject(loaded, apply(prepared, loaded.model), names, prepared.model.seed, purpose)
 
     return _bench({OURS: subject}, contest, progress)
 
@@ -87,7 +91,7 @@ def bench_artifact(
 ) -> BenchmarkSuite:
     """Measure an artifact against the model that it was made from; `consent` is what `load` takes as well."""
     check_contest(contest)
-    return _bench({OURS: subject_of(authentic(folder, consent), device, consent)}, contest, progress)
+    return _bench({OURS: subject_of(authentic(folder, consent), device, consent, contest)}, contest, progress)
 
 
 def bench_artifacts(
@@ -111,7 +115,9 @@ def bench_artifacts(
             fix="compare two artifacts that were made for the same purpose",
         )
     names = told_apart(first, second)
-    subjects = {name: subject_of(artifact, device, consent) for name, artifact in zip(names, artifacts, strict=True)}
+    subjects = {
+        name: subject_of(artifact, device, consent, contest) for name, artifact in zip(names, artifacts, strict=True)
+    }
     return _bench(subjects, contest, progress)
 
 
@@ -129,15 +135,18 @@ def authentic(folder: Path, consent: Consent) -> Artifact:
     return artifact
 
 
-def subject_of(artifact: Artifact, device: str | None, consent: Consent) -> Callable[[], Subject]:
+def subject_of(artifact: Artifact, device: str | None, consent: Consent, contest: Contest) -> Callable[[], Subject]:
     """What loads an artifact, and the model that it was made from."""
     manifest = artifact.manifest
 
     def load_both() -> Subject:
+        trusted = consent.trust_remote_code
+        data = artifacts_samples("--input", contest.input, artifact, trust_remote_code=trusted)
+        purpose = Purpose(manifest.train, data, cut=None not in contest.seqs)
         loaded = loaded_from(artifact, device, trust_remote_code=consent.trust_remote_code)
         model = str(manifest.source.get("name") or manifest.source.get("path") or manifest.recipe)
         names = {"model": model, "recipe": manifest.recipe}
-        return Subject(loaded, load_opened(artifact, loaded.model, consent), names, 0, Purpose(manifest.train))
+        return Subject(loaded, load_opened(artifact, loaded.model, consent), names, 0, purpose)
 
     return load_both
 
@@ -169,7 +178,11 @@ def require_one_device(subjects: Mapping[str, Subject]) -> None:
 
 def common_sizes(subjects: Sequence[Subject], contest: Contest) -> list[tuple[int, int]]:
     """Batches and sequence lengths; a length that nobody named is one that all subjects take."""
-    lengths = [min(sequence_length(one.loaded.config, seq) for one in subjects) for seq in contest.seqs]
+    data = [one.purpose.data for one in subjects]
+    longest = max if any(data) else min  # the longest sample has to fit; else what all take
+    lengths = [
+        longest(sequence_of(one.loaded.config, seq, (one.purpose.data,)) for one in subjects) for seq in contest.seqs
+    ]
     return [(batch, seq) for batch in contest.batches for seq in lengths]
 
 

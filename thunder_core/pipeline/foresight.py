@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from thunder_core import plugins
 from thunder_core.artifact.signature import computing
 from thunder_core.benchmark.gate import check_gate
 from thunder_core.errors import BadOption
 from thunder_core.models.checkpoint import checkpoint_files
+from thunder_core.models.data_file import METRIC_NAMES, require_data_file
 from thunder_core.models.hub import find_on_hub, is_offline
 from thunder_core.models.kinds import require_config
 from thunder_core.models.names import spelled_device, spelled_dtype, spelled_task
@@ -28,6 +31,7 @@ def foresee(request: Request) -> None:
     for option, name, least in LEAST:
         require_least(option, getattr(request, name), least)
     require_measurable(request)
+    require_samples(request)
     if request.target:
         parse_target(request.target)
         refuse_training(request)
@@ -59,6 +63,27 @@ def require_measurable(request: Request) -> None:
             f"--require-speedup and {against} exclude each other: nothing is measured", fix="leave one of the two out"
         )
     check_gate(request.require_speedup, request.runs)
+
+
+def require_samples(request: Request) -> None:
+    """Raise for files of samples that are not there, a metric that does not exist, and what cannot be evaluated."""
+    require_data_file("--input", request.input)
+    require_data_file("--eval", request.evaluate)
+    require_metric(request.metric, request.evaluate)
+    against = f"--target {request.target}" if request.target else "--train" if request.train else ""
+    if request.evaluate is not None and against:
+        raise BadOption(
+            f"--eval and {against} exclude each other: what is judged is inference, which has to run here",
+            fix="leave one of the two out",
+        )
+
+
+def require_metric(metric: str | None, evaluate: Path | None) -> None:
+    """Raise `UnknownName` for a metric that does not exist, and `BadOption` for one without samples to measure on."""
+    if metric is not None and metric not in METRIC_NAMES:
+        raise plugins.unknown_name("metric", metric, METRIC_NAMES)
+    if metric is not None and evaluate is None:
+        raise BadOption("--metric was given without --eval", fix="name a file of samples with --eval")
 
 
 def require_seed(seed: int | None) -> None:

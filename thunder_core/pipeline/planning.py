@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from transformers import PretrainedConfig
-
+from thunder_core.models.batches import longer_than
+from thunder_core.models.dataset import Dataset
 from thunder_core.models.modality import sizes_in_words
-from thunder_core.models.sequence import check_sequence_length, longest_sequence
 from thunder_core.pipeline.destination import choose_destination
+from thunder_core.pipeline.evaluate import metric_for
 from thunder_core.pipeline.foresight import foresee, foresee_destination
 from thunder_core.pipeline.prepare import Prepared, prepare, told
-from thunder_core.pipeline.progress import STAGES
+from thunder_core.pipeline.progress import EVALUATE, STAGES
+from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
+from thunder_core.pipeline.samples import real_samples, sequence_of
 
-USUAL_SEQUENCE = 128  # tokens
 STEP = "training: forward, loss and backward, in train mode"
 ELSEWHERE = "cuda"  # the device of a target
 
@@ -28,6 +29,8 @@ class Plan:
     request: Request
     prepared: Prepared
     seq: int
+    data: Dataset | None
+    judged_by: Dataset | None
     stages: tuple[str, ...]
     destination: Path
 
@@ -45,7 +48,8 @@ class Plan:
             ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {self.device}"),
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
             *([("purpose", STEP)] if request.train else []),
-            ("inputs", f"batch {request.batch}, {self._sizes}, seed {prepared.model.seed}{self._labelled}"),
+            ("inputs", f"batch {request.batch}, {self._sizes}, {self._origin}{self._labelled}"),
+            *([("evaluation", self._judgement)] if self.judged_by else []),
             ("transforms", ", ".join(named(t) for t in prepared.transforms) or "none of its own"),
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
             *(("degraded", f"{text} ({fix})") for text, fix in told(prepared.degraded)),
@@ -56,8 +60,26 @@ class Plan:
         ]
 
     @property
+    def purpose(self) -> Purpose:
+        """What the model is called for, and with what."""
+        return Purpose(self.request.train, self.data, cut=self.request.seq is not None)
+
+    @property
     def _sizes(self) -> str:
         return sizes_in_words(self.prepared.loading.config, self.seq)
+
+    @property
+    def _origin(self) -> str:
+        if self.data is None:
+            return f"seed {self.prepared.model.seed}"
+        cut = longer_than(self.data, self.seq)
+        return f"of {self.data.file.name}: {len(self.data)} samples{f', {cut} of them cut' if cut else ''}"
+
+    @property
+    def _judgement(self) -> str:
+        assert self.judged_by is not None
+        metric = self.request.metric or metric_for(self.prepared.loading.task)
+        return f"{metric} before and after, on {len(self.judged_by)} samples of {self.judged_by.file.name}"
 
     @property
     def _labelled(self) -> str:
@@ -78,6 +100,8 @@ class Plan:
             "seq": self.seq,
             "seed": prepared.model.seed,
             "train": request.train,
+            "input": None if self.data is None else self.data.name,
+            "evaluate": None if self.judged_by is None else self.judged_by.name,
             "transforms": [named(transform) for transform in prepared.transforms],
             "executors": [{"name": one.name, "reason": one.reason} for one in prepared.executors],
             "degraded": [part.model_dump() for part in prepared.degraded],
@@ -116,14 +140,17 @@ def plan(request: Request) -> Plan:
     if request.target:
         request = replace(request, validate=False, benchmark=False)
     prepared = prepare(request)
-    left_out = {
-        name for name, wanted in (("validate", request.validate), ("benchmark", request.benchmark)) if not wanted
-    }
+    data, judged_by = (
+        real_samples(option, file, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code)
+        for option, file in (("--input", request.input), ("--eval", request.evaluate))
+    )
     return Plan(
         request=request,
         prepared=prepared,
-        seq=sequence_length(prepared.loading.config, request.seq),
-        stages=tuple(stage for stage in STAGES if stage not in left_out),
+        seq=sequence_of(prepared.loading.config, request.seq, (data, judged_by)),
+        data=data,
+        judged_by=judged_by,
+        stages=stages_of(request),
         destination=choose_destination(
             request.out,
             force=request.force,
@@ -133,12 +160,11 @@ def plan(request: Request) -> Plan:
     )
 
 
-def sequence_length(config: PretrainedConfig, asked: int | None) -> int:
-    """The length that was asked for, or the usual one as far as the model takes it; raises `SequenceTooLong`."""
-    if asked is None:
-        return min(USUAL_SEQUENCE, longest_sequence(config) or USUAL_SEQUENCE)
-    check_sequence_length(config, asked)
-    return asked
+def stages_of(request: Request) -> tuple[str, ...]:
+    """The stages that a request asks for, in their order."""
+    wanted = {"validate": request.validate, "benchmark": request.benchmark, EVALUATE: request.evaluate is not None}
+    before_benchmark = [*STAGES[: STAGES.index("benchmark")], EVALUATE, *STAGES[STAGES.index("benchmark") :]]
+    return tuple(stage for stage in before_benchmark if wanted.get(stage, True))
 
 
 def named(transform: object) -> str:

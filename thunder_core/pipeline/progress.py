@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 STAGES = ("load", "check the recipe", "acquire", "transform", "compile", "validate", "benchmark", "write")
+EVALUATE = "evaluate"  # a stage that is there where samples to judge by were named
 
 
 class Progress(Protocol):

@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
-from thunder_core.errors import NothingToTrain
-from thunder_core.models.inputs import example_inputs
+from thunder_core.errors import NothingToTrain, UnsupportedError
+from thunder_core.models.batches import Batches
+from thunder_core.models.dataset import Dataset
+from thunder_core.models.inputs import example_inputs, require_sizes
 from thunder_core.models.load import LoadedModel
 from thunder_core.models.mode import put_into_mode
 from thunder_core.validation.comparison import buffers_kept
@@ -22,18 +24,48 @@ Call = Callable[..., object]
 
 @dataclass(frozen=True)
 class Purpose:
-    """Inference or, with `train`, steps of training: what the model is given, and what one call of it is."""
+    """Inference or, with `train`, steps of training: what the model is given, and what one call of it is.
+
+    What it is given is drawn, or taken from the samples of `data`, where `cut` says that they may be shortened.
+    """
 
     train: bool = False
+    data: Dataset | None = None
+    cut: bool = False
 
     @property
     def configuration(self) -> dict[str, str]:
-        """What sets a measurement of a step of training apart from one of inference."""
-        return {"call": "training step"} if self.train else {}
+        """What sets a measurement of a step of training apart from one of inference, and one of real inputs."""
+        call = {"call": "training step"} if self.train else {}
+        return call if self.data is None else {**call, "input": self.data.name}
 
-    def inputs(self, loaded: LoadedModel, *, batch: int, seq: int, seed: int) -> Inputs:
-        """Example inputs, with labels where there is a loss."""
-        return example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
+    def inputs(self, loaded: LoadedModel, *, batch: int, seq: int, seed: int, number: int = 0) -> Inputs:
+        """The inputs of that number, with labels where there is a loss: drawn, or out of the file."""
+        if self.data is None:
+            return example_inputs(loaded, batch=batch, seq=seq, seed=seed + number, labels=self.train)
+        return self.batches(loaded, self.data, batch=batch, seq=seq)[number]
+
+    def batches(self, loaded: LoadedModel, data: Dataset, *, batch: int, seq: int) -> Batches:
+        """The samples of a file in batches."""
+        require_sizes(loaded, batch, seq)
+        return Batches(loaded, data, batch, seq, self.cut, labels=self.train)
+
+    def could_be_drawn(self, loaded: LoadedModel, given: Inputs, *, batch: int, seq: int, seed: int) -> bool:
+        """Whether drawn inputs have the names, shapes and dtypes of these, so that the same programs take them."""
+        if self.data is None:
+            return True
+        try:
+            drawn = example_inputs(loaded, batch=batch, seq=seq, seed=seed, labels=self.train)
+        except UnsupportedError:
+            return False
+        return _described(drawn) == _described(given)
+
+    def validating(self, loaded: LoadedModel, *, batch: int, seq: int, wanted: int, traced: int = 1) -> list[int]:
+        """The numbers of the inputs to validate on: those that were not traced, as far as the file has others."""
+        if self.data is None:
+            return list(range(1, wanted + 1))
+        count = len(self.batches(loaded, self.data, batch=batch, seq=seq))
+        return list(range(traced, min(traced + wanted, count))) or [0]
 
     def call(self, function: Callable[..., Any], model: torch.nn.Module) -> Call:
         """What is measured: a call of the function, which computes with the model's parameters, and what follows it."""
@@ -53,6 +85,10 @@ class Purpose:
         put_into_mode(model, train=self.train)
         with buffers_kept(model), gradients_kept(model):
             yield
+
+
+def _described(inputs: Inputs) -> dict[str, object]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in inputs.items()}
 
 
 def _forward(function: Callable[..., Any]) -> Call:

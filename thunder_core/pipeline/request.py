@@ -24,6 +24,8 @@ class Request:
     `target` makes the program for a GPU of that architecture (`sm_90`), which need not be here: then nothing runs, and
     validation is left to `thunder validate` on the GPU.
     `sign_key` is the file of a private key that the artifact is signed with.
+    `input` is a file of real inputs, which are traced, validated and measured in place of drawn ones; `evaluate` one of
+    real samples, by which the model is judged before and after, by the metric that fits its task or is named.
     `require_speedup` refuses to write an artifact whose speed-up over eager is not shown to be at least that.
     `allow_non_finite` accepts NaN, infinities and nothing but zeros in what eager PyTorch gives.
     `train` makes it of a step of training: the model in train mode, with labels, forward, loss and backward.
@@ -48,3 +50,6 @@ class Request:
     allow_non_finite: bool = False
     sign_key: Path | None = None
     require_speedup: float | None = None
+    input: Path | None = None
+    evaluate: Path | None = None
+    metric: str | None = None

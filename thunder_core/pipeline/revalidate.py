@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,24 +11,32 @@ import torch
 from thunder_core.artifact.consent import NO_CONSENT, Consent
 from thunder_core.artifact.here import require_here
 from thunder_core.artifact.loading import load_opened
-from thunder_core.artifact.manifest import ValidationState
+from thunder_core.artifact.manifest import EXAMPLE, ValidationState
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.report import read_report
 from thunder_core.artifact.revise import can_be_revised, revise
 from thunder_core.artifact.signature import is_signed, require_authentic
+from thunder_core.artifact.tensors import read_tensors
 from thunder_core.benchmark.machine import machine_name
 from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
+from thunder_core.models.batches import IDS, longer_than
+from thunder_core.models.data_file import require_data_file
+from thunder_core.models.dataset import Dataset
 from thunder_core.models.load import LoadedModel
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock
-from thunder_core.pipeline.foresight import require_seed
-from thunder_core.pipeline.progress import Progress, Unwatched
+from thunder_core.pipeline.evaluate import evaluate as evaluated
+from thunder_core.pipeline.evaluate import require_judgeable
+from thunder_core.pipeline.foresight import require_metric, require_seed
+from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.recipes import find_recipe
+from thunder_core.pipeline.samples import USUAL_SEQUENCE, artifacts_samples
 from thunder_core.recipe import Tolerance
 from thunder_core.validation import ValidationReport, validate
+from thunder_core.validation.report import Evaluation
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class Revalidation:
     written: bool
     validation: ValidationReport
     signature_dropped: bool = False
+    evaluation: Evaluation | None = None
 
 
 def validate_artifact(
@@ -51,6 +61,9 @@ def validate_artifact(
     seed: int | None = None,
     write: bool = True,
     allow_non_finite: bool = False,
+    input: Path | None = None,  # noqa: A002 - the option's name
+    evaluate: Path | None = None,
+    metric: str | None = None,
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> Revalidation:
@@ -58,8 +71,10 @@ def validate_artifact(
 
     `seed` is that of the inputs (default: the one that it was made with; the traced input itself is left out). One that
     was not validated yet becomes so, if `write`; one that was stays as it is, byte for byte. `allow_non_finite` accepts
-    NaN, infinities and nothing but zeros in what eager PyTorch gives. `consent` is what `load` takes as well. A
-    signature is of what was signed: an artifact that becomes validated has none any more.
+    NaN, infinities and nothing but zeros in what eager PyTorch gives. `input` is a file of real inputs, of which so
+    many batches are taken, and `evaluate` one of samples by which the model is judged before and after, by `metric`.
+    `consent` is what `load` takes as well. A signature is of what was signed: an artifact that becomes validated has
+    none any more.
 
     Raises what `load` raises, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` where the
     artifact does not say which inputs it takes; nothing is changed then.
@@ -67,6 +82,9 @@ def validate_artifact(
     if inputs < 1:
         raise BadOption(f"--inputs is {inputs}", fix="give --inputs a number of 1 or more")
     require_seed(seed)
+    require_data_file("--input", input)
+    require_data_file("--eval", evaluate)
+    require_metric(metric, evaluate)
     clock = Clock(progress or Unwatched())
     with calamities(lambda: clock.stage or "the start"):
         clock.begin("load")
@@ -74,20 +92,34 @@ def validate_artifact(
         require_authentic(artifact, consent)
         signed = is_signed(artifact.folder)
         write = write and artifact.manifest.validation != "validated"
-        require_drawn(artifact)
+        sizes = sizes_of(artifact)
+        if input is None or not sizes:
+            require_drawn(artifact)
+        if evaluate is not None and artifact.manifest.train:
+            raise BadOption(f"--eval judges inference, and {folder} is for training", fix="leave --eval out")
         if write:
             require_writable(artifact.folder)
         require_here(artifact.manifest)
         loaded = loaded_from(artifact, trust_remote_code=consent.trust_remote_code)
         compiled = load_opened(artifact, loaded.model, consent, strict=True)
+        trusted = consent.trust_remote_code
+        data, judged_by = (
+            artifacts_samples(option, file, artifact, trust_remote_code=trusted)
+            for option, file in (("--input", input), ("--eval", evaluate))
+        )
+        purpose = Purpose(artifact.manifest.train, data, cut=True)
+        if judged_by is not None:
+            require_judgeable(loaded, judged_by, sizes["batch"], sizes["seq"], purpose, metric)
         clock.begin("validate")
-        validation = compared(artifact, loaded, compiled, inputs, seed, clock, allow_non_finite=allow_non_finite)
+        task = Task(artifact, loaded, compiled, purpose, sizes)
+        validation = task.compared(inputs, seed, clock, allow_non_finite=allow_non_finite)
+        evaluation = task.judged(judged_by, metric, clock) if judged_by is not None else None
         if write:
             clock.begin("write")
-            keep(artifact, validation, machine_name(loaded.model.device))
+            keep(artifact, validation, evaluation, machine_name(loaded.model.device))
         clock.stop()
     state = "validated" if write else artifact.manifest.validation
-    return Revalidation(artifact.folder, state, write, validation, signed and write)
+    return Revalidation(artifact.folder, state, write, validation, signed and write, evaluation)
 
 
 def require_drawn(artifact: Artifact) -> None:
@@ -95,7 +127,7 @@ def require_drawn(artifact: Artifact) -> None:
     if not artifact.manifest.drawn:
         raise WrongInputs(
             f"{artifact.folder} does not say which inputs its programs take",
-            fix="make it with `thunder optimize`, or compare it with the model in Python",
+            fix="name real ones with --input, make it with `thunder optimize`, or compare it with the model in Python",
         )
 
 
@@ -108,32 +140,57 @@ def require_writable(folder: Path) -> None:
         )
 
 
-def compared(
-    artifact: Artifact,
-    loaded: LoadedModel,
-    compiled: torch.nn.Module,
-    inputs: int,
-    seed: int | None,
-    clock: Clock,
-    *,
-    allow_non_finite: bool,
-) -> ValidationReport:
-    """The comparison on inputs that were not traced."""
-    manifest = artifact.manifest
-    batch, seq = manifest.drawn["batch"], manifest.drawn["seq"]
-    first = manifest.drawn["seed"] if seed is None else seed
-    purpose = Purpose(manifest.train)
-    return validate(
-        compiled,
-        loaded.model,
-        [purpose.inputs(loaded, batch=batch, seq=seq, seed=first + number) for number in range(1, inputs + 1)],
-        tolerance_of(artifact, loaded.model.dtype),
-        language_model=loaded.task in LANGUAGE_TASKS,
-        train=manifest.train,
-        allow_non_finite=allow_non_finite,
-        progress=clock.advance,
-        seed=first,
-    )
+def sizes_of(artifact: Artifact) -> dict[str, int]:
+    """The batch and the sequence length that an artifact's programs take: as drawn, or those of its example."""
+    if artifact.manifest.drawn:
+        return artifact.manifest.drawn
+    if not artifact.manifest.example:
+        return {}
+    example = read_tensors(artifact, EXAMPLE)
+    batch = max((tensor.shape[0] for tensor in example.values() if tensor.ndim), default=1)
+    return {"batch": batch, "seq": example[IDS].shape[-1] if IDS in example else USUAL_SEQUENCE, "seed": 0}
+
+
+@dataclass(frozen=True)
+class Task:
+    """An artifact beside the model that it was made from, what they are called for, and with inputs of which sizes."""
+
+    artifact: Artifact
+    loaded: LoadedModel
+    compiled: torch.nn.Module
+    purpose: Purpose
+    sizes: Mapping[str, int]
+
+    def compared(self, inputs: int, seed: int | None, clock: Clock, *, allow_non_finite: bool) -> ValidationReport:
+        """The comparison on inputs that were not traced, or on the first ones of a file."""
+        first, loaded = self.sizes["seed"] if seed is None else seed, self.loaded
+        sizes = {"batch": self.sizes["batch"], "seq": self.sizes["seq"]}
+        numbers = self.purpose.validating(loaded, **sizes, wanted=inputs, traced=0)
+        report = validate(
+            self.compiled,
+            loaded.model,
+            [self.purpose.inputs(loaded, **sizes, seed=first, number=number) for number in numbers],
+            tolerance_of(self.artifact, loaded.model.dtype),
+            language_model=loaded.task in LANGUAGE_TASKS,
+            train=self.purpose.train,
+            allow_non_finite=allow_non_finite,
+            progress=clock.advance,
+            seed=first,
+        )
+        return report.model_copy(update={"notes": (*report.notes, *cut_notes(self.purpose.data, sizes["seq"]))})
+
+    def judged(self, data: Dataset, metric: str | None, clock: Clock) -> Evaluation:
+        """The model by a metric, before and after."""
+        clock.begin(EVALUATE)
+        sizes = {"batch": self.sizes["batch"], "seq": self.sizes["seq"]}
+        return evaluated(self.compiled, self.loaded, data, **sizes, cut=True, metric=metric, advance=clock.advance)
+
+
+def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
+    """What is to be said of samples that are longer than what the programs take."""
+    cut = 0 if data is None else longer_than(data, seq)
+    if data is not None and cut:
+        yield f"{cut} of the {len(data)} samples of {data.file.name} were cut to {seq} tokens, which the programs take"
 
 
 def tolerance_of(artifact: Artifact, dtype: torch.dtype) -> Tolerance:
@@ -144,9 +201,11 @@ def tolerance_of(artifact: Artifact, dtype: torch.dtype) -> Tolerance:
     return find_recipe(manifest.recipe or "default", manifest.options).loosest_tolerance(dtype)
 
 
-def keep(artifact: Artifact, validation: ValidationReport, machine: str) -> None:
+def keep(artifact: Artifact, validation: ValidationReport, evaluation: Evaluation | None, machine: str) -> None:
     """Write what was measured into the artifact, and where."""
     told = validation.model_copy(update={"notes": (*validation.notes, f"validated after it was made, on {machine}")})
     report = read_report(artifact)
-    update = {"validation": told, "validation_state": "validated"}
+    update: dict[str, object] = {"validation": told, "validation_state": "validated"}
+    if evaluation is not None:
+        update["evaluation"] = evaluation
     revise(artifact, report.model_copy(update=update) if report else None, "validated")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from thunder_core.errors import BadOption
+from thunder_core.models.data_file import require_data_file
 from thunder_core.pipeline.foresight import require_least
 from thunder_core.plugins import unknown_name
 
@@ -16,7 +18,9 @@ AGAINST: dict[str, str] = {"eager": "eager PyTorch", "inductor": "torch.compile"
 
 @dataclass(frozen=True)
 class Contest:
-    """What to measure: contenders by name, batches and sequence lengths, how often, and with how many threads."""
+    """What to measure: contenders by name, batches and sequence lengths, how often, with how many threads, and on
+    which real inputs, if not on drawn ones.
+    """
 
     against: tuple[str, ...] = ("eager",)
     batches: tuple[int, ...] = (1,)
@@ -24,6 +28,7 @@ class Contest:
     runs: int = 30
     warmup: int = 5
     threads: int | None = None
+    input: Path | None = None
 
 
 def check_contest(contest: Contest, subjects: int = 1) -> None:
@@ -45,6 +50,7 @@ def check_contest(contest: Contest, subjects: int = 1) -> None:
         for value in values:
             require_least(option, value, least)
     require_threads(contest.threads)
+    require_data_file("--input", contest.input)
 
 
 def require_threads(count: int | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -12,24 +12,29 @@ from thunder_core.artifact.write import write_artifact
 from thunder_core.benchmark import BenchmarkReport, measure, require_speedup
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import last_program, trace_for
+from thunder_core.models.dataset import Dataset
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock, announcing
 from thunder_core.pipeline.estimate import require_memory
+from thunder_core.pipeline.evaluate import evaluate, require_judgeable
 from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.narrate import report_of, running
 from thunder_core.pipeline.planning import Plan, plan
 from thunder_core.pipeline.prepare import as_facts, require_whole
-from thunder_core.pipeline.progress import Progress, Unwatched
-from thunder_core.pipeline.purpose import Inputs, Purpose
+from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
+from thunder_core.pipeline.purpose import Inputs
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.rules import OURS
 from thunder_core.pipeline.shares import TimeShares, program_shares
 from thunder_core.report import Report
 from thunder_core.run.program import Program
 from thunder_core.validation import ValidationReport, validate
+from thunder_core.validation.report import Evaluation
+
+ONE_BATCH = "the file of inputs holds one batch, which was traced too: nothing else was validated on"
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
 
 def _carry_out(plan: Plan, clock: Clock) -> Outcome:
     prepared, request = plan.prepared, plan.request
-    purpose = Purpose(request.train)
+    purpose = plan.purpose
     clock.begin("load")
     loaded = load_model(prepared.model)
     clock.begin("check the recipe")
@@ -66,6 +71,8 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
     with purpose.ready(loaded.model):
         sizes = {"batch": request.batch, "seq": plan.seq, "seed": prepared.model.seed}
         require_memory(loaded, purpose, **sizes, runs=not request.target, validate=request.validate)
+        if plan.judged_by is not None:
+            require_judgeable(loaded, plan.judged_by, request.batch, plan.seq, purpose, request.metric)
         clock.begin("acquire")
         compiled = apply(prepared, loaded.model)
         traced = inputs_of(plan, loaded, 0)
@@ -79,12 +86,14 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
         if request.strict:
             require_whole(prepared.recipe, as_facts(given_up(running(program))))
         validation = _validated(plan, loaded, compiled, clock) if request.validate else None
+        evaluation = _evaluated(plan, loaded, compiled, clock) if plan.judged_by is not None else None
         benchmark = _measured(plan, loaded, compiled, traced, clock) if request.benchmark else None
         if benchmark and request.require_speedup is not None:
             require_speedup(benchmark, request.require_speedup, OURS)
         shares = _shares(loaded, program, traced, train=request.train) if request.benchmark else TimeShares()
     clock.begin("write")
     report = report_of(plan, loaded, compiled, program, clock.times, validation, benchmark, shares, kernels)
+    report = report.model_copy(update={"evaluation": evaluation})
     write_artifact(
         plan.destination,
         compiled=compiled,
@@ -96,7 +105,7 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
         example=traced,
         train=request.train,
         tolerance=asdict(prepared.recipe.loosest_tolerance(loaded.model.dtype)),
-        drawn=sizes,
+        drawn=sizes if purpose.could_be_drawn(loaded, traced, **sizes) else {},
         include_weights=request.include_weights,
         target=request.target,
         kernels=kernels,
@@ -109,8 +118,8 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
 
 def inputs_of(plan: Plan, loaded: LoadedModel, number: int) -> Inputs:
     """The inputs of that number: number 0 is traced, the others, of the same shapes, are for validation."""
-    seed = plan.prepared.model.seed + number
-    return Purpose(plan.request.train).inputs(loaded, batch=plan.request.batch, seq=plan.seq, seed=seed)
+    seed = plan.prepared.model.seed
+    return plan.purpose.inputs(loaded, batch=plan.request.batch, seq=plan.seq, seed=seed, number=number)
 
 
 def _for_target(plan: Plan, compiled: Any, inputs: Inputs) -> tuple[DeviceCode, ...]:
@@ -122,10 +131,12 @@ def _for_target(plan: Plan, compiled: Any, inputs: Inputs) -> tuple[DeviceCode, 
 
 def _validated(plan: Plan, loaded: LoadedModel, compiled: Any, clock: Clock) -> ValidationReport:
     clock.begin("validate")
-    return validate(
+    batch, wanted = plan.request.batch, plan.request.inputs
+    numbers = plan.purpose.validating(loaded, batch=batch, seq=plan.seq, wanted=wanted)
+    report = validate(
         compiled,
         loaded.model,
-        [inputs_of(plan, loaded, number) for number in range(1, plan.request.inputs + 1)],
+        [inputs_of(plan, loaded, number) for number in numbers],
         plan.prepared.recipe.loosest_tolerance(loaded.model.dtype),
         language_model=loaded.task in LANGUAGE_TASKS,
         train=plan.request.train,
@@ -133,11 +144,26 @@ def _validated(plan: Plan, loaded: LoadedModel, compiled: Any, clock: Clock) -> 
         progress=clock.advance,
         seed=plan.prepared.model.seed,
     )
+    return report if numbers != [0] else report.model_copy(update={"notes": (ONE_BATCH, *report.notes)})
+
+
+def _evaluated(plan: Plan, loaded: LoadedModel, compiled: Any, clock: Clock) -> Evaluation:
+    clock.begin(EVALUATE)
+    return evaluate(
+        compiled,
+        loaded,
+        cast(Dataset, plan.judged_by),
+        batch=plan.request.batch,
+        seq=plan.seq,
+        cut=plan.purpose.cut,
+        metric=plan.request.metric,
+        advance=clock.advance,
+    )
 
 
 def _measured(plan: Plan, loaded: LoadedModel, compiled: Any, inputs: Inputs, clock: Clock) -> BenchmarkReport:
     clock.begin("benchmark")
-    call = Purpose(plan.request.train).call
+    call = plan.purpose.call
     eager, ours = call(loaded.model, loaded.model), call(compiled, loaded.model)
     return measure(
         {"eager": lambda: eager(**inputs), OURS: lambda: ours(**inputs)},
@@ -163,5 +189,5 @@ def configuration_of(plan: Plan, loaded: LoadedModel) -> dict[str, str]:
         "dtype": str(loaded.source["dtype"]),
         "batch": str(plan.request.batch),
         "seq": str(plan.seq),
-        **Purpose(plan.request.train).configuration,
+        **plan.purpose.configuration,
     }

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from thunder_core.benchmark.report import BenchmarkReport
-from thunder_core.validation.report import Facts, ValidationReport
+from thunder_core.validation.report import Evaluation, Facts, ValidationReport
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -169,6 +169,8 @@ class Report(Facts):
     """`pending`: it can be validated only elsewhere, and has yet to be; `off`: nobody asked for it."""
     validation: ValidationReport | None = None
     benchmark: BenchmarkReport | None = None
+    evaluation: Evaluation | None = None
+    """How the model does on real samples, before and after; None where none were named."""
 
     @property
     def memory_peak(self) -> Peak | None:

@@ -85,6 +85,20 @@ def _share(number: int, elements: int) -> str:
     return f"all {elements:,}" if number == elements else f"{number:,} of {elements:,}"
 
 
+class Evaluation(Facts):
+    """A model on real samples before and after: eager PyTorch's result by a metric, and the optimized one's."""
+
+    metric: str
+    """`accuracy` (share of labels met), `perplexity` (of the labels) or `cosine` (mean, with eager's embeddings)."""
+    file: str
+    """The file's name, and the first digits of its SHA-256."""
+    samples: int
+    counted: int
+    """The labels, or for the cosine the samples, that were counted."""
+    before: float
+    after: float
+
+
 class ValidationReport(Facts):
     """Every output of the optimized model beside eager's, both against a reference in higher precision."""
 

@@ -1,0 +1,181 @@
+"""Files of samples are read whole, and what is damaged, strange or for another model is told with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.models.real import FIRST_WORD, write_lines, write_tokenizer
+from thunder_core.errors import BadData, OutOfMemory, ThunderError
+from thunder_core.models import dataset
+from thunder_core.models.batches import Batches, longer_than, token_length
+from thunder_core.models.dataset import read_dataset
+from thunder_core.models.load import LoadedModel, load_model
+from thunder_core.models.origin import FolderOrigin, SampleOrigin
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.samples import SAMPLES
+from thunder_core.models.tokens import tokenized
+
+IDS = torch.tensor([[3, 4, 5], [6, 7, 8], [9, 10, 11]])
+
+
+@pytest.fixture(scope="module")
+def llama() -> LoadedModel:
+    return load_model(ModelRequest(sample=SAMPLES["llama"]))
+
+
+@pytest.fixture(scope="module")
+def vit() -> LoadedModel:
+    return load_model(ModelRequest(sample=SAMPLES["vit"]))
+
+
+def test_three_kinds_of_files_hold_the_same_samples(tmp_path: Path) -> None:
+    save_file({"input_ids": IDS}, tmp_path / "a.safetensors")
+    np.savez(tmp_path / "a.npz", input_ids=IDS.numpy().astype(np.uint16))
+    write_lines(tmp_path / "a.jsonl", *({"input_ids": row} for row in IDS.tolist()))
+    for name in ("a.safetensors", "a.npz", "a.jsonl"):
+        data = read_dataset("--input", tmp_path / name)
+        assert (len(data), token_length(data), longer_than(data, 2)) == (3, 3, 3)
+        assert torch.equal(torch.stack([row["input_ids"] for row in data.rows]).long(), IDS)
+        assert data.name.startswith(f"{name}:")
+
+
+def test_tokens_are_padded_and_what_is_no_token_is_stacked(llama: LoadedModel, tmp_path: Path) -> None:
+    samples = {"input_ids": [5, 6]}, {"input_ids": [7, 8, 9, 10]}, {"input_ids": [11]}
+    data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", *samples))
+    batches = Batches(llama, data, 2, 5)
+    assert len(batches) == 1
+    first = batches[0]
+    assert first["input_ids"].tolist() == [[5, 6, 0, 0, 0], [7, 8, 9, 10, 0]]
+    assert first["attention_mask"].tolist() == [[1, 1, 0, 0, 0], [1, 1, 1, 1, 0]]
+    assert first["input_ids"].dtype == torch.int64
+    assert torch.equal(batches[7]["input_ids"], first["input_ids"])  # they begin anew
+    labelled = Batches(llama, data, 2, 5, labels=True)[0]["labels"]
+    assert labelled.tolist() == [[5, 6, -100, -100, -100], [7, 8, 9, 10, -100]]
+    assert batches.labels_of([2]).tolist() == [[11, -100, -100, -100, -100]]
+
+
+def test_a_length_that_was_asked_for_cuts_and_none_refuses(llama: LoadedModel, tmp_path: Path) -> None:
+    data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", {"input_ids": [5, 6, 7]}, {"input_ids": [8]}))
+    assert Batches(llama, data, 2, 2, cut=True)[0]["input_ids"].tolist() == [[5, 6], [8, 0]]
+    with pytest.raises(BadData, match="line 1: 3 tokens, more than 2") as caught:
+        Batches(llama, data, 2, 2)
+    assert "--seq, up to 256" in caught.value.fix
+
+
+def test_numbers_are_of_the_models_dtype(vit: LoadedModel, tmp_path: Path) -> None:
+    pixels = np.zeros((2, 3, 32, 32), dtype=np.float64)
+    np.savez(tmp_path / "a.npz", pixel_values=pixels, labels=np.array([1, 9]))
+    batches = Batches(vit, read_dataset("--input", tmp_path / "a.npz"), 2, 128)
+    assert {name: (tensor.dtype, list(tensor.shape)) for name, tensor in batches[0].items()} == {
+        "pixel_values": (torch.float32, [2, 3, 32, 32])
+    }
+    assert batches.labels_of([0, 1]).tolist() == [1, 9]
+
+
+def test_texts_are_read_by_the_tokenizer_beside_the_model(llama: LoadedModel, tmp_path: Path) -> None:
+    data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", {"text": "the cat"}, {"text": "a strange dog"}))
+    with pytest.raises(BadData, match="no tokenizer beside the model"):
+        tokenized(data, SampleOrigin(SAMPLES["llama"]))
+    with pytest.raises(BadData, match="no tokenizer beside the model"):
+        tokenized(data, FolderOrigin(tmp_path))
+    write_tokenizer(tmp_path)
+    told = tokenized(data, FolderOrigin(tmp_path))
+    assert [row["input_ids"].tolist() for row in told.rows] == [
+        [FIRST_WORD, FIRST_WORD + 1],
+        [FIRST_WORD + 3, 1, FIRST_WORD + 5],
+    ]
+    assert len(Batches(llama, told, 2, 3)) == 1
+    for samples in ([{"text": "a"}, {"input_ids": [3]}], [{"text": "a", "input_ids": [3]}]):
+        mixed = read_dataset("--input", write_lines(tmp_path / "b.jsonl", *samples))
+        with pytest.raises(BadData, match="line"):
+            tokenized(mixed, FolderOrigin(tmp_path))
+
+
+DEEP = "[" * 100_000
+LINES = {
+    "no JSON": ("{", "line 1 is not JSON"),
+    "nested deep": (f'{{"input_ids": {DEEP}', "line 1 is not JSON"),
+    "a long number": (f'{{"input_ids": [{"9" * 5001}]}}', "line 1 is not JSON"),
+    "a large number": ('{"input_ids": [99999999999999999999]}', "`input_ids` is no array of numbers"),
+    "no object": ("[1]", "line 1 holds no object"),
+    "nothing in it": ("{}", "line 1 holds no object"),
+    "an empty text": ('{"text": ""}', "`text` is no text, or an empty one"),
+    "no text": ('{"text": 3}', "`text` is no text, or an empty one"),
+    "words": ('{"input_ids": ["a"]}', "`input_ids` is no array of numbers"),
+    "rows of two lengths": ('{"input_ids": [[1], [2, 3]]}', "`input_ids` is no array of numbers"),
+    "nothing": ("\n\n", "holds no samples"),
+}
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_lines_that_are_no_samples(tmp_path: Path, case: str) -> None:
+    text, words = LINES[case]
+    (tmp_path / "a.jsonl").write_text(text)
+    with pytest.raises(BadData, match=words) as caught:
+        read_dataset("--input", tmp_path / "a.jsonl")
+    assert (caught.value.code, caught.value.status) == ("TH0221", 2)
+
+
+def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"\xff\xfe")
+    (tmp_path / "a.safetensors").write_bytes(b"\x00" * 20)
+    (tmp_path / "a.npz").write_bytes(b"PK no archive")
+    (tmp_path / "folder.npz").mkdir()
+    np.savez(tmp_path / "objects.npz", input_ids=np.array([{}], dtype=object))
+    np.savez(tmp_path / "words.npz", input_ids=np.array(["a"]))
+    np.savez(tmp_path / "sizes.npz", input_ids=np.zeros((2, 3), dtype=int), labels=np.zeros(3, dtype=int))
+    np.savez(tmp_path / "none.npz")
+    for name in (
+        "a.jsonl",
+        "a.safetensors",
+        "a.npz",
+        "folder.npz",
+        "objects.npz",
+        "words.npz",
+        "sizes.npz",
+        "none.npz",
+    ):
+        with pytest.raises(BadData):
+            read_dataset("--input", tmp_path / name)
+    for name in ("nowhere.jsonl", "a.csv"):
+        with pytest.raises(BadData, match=f"--eval .*{name}"):
+            read_dataset("--eval", tmp_path / name)
+    monkeypatch.setattr(dataset, "free_memory", lambda device: 10)
+    with pytest.raises(OutOfMemory):
+        read_dataset("--input", tmp_path / "sizes.npz")
+
+
+UNFIT: dict[str, tuple[list[dict[str, object]], str]] = {
+    "another name": ([{"input_ids": [3], "tokens": [3]}], "`tokens`, which it does not take"),
+    "no tokens": ([{"attention_mask": [1]}], "`input_ids`, which it needs"),
+    "beyond the vocabulary": ([{"input_ids": [3]}, {"input_ids": [512]}], "line 2: `input_ids` holds the token 512"),
+    "a negative token": ([{"input_ids": [-1]}], "holds the token -1"),
+    "fractions": ([{"input_ids": [0.5]}], "is of dtype torch.float32"),
+    "no token": ([{"input_ids": []}], "line 1"),
+    "one number": ([{"input_ids": 3}], "tokens are lists of integers"),
+    "names that come and go": ([{"input_ids": [3]}, {"input_ids": [3], "labels": [3]}], "line 2: has not the names"),
+    "another shape": ([{"input_ids": [3], "labels": 1}, {"input_ids": [3, 4], "labels": [1, 2, 3]}], "is of shape"),
+    "a label that is none": ([{"input_ids": [3, 4], "labels": [3, 999]}], "`labels` holds 999"),
+    "too few": ([], "holds 1 samples, and a batch has 2"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_samples_that_the_model_does_not_take(llama: LoadedModel, tmp_path: Path, case: str) -> None:
+    samples, words = UNFIT[case]
+    data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", *(samples or [{"input_ids": [3]}])))
+    with pytest.raises(ThunderError, match=words) as caught:
+        Batches(llama, data, 1 if samples else 2, 8)
+    assert isinstance(caught.value, BadData)
+
+
+def test_pixels_are_floating_numbers_and_no_nan(vit: LoadedModel, tmp_path: Path) -> None:
+    for name, pixels in (("whole", np.zeros((1, 3, 32, 32), dtype=int)), ("nan", np.full((1, 3, 32, 32), np.nan))):
+        np.savez(tmp_path / f"{name}.npz", pixel_values=pixels)
+        with pytest.raises(BadData, match="sample 0: `pixel_values`"):
+            Batches(vit, read_dataset("--input", tmp_path / f"{name}.npz"), 1, 8)

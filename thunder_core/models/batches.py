@@ -1,0 +1,198 @@
+"""Batches of real samples as a model takes them: named as its forward names them, padded, and of its dtype."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from thunder_core.errors import BadData
+from thunder_core.models.dataset import Dataset, Row
+from thunder_core.models.draw import Draw
+from thunder_core.models.inputs import modalities, takes_decoder_inputs
+from thunder_core.models.labels import IGNORED, next_tokens
+from thunder_core.models.load import LoadedModel
+from thunder_core.models.sequence import longest_sequence
+from thunder_core.models.task import LANGUAGE_TASKS
+
+Tensors = dict[str, torch.Tensor]
+
+IDS, MASK, LABELS = "input_ids", "attention_mask", "labels"
+TOKENS = frozenset({IDS, "decoder_input_ids"})
+FLOATS = frozenset({"pixel_values", "input_features", "input_values"})
+SPANS = frozenset({"start_positions", "end_positions"})
+CAUSAL = frozenset({"causal-lm", "image-text-to-text"})  # whose labels are the tokens themselves
+
+
+def token_length(dataset: Dataset) -> int | None:
+    """The tokens of the longest sample; None where the samples have none."""
+    return max((row[IDS].shape[-1] for row in dataset.rows if IDS in row and row[IDS].ndim), default=None)
+
+
+def longer_than(dataset: Dataset, seq: int) -> int:
+    """How many samples have more tokens than that."""
+    return sum(row[IDS].shape[-1] > seq for row in dataset.rows if IDS in row and row[IDS].ndim)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The samples of a file for one model, in batches of one size, each padded to the same number of tokens.
+
+    With `cut`, samples that have more tokens are cut; else they are refused. `labels` are given along where they are
+    asked for.
+    """
+
+    loaded: LoadedModel
+    dataset: Dataset
+    batch: int
+    seq: int
+    cut: bool = False
+    labels: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise `BadData` for samples that the model cannot take, before any of them is used."""
+        if len(self.dataset) < self.batch:
+            raise BadData(
+                f"{self.dataset.file} holds {len(self.dataset)} samples, and a batch has {self.batch}",
+                fix=f"use --batch {len(self.dataset)}, or a file with more samples",
+            )
+        use = (id(self.loaded.model), self.seq, self.cut, self.labels)
+        if use in self.dataset.checked:
+            return
+        self._require_names()
+        for number, row in enumerate(self.dataset.rows):
+            self._require_row(number, row)
+        self.dataset.checked.add(use)
+
+    def __len__(self) -> int:
+        return len(self.dataset) // self.batch
+
+    def __getitem__(self, number: int) -> Tensors:
+        """The batch of that number; after the last one they begin anew."""
+        first = number % len(self) * self.batch
+        return self.of_rows(range(first, first + self.batch))
+
+    def of_rows(self, numbers: Iterable[int]) -> Tensors:
+        """These samples as one batch, on the model's device and in its dtype."""
+        rows = [self._padded(self.dataset.rows[number]) for number in numbers]
+        given = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+        return {name: self._placed(tensor) for name, tensor in given.items()}
+
+    def labels_of(self, numbers: Iterable[int]) -> torch.Tensor | None:
+        """The labels of these samples, which the model is not given; None where there are none."""
+        if LABELS not in self.dataset.rows[0] and self.loaded.task not in CAUSAL:
+            return None
+        return replace(self, labels=True).of_rows(numbers).get(LABELS)
+
+    def _padded(self, row: Row) -> Tensors:
+        """One sample, its tokens as many as the sequence has."""
+        length = row[IDS].shape[-1] if IDS in row else 0
+        filled = dict(row)
+        if IDS in row and row[IDS].ndim == 1 and MASK in self._taken:
+            filled.setdefault(MASK, torch.ones(length, dtype=torch.int64))
+        if self.labels and LABELS not in row and IDS in row and self.loaded.task in CAUSAL:
+            filled |= next_tokens(self._draw, filled)
+        padded = {name: self._fitted(name, tensor, length) for name, tensor in filled.items()}
+        return {name: tensor for name, tensor in padded.items() if self.labels or name not in {LABELS, *SPANS}}
+
+    def _fitted(self, name: str, tensor: torch.Tensor, length: int) -> torch.Tensor:
+        if not length or tensor.ndim != 1 or tensor.shape[0] != length:
+            return tensor
+        filler = {IDS: self._draw.padding, LABELS: IGNORED}.get(name, 0)
+        missing = self.seq - length
+        return torch.nn.functional.pad(tensor, (0, missing), value=filler) if missing > 0 else tensor[: self.seq]
+
+    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
+        model = self.loaded.model
+        if tensor.is_floating_point():
+            return tensor.to(device=model.device, dtype=model.dtype)
+        return tensor.to(device=model.device, dtype=tensor.dtype if tensor.dtype == torch.bool else torch.int64)
+
+    @property
+    def _draw(self) -> Draw:
+        return Draw.seeded(self.loaded.config, batch=1, seq=self.seq, seed=0)
+
+    @property
+    def _taken(self) -> frozenset[str]:
+        return frozenset(inspect.signature(type(self.loaded.model).forward).parameters)
+
+    def _require_names(self) -> None:
+        """Raise `BadData` for names that the model does not take, and for main inputs that are not there."""
+        names = dict.fromkeys(name for row in self.dataset.rows for name in row)
+        kind, known = type(self.loaded.model).__name__, self._taken - {"self", "kwargs", "args"}
+        strange = [name for name in names if name not in known and name not in {LABELS, *SPANS}]
+        wanted = [*modalities(self.loaded), *(["decoder_input_ids"] if takes_decoder_inputs(self.loaded) else [])]
+        if self.labels and self.loaded.task not in CAUSAL:
+            wanted += [] if names.keys() >= SPANS else [LABELS]
+        missing = [name for name in wanted if name not in names]
+        for problem, said in ((strange, "which it does not take"), (missing, "which it needs and the file lacks")):
+            if problem:
+                raise BadData(
+                    f"{self.dataset.file} is not for {kind}: `{'`, `'.join(problem)}`, {said}",
+                    fix=f"name the arrays as its forward does: {', '.join(sorted(known))}",
+                )
+
+    def _require_row(self, number: int, row: Row) -> None:
+        first = self.dataset.rows[0]
+        if row.keys() != first.keys():
+            differing = ", ".join(sorted(row.keys() ^ first.keys()))
+            raise self.dataset.wrong(
+                number, f"has not the names of the first sample ({differing})", "give all the same"
+            )
+        for problem, fix in self._problems(row, first):
+            raise self.dataset.wrong(number, problem, fix)
+
+    def _problems(self, row: Row, first: Row) -> Iterator[tuple[str, str]]:
+        """What is wrong with one sample, and what to do."""
+        length = row[IDS].shape[-1] if IDS in row and row[IDS].ndim else 0
+        for name, tensor in row.items():
+            per_token = length and tensor.ndim == 1 and tensor.shape[0] == length
+            if name in TOKENS:
+                yield from self._token_problems(name, tensor)
+            elif not per_token and tensor.shape != first[name].shape:
+                shapes = f"{list(tensor.shape)}, and {list(first[name].shape)} in the first"
+                yield f"`{name}` is of shape {shapes}", "give equal shapes; tokens alone are padded"
+            if name == LABELS:
+                yield from self._label_problems(tensor)
+            if name in FLOATS and not tensor.is_floating_point():
+                yield (
+                    f"`{name}` is of dtype {tensor.dtype}",
+                    "give normalized floating numbers",
+                )
+            if tensor.is_floating_point() and bool(tensor.isnan().any()):
+                yield f"`{name}` holds NaN", "leave the sample out"
+            if tensor.is_complex():
+                yield f"`{name}` holds complex numbers", "give real ones"
+        if IDS in row and length > self.seq and not self.cut:
+            longest = longest_sequence(self.loaded.config)
+            yield (
+                f"{length} tokens, more than {self.seq}",
+                f"give --seq, up to {longest or 'any number'}, to cut longer samples, or shorten them",
+            )
+
+    def _label_problems(self, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
+        if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel():
+            return
+        count = self._draw.vocabulary if self.loaded.task in LANGUAGE_TASKS else int(self.loaded.config.num_labels or 1)
+        wrong = tensor[(tensor != IGNORED) & ((tensor < 0) | (tensor >= max(count, 2)))]
+        if wrong.numel():
+            found = int(wrong.flatten()[0])
+            yield (
+                f"`{LABELS}` holds {found}, and there are {count} to choose from",
+                f"use 0 to {count - 1}, or {IGNORED}",
+            )
+
+    def _token_problems(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
+        vocabulary = self._draw.vocabulary
+        if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool or not tensor.ndim:
+            yield f"`{name}` is of dtype {tensor.dtype}, and tokens are lists of integers", "give integers"
+        elif not tensor.numel():
+            yield f"`{name}` is empty", "give at least one token, or leave the sample out"
+        elif not 0 <= int(tensor.min()) <= int(tensor.max()) < vocabulary:
+            found = int(tensor.min()) if int(tensor.min()) < 0 else int(tensor.max())
+            yield (
+                f"`{name}` holds the token {found}, and the vocabulary has {vocabulary}",
+                "use the model's own tokenizer",
+            )

@@ -1,0 +1,24 @@
+"""Files of real inputs: how they are named, checked before anything heavy is imported."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from thunder_core.errors import BadData
+
+SUFFIXES = (".safetensors", ".npz", ".jsonl")
+METRIC_NAMES = ("accuracy", "perplexity", "cosine")
+FORMATS = "a .safetensors or .npz file of arrays, or a .jsonl file with an object for each sample"
+
+
+def require_data_file(option: str, file: Path | None) -> None:
+    """Raise `BadData` for a file that is not there, cannot be read, or is of no kind that can be."""
+    if file is None:
+        return
+    if file.suffix.lower() not in SUFFIXES:
+        raise BadData(f"{option} {file} is of no kind that can be read", fix=f"give {FORMATS}")
+    if not file.is_file():
+        raise BadData(f"{option} {file} is no file", fix=f"name {FORMATS}, that exists")
+    if not os.access(file, os.R_OK):
+        raise BadData(f"{option} {file} cannot be read: permission denied", fix="look at its permissions")

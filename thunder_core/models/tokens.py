@@ -1,0 +1,48 @@
+"""Texts as tokens, by the tokenizer that lies beside a model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer
+
+from thunder_core.errors import BadData
+from thunder_core.models.blame import blaming
+from thunder_core.models.dataset import Dataset
+from thunder_core.models.origin import FolderOrigin, SampleOrigin
+from thunder_core.models.quiet import quietly
+
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
+IDS = "input_ids"
+
+
+def tokenized(dataset: Dataset, origin: FolderOrigin | SampleOrigin, *, trust_remote_code: bool = False) -> Dataset:
+    """The dataset with tokens in the place of its texts; raises `BadData` where nothing could read them."""
+    if not dataset.has_text:
+        return dataset
+    folder = origin.folder if isinstance(origin, FolderOrigin) else None
+    if folder is None or not any((folder / name).is_file() for name in TOKENIZERS):
+        raise BadData(
+            f"{dataset.file} holds texts, and there is no tokenizer beside the model",
+            fix="give tokens (`input_ids`), or put the model's tokenizer.json into its folder",
+        )
+    read = tokenizer_of(folder, trust_remote_code=trust_remote_code)
+    rows = []
+    for number, (row, text) in enumerate(zip(dataset.rows, dataset.texts, strict=True)):
+        if not text:
+            raise dataset.wrong(
+                number, "no text, which other samples have", "give each sample a text, or each its tokens"
+            )
+        if IDS in row:
+            raise dataset.wrong(number, f"both a text and `{IDS}`", "give one of the two")
+        rows.append({**row, IDS: torch.tensor(read(text)[IDS], dtype=torch.int64)})
+    return replace(dataset, rows=tuple(rows), texts=("",) * len(rows), checked=set())
+
+
+def tokenizer_of(folder: Path, *, trust_remote_code: bool) -> Any:
+    """The tokenizer of a model's folder; raises `BadModelFolder` for one that is damaged."""
+    with blaming(folder, "holds a tokenizer that cannot be loaded"), quietly():
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
