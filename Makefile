@@ -14,7 +14,7 @@ SMOKE := $(CURDIR)/build/smoke
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format lint types layers docs-fresh docs picture coverage conformance golden fuzz bench gpu-wheels \
+.PHONY: help install demo test quick check format lint types layers docs-fresh docs picture coverage conformance golden fuzz bench gpu-wheels \
 	gpu-install test-gpu bench-gpu wheel wheel-smoke clean
 
 help: ## list the targets
@@ -37,8 +37,11 @@ demo: install ## optimize a small Llama 3 and say where the report is (OUT=FOLDE
 	@echo "The report: $(abspath $(OUT))/report.html"
 	@echo "The program that runs: $(BIN)/thunder inspect-trace $(OUT)"
 
-test: install ## run the tests that need no GPU (JOBS=2)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --benchmark-disable
+test: install ## run the tests that need no GPU (JOBS=2, ROOM=fusion for those of one room)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --benchmark-disable $(if $(ROOM),tests/$(ROOM))
+
+quick: lint types ## what can be known in two minutes: format, lint, types, layers, docstrings, kept traces
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/test_layers.py tests/test_docstrings.py tests/golden
 
 check: lint types layers docs-fresh ## format, lint, types, layers, generated documentation
 
