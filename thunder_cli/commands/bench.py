@@ -211,12 +211,14 @@ def devices_own(folder: Path, settings: Settings) -> str | None:
 
 def measured_model(settings: Settings, contest: Contest, told: Console) -> BenchmarkSuite:
     """Measure a model under a recipe."""
+    from thunder_cli.asking import say_what_is_asked_for
     from thunder_cli.first_word import importing
     from thunder_cli.progress import watching
     from thunder_core.pipeline.foresight import foresee
 
     request = settings.request()
     foresee(request)
+    say_what_is_asked_for(told, request.model)
     with importing(told):
         from thunder_core.pipeline.contest import bench_model
     with watching(told) as progress:

@@ -96,11 +96,13 @@ def subject_named(settings: Settings, program: int) -> Subject:
 
 def subject_made(settings: Settings) -> Subject:
     """The model that is named, loaded, compiled and called once."""
+    from thunder_cli.asking import say_what_is_asked_for
     from thunder_cli.first_word import importing
     from thunder_core.pipeline.foresight import foresee
 
     request = settings.request()
     foresee(request)
+    say_what_is_asked_for(stderr(), request.model)
     with importing(stderr()):
         from thunder_core.inspect.live import traced_model
     return traced_model(request)

@@ -73,6 +73,7 @@ def optimize(
     forward and backward measured, and the artifact holds both.
     """
     with hushed(debug=debug):
+        from thunder_cli.asking import say_what_is_asked_for
         from thunder_cli.first_word import importing
         from thunder_cli.progress import watching
         from thunder_cli.settings import Settings, chosen_settings, read_settings
@@ -104,6 +105,7 @@ def optimize(
         foresee(request)
         foresee_destination(request)
         told = stderr(quiet=quiet)
+        say_what_is_asked_for(told, request.model)
         with importing(told):
             from thunder_core.pipeline import carry_out, plan
 

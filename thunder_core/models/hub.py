@@ -43,9 +43,9 @@ def is_hub_name(name: str) -> bool:
     return True
 
 
-def is_cached(name: str) -> bool:
+def is_cached(name: str, revision: str | None = None) -> bool:
     """Whether the local cache has the config of the model of that name."""
-    return _cached(name, CONFIG_FILE, constants.DEFAULT_REVISION) is not None
+    return _cached(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION) is not None
 
 
 def is_offline() -> bool:

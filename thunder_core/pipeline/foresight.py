@@ -10,7 +10,7 @@ from thunder_core.benchmark.gate import check_gate
 from thunder_core.errors import BadOption
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.data_file import METRIC_NAMES, require_data_file
-from thunder_core.models.hub import find_on_hub, is_offline
+from thunder_core.models.hub import find_on_hub, is_cached, is_offline
 from thunder_core.models.kinds import require_config
 from thunder_core.models.names import spelled_device, spelled_dtype, spelled_task
 from thunder_core.models.origin import local_origin
@@ -118,3 +118,10 @@ def require_model(model: ModelRequest) -> None:
         require_config(origin.folder)
         if not model.random_weights:
             checkpoint_files(origin.folder)
+
+
+def asks_the_hub(model: ModelRequest) -> bool:
+    """Whether the network has to be asked for a model: the hub's, and not in the local cache."""
+    if model.model is None or is_offline() or local_origin(model.model, model.revision) is not None:
+        return False
+    return not is_cached(model.model, model.revision)

@@ -1,0 +1,48 @@
+"""Libraries do not talk over us, whenever they are imported; what may take long is said before."""
+
+from __future__ import annotations
+
+import logging
+
+import huggingface_hub
+import pytest
+from huggingface_hub import constants
+
+from thunder_cli.hush import TALKERS, hushed
+
+
+@pytest.mark.parametrize("name", TALKERS)
+def test_a_library_that_is_imported_within_stays_quiet(name, caplog):
+    logger, child = logging.getLogger(name), logging.getLogger(f"{name}.somewhere.within")
+    before = logger.level
+    with hushed(debug=False):
+        logger.setLevel(logging.DEBUG)  # as it does when it is imported
+        child.warning("retrying")
+        assert not child.isEnabledFor(logging.ERROR)
+    assert caplog.records == []
+    assert logger.level == before
+    logger.setLevel(logging.INFO)
+    assert logger.level == logging.INFO
+    logger.setLevel(before)
+
+
+def test_a_nested_hush_is_undone_in_order():
+    logger = logging.getLogger(TALKERS[0])
+    before = logger.level
+    with hushed(debug=False), hushed(debug=False):
+        pass
+    assert logger.level == before
+
+
+@pytest.mark.parametrize("command", ["optimize", "bench", "inspect-trace"])
+def test_that_the_hub_is_asked_is_said_before(thunder, monkeypatch, command):
+    def download(*_, **__):
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr(constants, "is_offline_mode", lambda: False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    done = thunder(command, "acme/nothing")
+    assert done.status == 2
+    assert "asking the hub for acme/nothing" in done.err.partition("error TH0204")[0]
+    monkeypatch.setattr(constants, "is_offline_mode", lambda: True)
+    assert "asking" not in thunder(command, "acme/nothing").err
