@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 
-from thunder_core import plugins
 from thunder_core.acquire.acquire import acquire, collection_paused
 from thunder_core.autodiff.rules import with_rules
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.claiming.claim import claim
 from thunder_core.claiming.device_code import DeviceCode, targeting
-from thunder_core.claiming.executor import Executor, registered, registered_names
+from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
 from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
@@ -171,21 +170,6 @@ class _Watch:
         self.stages.append(Stage(trace, now - self._before))
         self._before = now
         return trace
-
-
-def find_executor(name: str | Executor) -> Executor:
-    """An executor by name: one registered in this process, or the EXECUTOR of a plug-in's module.
-
-    Raises `UnknownName`, `EnvironmentLacks`, and `WrongInputs` for what is neither a name nor an executor.
-    """
-    if isinstance(name, Executor):
-        return name
-    if not isinstance(name, str):
-        raise WrongInputs(f"{name!r:.80} is no executor", fix="give its name, or an instance of Executor")
-    if name in registered_names():
-        return registered(name)
-    executor: Executor = plugins.load("executors", name).EXECUTOR
-    return executor
 
 
 def jit(

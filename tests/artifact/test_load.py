@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import importlib
+import pickle
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -34,6 +36,25 @@ def test_it_is_a_module_that_shares_the_models_state(written, model, x):
     with torch.no_grad():
         model[0].weight.mul_(2)
     torch.testing.assert_close(loaded(x), model(x), rtol=0, atol=0)
+
+
+def test_a_loaded_module_from_a_pickle_has_the_artifacts_programs(written, model, x):
+    for strict in (False, True):
+        again = pickle.loads(pickle.dumps(thunder.load(written, model, strict=strict)))
+        torch.testing.assert_close(again(x), model(x), rtol=0, atol=0)
+        assert (thunder.cache_hits(again), thunder.cache_misses(again)) == (1, 0)
+        assert again[0].weight is not model[0].weight
+
+
+def test_where_the_artifact_has_gone_a_pickled_module_is_compiled_by_its_recipe_or_refused(written, model, x, tmp_path):
+    shutil.copytree(written, tmp_path / "artifact")
+    usual, strict = (pickle.dumps(thunder.load(tmp_path / "artifact", model, strict=one)) for one in (False, True))
+    shutil.rmtree(tmp_path / "artifact")
+    again = pickle.loads(usual)
+    torch.testing.assert_close(again(x), model(x))
+    assert thunder.cache_misses(again) == 1
+    with pytest.raises(NotAnArtifact):
+        pickle.loads(strict)
 
 
 class Counting(torch.nn.Module):

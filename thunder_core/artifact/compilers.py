@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 from thunder_core.artifact.constants import import_path
 from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import CompilerFacts, ConstantFacts, TransformFacts
 from thunder_core.artifact.trust import Trust
-from thunder_core.claiming.executor import Executor
-from thunder_core.compiler import Compiler, find_executor
+from thunder_core.claiming.executor import Executor, find_executor
+from thunder_core.compiler import Compiler
 from thunder_core.errors import ArtifactForeign, EnvironmentLacks, UnknownName, WrongInputs
 from thunder_core.recipe import Transform
-from thunder_core.run.program import Program
 
 
 def compiler_facts(compiler: object) -> CompilerFacts:
@@ -68,29 +66,6 @@ def _option(value: object) -> ConstantFacts | None:
     if text is not None:
         return ConstantFacts(kind="literal", text=text)
     return ConstantFacts(kind="import", text=path) if path is not None else None
-
-
-@dataclass(frozen=True)
-class Afresh:
-    """Traces inputs that no stored program takes, as the artifact's recipe would."""
-
-    facts: CompilerFacts
-    trust: Trust
-
-    def __call__(
-        self,
-        subject: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        changing: frozenset[str] = frozenset(),
-    ) -> Program:
-        """A new program for these inputs."""
-        return self.settings(subject, args, kwargs, changing)
-
-    @property
-    def settings(self) -> Compiler:
-        """How it compiles."""
-        return compiler_of(self.facts, self.trust)
 
 
 def compiler_of(facts: CompilerFacts, trust: Trust) -> Compiler:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from thunder_core.artifact.manifest import KERNELS, CubinFacts, digest_of
 from thunder_core.artifact.read import Artifact
 from thunder_core.claiming.device_code import DeviceCode
-from thunder_core.claiming.executor import Executor
-from thunder_core.compiler import find_executor
+from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.errors import ArtifactForeign, EnvironmentLacks, UnknownName
 
 GPU = "cuda"  # where the program of a target, and so its weights, will be

@@ -12,8 +12,8 @@ from typing import Any, cast
 import torch
 
 from thunder_core import plugins
+from thunder_core.artifact.afresh import Afresh, Strict
 from thunder_core.artifact.code import fingerprint_of, verify_code
-from thunder_core.artifact.compilers import Afresh, compiler_of
 from thunder_core.artifact.consent import Consent
 from thunder_core.artifact.here import require_here
 from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, ShellFacts
@@ -22,10 +22,9 @@ from thunder_core.artifact.signature import require_authentic
 from thunder_core.artifact.stored import stored_programs
 from thunder_core.artifact.trust import Trust, trust_in
 from thunder_core.artifact.weights import has_no_data, put_weights, read_weights, weights_of
-from thunder_core.errors import ArtifactForeign, BadModelFolder, WrongInputs
-from thunder_core.run.compiled import Compiler, Specializations, reason
+from thunder_core.errors import ArtifactError, ArtifactForeign, BadModelFolder, WrongInputs
+from thunder_core.run.compiled import Compiler, Specializations
 from thunder_core.run.module import compiled_function, compiled_module
-from thunder_core.run.program import Program
 
 # Imported when it is needed: who brings the model along need not wait for all that builds one.
 REBUILD = "thunder_core.models.load:rebuild_model"
@@ -114,49 +113,47 @@ def bound(artifact: Artifact, subject: Callable[..., Any], trust: Trust, *, stri
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
     forward: Compiler = Strict(artifact.folder, (), facts, trust) if strict else compiler
-    return compiled_module(
-        call,
-        Specializations(subject.forward, forward, options),
-        lambda module: bound(artifact, module, trust, strict=strict),
-    )
+    again = Again(artifact.folder, artifact.manifest.digest, facts, trust, strict)
+    return compiled_module(call, Specializations(subject.forward, forward, options), again)
 
 
-@dataclass(frozen=True, eq=False)
-class Strict:
-    """In place of a compiler: refuses inputs that no stored program takes, and says why none does."""
+@dataclass(frozen=True)
+class Again:
+    """Binds another module as the loaded one was bound: a copy of it, or one from a pickle, which holds this.
+
+    Where the artifact is not there any more, or is another, the module is compiled by its recipe when it is called or,
+    if `strict`, refused.
+    """
 
     folder: Path
-    programs: tuple[Program, ...]
+    digest: str
     facts: CompilerFacts
     trust: Trust
+    strict: bool
 
-    @property
-    def settings(self) -> Any:
-        """How the programs were compiled."""
-        return compiler_of(self.facts, self.trust)
+    def __call__(self, module: torch.nn.Module) -> torch.nn.Module:
+        """The compiled module; raises what `load` raises if `strict`."""
+        try:
+            compiled: torch.nn.Module = bound(self._artifact(), module, self.trust, strict=self.strict)
+        except ArtifactError:
+            if self.strict:
+                raise
+            return self._afresh(module)
+        return compiled
 
-    def __call__(
-        self,
-        subject: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        changing: frozenset[str] = frozenset(),  # noqa: ARG002
-    ) -> Program:
-        """Raise `WrongInputs`."""
-        reasons = dict.fromkeys(refusal(program, subject, args, kwargs) for program in self.programs)
-        raise WrongInputs(
-            f"no program of {self.folder} takes this: {'; '.join(reasons) or 'they are of calls, not of `forward`'}",
-            fix="call it with inputs like those that were traced, or load it without strict=True",
-        )
+    def _artifact(self) -> Artifact:
+        artifact = open_artifact(self.folder)
+        if artifact.manifest.digest != self.digest:
+            raise ArtifactForeign(
+                f"{self.folder} is another artifact than the one that the module was loaded from",
+                fix="load the module from the artifact that is there now",
+            )
+        return artifact
 
-
-def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Why a program does not take these inputs, in words."""
-    try:
-        program.prepare(subject, args, kwargs)
-    except Exception as error:  # a path may run the user's code
-        return reason(program, error)
-    return "it does take them"
+    def _afresh(self, module: torch.nn.Module) -> torch.nn.Module:
+        compiler, options = Afresh(self.facts, self.trust), self.facts.options
+        forward = Specializations(module.forward, compiler, options)
+        return compiled_module(Specializations(module, compiler, options), forward, self)
 
 
 def rebuilt(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> torch.nn.Module:

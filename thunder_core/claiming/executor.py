@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import torch
 from torch.overrides import resolve_name
 
+from thunder_core import plugins
 from thunder_core.claiming.device_code import DeviceCode
-from thunder_core.errors import UnknownName
+from thunder_core.errors import UnknownName, WrongInputs
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.patterns.pattern import Pattern, pattern
@@ -173,3 +174,18 @@ def registered(name: str) -> Executor:
 def registered_names() -> list[str]:
     """The names registered in this process."""
     return sorted(_executors)
+
+
+def find_executor(name: str | Executor) -> Executor:
+    """An executor by name: one registered in this process, or the EXECUTOR of a plug-in's module.
+
+    Raises `UnknownName`, `EnvironmentLacks`, and `WrongInputs` for what is neither a name nor an executor.
+    """
+    if isinstance(name, Executor):
+        return name
+    if not isinstance(name, str):
+        raise WrongInputs(f"{name!r:.80} is no executor", fix="give its name, or an instance of Executor")
+    if name in registered_names():
+        return registered(name)
+    executor: Executor = plugins.load("executors", name).EXECUTOR
+    return executor

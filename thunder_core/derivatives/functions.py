@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from thunder_core.claiming.executor import Executor
-from thunder_core.compiler import Compiler, compiled_by, find_executor, jit, last_program, specializations_of
+from thunder_core.claiming.executor import Executor, find_executor
+from thunder_core.compiler import Compiler, compiled_by, jit, last_program, specializations_of
 from thunder_core.derivatives.subjects import Gradient, Product
 from thunder_core.derivatives.trees import (
     Argnums,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from blake3 import blake3
-from transformers import PretrainedConfig
 
 from thunder_core.digest import digest_for
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 # What a config holds about its own history, not about the model; a forward with labels sets `problem_type`, and who
 # trains `use_cache`, which is guarded where a program reads it.
@@ -49,13 +52,19 @@ def structure(model: torch.nn.Module) -> dict[str, object]:
     config = getattr(model, "config", None)
     first_name: dict[int, str] = {}
     return {
-        "config": canonical_config(config) if isinstance(config, PretrainedConfig) else None,
+        "config": canonical_config(config) if is_config(config) else None,
         "classes": [[name, type(module).__qualname__] for name, module in model.named_modules()],
         "tensors": [
             [name, list(tensor.shape), str(tensor.dtype), first_name.setdefault(id(tensor), name)]
             for name, tensor in _tensors(model)
         ],
     }
+
+
+def is_config(config: object) -> TypeGuard[PretrainedConfig]:
+    """Whether an object is a config of the transformers library, which is not imported in order to ask."""
+    library = sys.modules.get("transformers.configuration_utils")
+    return library is not None and isinstance(config, library.PretrainedConfig)
 
 
 def canonical_config(config: PretrainedConfig) -> dict[str, object]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from thunder_core.claiming.executor import Executor
-from thunder_core.compiler import find_executor
+from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.errors import EnvironmentLacks, UnknownName
 from thunder_core.fusion.fuse import FusionExecutor
 from thunder_core.ir.symbol import BoundSymbol

@@ -1,0 +1,88 @@
+"""In place of a compiler: what becomes of inputs that none of an artifact's programs takes.
+
+Tracing and compiling are imported when they are needed, which takes seconds: what an artifact holds runs without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thunder_core import plugins
+from thunder_core.artifact.manifest import CompilerFacts
+from thunder_core.artifact.trust import Trust
+from thunder_core.errors import WrongInputs
+from thunder_core.run.compiled import reason
+from thunder_core.run.program import Program
+
+COMPILER = "thunder_core.artifact.compilers:compiler_of"
+
+
+def settings_of(facts: CompilerFacts, trust: Trust) -> Any:
+    """The compiler that plain data tells of; raises as `compiler_of` does."""
+    compiler_of: Any = plugins.imported(COMPILER)
+    return compiler_of(facts, trust)
+
+
+@dataclass(frozen=True)
+class Afresh:
+    """Traces inputs that no stored program takes, as the artifact's recipe would."""
+
+    facts: CompilerFacts
+    trust: Trust
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changing: frozenset[str] = frozenset(),
+    ) -> Program:
+        """A new program for these inputs."""
+        program: Program = self.settings(subject, args, kwargs, changing)
+        return program
+
+    @property
+    def settings(self) -> Any:
+        """How it compiles."""
+        return settings_of(self.facts, self.trust)
+
+
+@dataclass(frozen=True, eq=False)
+class Strict:
+    """In place of a compiler: refuses inputs that no stored program takes, and says why none does."""
+
+    folder: Path
+    programs: tuple[Program, ...]
+    facts: CompilerFacts
+    trust: Trust
+
+    @property
+    def settings(self) -> Any:
+        """How the programs were compiled."""
+        return settings_of(self.facts, self.trust)
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changing: frozenset[str] = frozenset(),  # noqa: ARG002
+    ) -> Program:
+        """Raise `WrongInputs`."""
+        reasons = dict.fromkeys(refusal(program, subject, args, kwargs) for program in self.programs)
+        raise WrongInputs(
+            f"no program of {self.folder} takes this: {'; '.join(reasons) or 'they are of calls, not of `forward`'}",
+            fix="call it with inputs like those that were traced, or load it without strict=True",
+        )
+
+
+def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Why a program does not take these inputs, in words."""
+    try:
+        program.prepare(subject, args, kwargs)
+    except Exception as error:  # a path may run the user's code
+        return reason(program, error)
+    return "it does take them"
