@@ -10,7 +10,10 @@ import pytest
 
 from tests.artifact.damages import manifest_of
 from tests.cli.small import saved
+from tests.report.samples import benchmark
+from thunder_cli.views.bench_plot import draw_suite
 from thunder_core.artifact.manifest import FileFacts, Manifest, digest_of, text_of
+from thunder_core.benchmark import BenchmarkSuite
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.samples import SAMPLES
 from thunder_core.pipeline import Request, optimize
@@ -126,3 +129,16 @@ def test_arguments(thunder, extra):
         done = thunder(*words, *extra)
         assert done.status != 0
         assert_nothing_obeyed(done.out + done.err)
+
+
+def test_a_picture(tmp_path):
+    """Where a name is no formula either: matplotlib reads what is between two dollar signs as one."""
+    report = benchmark()
+    names = {one.name: f"{one.name} $\\frac$ {OBEYED}" for one in report.candidates}
+    candidates = tuple(one.model_copy(update={"name": names[one.name]}) for one in report.candidates)
+    told = {"model": f"$x_$ {OBEYED}", "recipe": "$", "dtype": "float32", "batch": "1", "seq": "8"}
+    nasty = report.model_copy(update={"candidates": candidates, "configuration": told, "machine": "$"})
+    draw_suite(BenchmarkSuite(thunder="1", reports=(nasty,)), tmp_path / "picture.svg")
+    text = (tmp_path / "picture.svg").read_text()
+    assert_nothing_obeyed(text)
+    assert "$\\frac$ \\x1b[2J" in text

@@ -15,6 +15,8 @@ from thunder_core.report import render_benchmark
 COLOURS = ("#8d99ae", "#e07a2f", "#3a6ea5", "#6a994e")
 BAR = 0.8  # share of the room between two sizes that bars take
 MILLI = 1e3
+# Text stays text in SVG, and nothing in it is a formula: names of folders and models may hold dollar signs.
+PLAIN = {"svg.fonttype": "none", "svg.hashsalt": "thunder", "text.parse_math": False}
 
 
 def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
@@ -22,6 +24,12 @@ def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
     if file.suffix.lower() == ".html":
         file.write_text(render_benchmark(suite), encoding="utf-8")
         return
+    with mpl.rc_context(PLAIN):
+        drawn(suite).savefig(file, dpi=160)
+
+
+def drawn(suite: BenchmarkSuite) -> Figure:
+    """The suite as a figure."""
     names = [candidate.name for candidate in suite.reports[0].candidates]
     figure = Figure(figsize=(max(6.0, 1.6 * len(suite.reports) + 2), 3.8), layout="constrained")
     axes = figure.subplots()
@@ -46,11 +54,10 @@ def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
     axes.set_ylabel("median and quartiles, ms")
     first = suite.reports[0]
     title = f"{first.configuration['model']}, {first.configuration['recipe']}\n{first.machine}"
-    axes.set_title(printable(title), fontsize=9, parse_math=False)
+    axes.set_title(printable(title), fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "thunder"}):
-        figure.savefig(file, dpi=160)
+    return figure
 
 
 def _label(report: BenchmarkReport, candidate: Candidate) -> str:
