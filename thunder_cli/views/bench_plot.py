@@ -15,8 +15,6 @@ from thunder_core.report import render_benchmark
 COLOURS = ("#8d99ae", "#e07a2f", "#3a6ea5", "#6a994e")
 BAR = 0.8  # share of the room between two sizes that bars take
 MILLI = 1e3
-# Text stays text in SVG, and nothing in it is a formula: names of folders and models may hold dollar signs.
-PLAIN = {"svg.fonttype": "none", "svg.hashsalt": "thunder", "text.parse_math": False}
 
 
 def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
@@ -24,7 +22,8 @@ def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
     if file.suffix.lower() == ".html":
         file.write_text(render_benchmark(suite), encoding="utf-8")
         return
-    with mpl.rc_context(PLAIN):
+    # Text is no formula, since names of folders and models may hold dollar signs, and stays text in SVG.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "thunder", "text.parse_math": False}):
         drawn(suite).savefig(file, dpi=160)
 
 

@@ -15,6 +15,7 @@ import torch
 from thunder_core import plugins
 from thunder_core.errors import BadOption, ImportRefused
 
+BROUGHT = "transformers_modules."
 # The libraries that programs are made with, and what these import themselves.
 LIBRARIES = frozenset({"builtins", "torch", "transformers", "numpy", "scipy", "sympy", "mpmath", "regex"})
 
@@ -50,7 +51,15 @@ class Trust:
 
 def trust_in(subject: object, trusted_modules: Iterable[str] = ()) -> Trust:
     """The trust in the libraries, in the packages of a subject's own code, and in what the user adds."""
-    return Trust(LIBRARIES | {name.partition(".")[0] for name in modules_of(subject)} | named(trusted_modules))
+    return Trust(LIBRARIES | {root_of(name) for name in modules_of(subject)} | named(trusted_modules))
+
+
+def root_of(module: str) -> str:
+    """The package that a module is trusted with: its top-level one, but of the code that models bring its own folder.
+
+    transformers keeps the code of all models in one package.
+    """
+    return module.rpartition(".")[0] if module.startswith(BROUGHT) else module.partition(".")[0]
 
 
 def named(trusted_modules: Iterable[str]) -> frozenset[str]:
