@@ -160,6 +160,14 @@ UNFIT: dict[str, tuple[list[dict[str, object]], str]] = {
     "one number": ([{"input_ids": 3}], "tokens are lists of integers"),
     "names that come and go": ([{"input_ids": [3]}, {"input_ids": [3], "labels": [3]}], "line 2: has not the names"),
     "another shape": ([{"input_ids": [3], "labels": 1}, {"input_ids": [3, 4], "labels": [1, 2, 3]}], "is of shape"),
+    "a mask of another length": (
+        [{"input_ids": [3, 4, 5], "attention_mask": [1, 1, 1]}, {"input_ids": [3, 4, 5, 6], "attention_mask": [1, 1]}],
+        "line 2: `attention_mask` is of shape",
+    ),
+    "rows of choices": (
+        [{"input_ids": [[3, 4], [5, 6]]}, {"input_ids": [[3], [4]]}],
+        "line 2: `input_ids` is of shape",
+    ),
     "a label that is none": ([{"input_ids": [3, 4], "labels": [3, 999]}], "`labels` holds 999"),
     "too few": ([], "holds 1 samples, and a batch has 2"),
 }

@@ -46,10 +46,12 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(causal: bool) -> None:
         assert value == pytest.approx(math.exp(loss.item()))
 
 
-def test_accuracy_is_the_share_of_labels_that_are_met() -> None:
-    found = over_batches("accuracy", Leaves({"logits": LOGITS}), Leaves({"logits": OTHER}), LABELS)
-    counted = LABELS != -100
-    expected = [((one.argmax(-1) == LABELS)[counted]).double().mean().item() for one in (LOGITS, OTHER)]
+@pytest.mark.parametrize("causal", [False, True])
+def test_accuracy_is_the_share_of_labels_that_are_met(causal: bool) -> None:
+    found = over_batches("accuracy", Leaves({"logits": LOGITS}), Leaves({"logits": OTHER}), LABELS, causal=causal)
+    wanted = LABELS[:, 1:] if causal else LABELS
+    choices = [(one[:, :-1] if causal else one).argmax(-1) for one in (LOGITS, OTHER)]
+    expected = [((choice == wanted)[wanted != -100]).double().mean().item() for choice in choices]
     assert found == pytest.approx(tuple(expected))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -88,20 +89,24 @@ class Batches:
 
     def _padded(self, row: Row) -> Tensors:
         """One sample, its tokens as many as the sequence has."""
-        length = row[IDS].shape[-1] if IDS in row else 0
-        filled = dict(row)
-        if IDS in row and row[IDS].ndim == 1 and MASK in self._taken:
-            filled.setdefault(MASK, torch.ones(length, dtype=torch.int64))
-        if self.labels and LABELS not in row and IDS in row and self.loaded.task in CAUSAL:
-            filled |= next_tokens(self._draw, filled)
-        padded = {name: self._fitted(name, tensor, length) for name, tensor in filled.items()}
+        given = {**row, **{name: tensor for name, tensor in self._made(row).items() if name not in row}}
+        fixed = row.keys() - self._per_token
+        padded = {name: tensor if name in fixed else self._fitted(name, tensor) for name, tensor in given.items()}
         return {name: tensor for name, tensor in padded.items() if self.labels or name not in {LABELS, *SPANS}}
 
-    def _fitted(self, name: str, tensor: torch.Tensor, length: int) -> torch.Tensor:
-        if not length or tensor.ndim != 1 or tensor.shape[0] != length:
-            return tensor
+    def _made(self, row: Row) -> Tensors:
+        """What follows from a sample's tokens: their mask and, of a causal model, the labels."""
+        if IDS not in row or row[IDS].ndim != 1:
+            return {}
+        mask = torch.ones(row[IDS].shape[0], dtype=torch.int64)
+        made = {MASK: mask} if MASK in self._taken else {}
+        if self.labels and self.loaded.task in CAUSAL:
+            made |= next_tokens(self._draw, {MASK: mask, **row})
+        return made
+
+    def _fitted(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         filler = {IDS: self._draw.padding, LABELS: IGNORED}.get(name, 0)
-        missing = self.seq - length
+        missing = self.seq - tensor.shape[0]
         return torch.nn.functional.pad(tensor, (0, missing), value=filler) if missing > 0 else tensor[: self.seq]
 
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -109,6 +114,17 @@ class Batches:
         if tensor.is_floating_point():
             return tensor.to(device=model.device, dtype=model.dtype)
         return tensor.to(device=model.device, dtype=tensor.dtype if tensor.dtype == torch.bool else torch.int64)
+
+    @cached_property
+    def _per_token(self) -> frozenset[str]:
+        """What has, in every sample, a number for each of its tokens."""
+        rows = self.dataset.rows
+        shapes = [(row[IDS].shape if IDS in row else None, row) for row in rows]
+        return frozenset(
+            name
+            for name in rows[0]
+            if all(name in row and row[name].ndim == 1 and row[name].shape == shape for shape, row in shapes)
+        )
 
     @property
     def _draw(self) -> Draw:
@@ -148,12 +164,14 @@ class Batches:
         """What is wrong with one sample, and what to do."""
         length = row[IDS].shape[-1] if IDS in row and row[IDS].ndim else 0
         for name, tensor in row.items():
-            per_token = length and tensor.ndim == 1 and tensor.shape[0] == length
             if name in TOKENS:
                 yield from self._token_problems(name, tensor)
-            elif not per_token and tensor.shape != first[name].shape:
+            if name not in self._per_token and tensor.shape != first[name].shape:
                 shapes = f"{list(tensor.shape)}, and {list(first[name].shape)} in the first"
-                yield f"`{name}` is of shape {shapes}", "give equal shapes; tokens alone are padded"
+                yield (
+                    f"`{name}` is of shape {shapes}",
+                    f"give equal shapes; what has a number for each of the `{IDS}` in every sample is padded",
+                )
             if name == LABELS:
                 yield from self._label_problems(tensor)
             if name in FLOATS and not tensor.is_floating_point():

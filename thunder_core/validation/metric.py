@@ -49,16 +49,15 @@ def _accuracy(tally: Tally, batch: Judged) -> None:
     """Add the positions whose greatest logit is the label's."""
     wanted = _labels(batch)
     counted = wanted != IGNORED
-    choices = (_shaped(_logits(leaves), wanted).argmax(-1) for leaves in (batch.eager, batch.ours))
+    choices = (_shaped(_logits(leaves, batch), wanted).argmax(-1) for leaves in (batch.eager, batch.ours))
     before, after = (float((choice == wanted)[counted].sum()) for choice in choices)
     tally.add(int(counted.sum()), before, after)
 
 
 def _perplexity(tally: Tally, batch: Judged) -> None:
     """Add the negative log-likelihoods of the labels, in nats."""
-    wanted = _labels(batch)[:, 1:] if batch.causal else _labels(batch)
-    logits = (_logits(leaves) for leaves in (batch.eager, batch.ours))
-    before, after = (_loss(one[:, :-1] if batch.causal else one, wanted) for one in logits)
+    wanted = _labels(batch)
+    before, after = (_loss(_logits(leaves, batch), wanted) for leaves in (batch.eager, batch.ours))
     tally.add(int((wanted != IGNORED).sum()), before, after)
 
 
@@ -92,14 +91,15 @@ def result(metric: str, tally: Tally) -> tuple[float, float]:
 def _labels(batch: Judged) -> torch.Tensor:
     if batch.labels is None or batch.labels.is_floating_point():
         raise BadData("the file holds no classes as `labels` to measure by", fix="give integers as `labels`")
-    return batch.labels
+    return batch.labels[:, 1:] if batch.causal else batch.labels
 
 
-def _logits(leaves: Leaves) -> torch.Tensor:
+def _logits(leaves: Leaves, batch: Judged) -> torch.Tensor:
+    """The logits for each label; those of a causal model are one position ahead of it."""
     found = leaves.tensors.get("logits")
     if found is None:
         raise BadData("the model gives no `logits` to measure by", fix="use --metric cosine, or another --task")
-    return found.double()
+    return (found[:, :-1] if batch.causal else found).double()
 
 
 def _shaped(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
