@@ -123,3 +123,23 @@ def test_percentages(text: str, value: float) -> None:
 def test_what_is_no_percentage(text: str) -> None:
     with pytest.raises(BadOption, match="--fail-above"):
         fraction_of(text)
+
+
+CHOKING = {
+    "lists": "[" * 100_000,
+    "objects": '{"a":' * 100_000,
+    "a number of many digits": '{"schema_version": ' + "9" * 5001 + "}",
+    "half a character": '{"thunder": "\\ud800"}',
+    "nothing": "",
+    "a zero": "\0",
+    "no measurements": '{"schema_version": 1, "thunder": "1", "reports": []}',
+    "no candidates": '{"schema_version": 1, "thunder": "1", "reports": [{"machine": "a", "device": "cpu", "runs": 2, '
+    '"warmup": 0, "configuration": {}, "candidates": []}]}',
+}
+
+
+@pytest.mark.parametrize("kind", CHOKING)
+def test_a_file_that_chokes_who_reads_it_is_none(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "baseline.json").write_text(CHOKING[kind])
+    with pytest.raises(BadOption, match="is not a measurement"):
+        read_suite(tmp_path / "baseline.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import quantiles
 from typing import Literal
 
-from pydantic import computed_field
+from pydantic import Field, computed_field
 
 from thunder_core.benchmark.interval import Facts, Interval
 from thunder_core.benchmark.verdict import Verdict, in_words, verdict_of
@@ -19,7 +19,7 @@ class Candidate(Facts):
     """One of the callables that were measured; all times are seconds a call."""
 
     name: str
-    seconds: tuple[float, ...]
+    seconds: tuple[float, ...] = Field(min_length=1)
     """The time of each round, in order."""
     median: float
     first_quartile: float
@@ -64,7 +64,7 @@ class BenchmarkReport(Facts):
     """What was measured: model, recipe, batch, seq, dtype, ... Only equal configurations are comparable."""
     runs: int
     warmup: int
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...] = Field(min_length=1)
 
     @property
     def call(self) -> str:
@@ -108,4 +108,4 @@ class BenchmarkSuite(Facts):
 
     schema_version: Literal[1] = SCHEMA_VERSION
     thunder: str
-    reports: tuple[BenchmarkReport, ...]
+    reports: tuple[BenchmarkReport, ...] = Field(min_length=1)
