@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from thunder_core.capture.call import Call
-from thunder_core.capture.compiled_call import acts_before
 from thunder_core.capture.expectations import foreseen
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.values import Evaluation, Unknowable
@@ -52,7 +51,7 @@ class Measures:
 
     def _require_repeatable(self, function: Callable[..., Any]) -> None:
         """Refuse a check behind a call whose effects could not be taken back where it does not hold."""
-        before = acts_before(self.lines)
+        before = self.evaluation.first_effect()
         if before is not None:
             raise self.fail(function, Unknowable(f"`{before}`, whose effects cannot be taken back, is called before"))
 

@@ -42,6 +42,7 @@ class Tensors:
         self._fakes: dict[int, torch.Tensor] = {}
         self.reals: dict[int, torch.Tensor] = {}
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy, Metadata, int]] = {}
+        self._memories: dict[str, int] = {}  # by the names of all proxies, past ones too
         self._count = 0
 
     def next_name(self) -> str:
@@ -101,7 +102,8 @@ class Tensors:
     def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
         """Let the proxy stand for the fake."""
         offset = fake.storage_offset() if fake.layout is torch.strided else 0
-        self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), offset), memory_of(fake))
+        memory = self._memories[proxy.name] = memory_of(fake)
+        self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), offset), memory)
         return proxy
 
     def proxy(self, fake: torch.Tensor) -> TensorProxy:
@@ -121,9 +123,9 @@ class Tensors:
         """The memory that is there, by the identity of its storages."""
         return {known[3] for known in self._proxies.values()}
 
-    def memory_of_names(self) -> dict[str, int]:
-        """For each name of a tensor the identity of its storage."""
-        return {known[1].name: known[3] for known in self._proxies.values()}
+    def memory_of_name(self, name: str) -> int | None:
+        """The identity of the storage of the tensor that has, or had, this name."""
+        return self._memories.get(name)
 
     def named(self, name: str) -> torch.Tensor | None:
         """The tensor of the program whose proxy has that name; None if none has."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -14,27 +16,15 @@ from thunder_core.capture.compiled_call import call_of, is_repeatable
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Made, fresh_fake
 from thunder_core.capture.modes import without_recording
-from thunder_core.capture.settings import setting_of
+from thunder_core.capture.slices import Slices, is_state, switches_autocast
 from thunder_core.capture.symbols import as_line
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import apart
 from thunder_core.ir.evaluate import evaluate
-from thunder_core.ir.proxy import Proxy, tensor_proxy
+from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
-# Lines that ask something of autograd for one tensor, and all that do: autograd does not follow what is evaluated.
-OF_ONE_TENSOR = frozenset(
-    {
-        "torch.Tensor.requires_grad.__set__",
-        "torch.Tensor.requires_grad_",
-        "torch.Tensor.retain_grad",
-        "torch.Tensor.register_hook",
-        "torch.Tensor.register_post_accumulate_grad_hook",
-    }
-)
-IRRELEVANT = OF_ONE_TENSOR | {"torch._C._set_grad_enabled"}
-SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # what `apart` puts back
 RESEEDS = frozenset({"torch.seed", "torch.random.seed", "torch.Generator.seed"})  # with a number that is new each time
 SWITCHES = (torch.set_autocast_enabled, torch.set_autocast_dtype)
 NUMBERS = (bool, int, float, complex)
@@ -56,17 +46,28 @@ class Evaluation:
         self._lines = lines
         self._numbers = numbers
         self._ambient = autocast_state()
+        self._slices = Slices(lines, tensors.memory_of_name)
         self.forget()
 
     def forget(self) -> None:
         """Begin anew: bound symbols were exchanged."""
+        self._slices.forget()
+        self._copying = False
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Forget what was run."""
         self._known: dict[str, Any] = {}
         self._done: set[int] = set()
         self._apart: set[int] = set()
-        self._copying = False
+        self._written: dict[int | None, int] = {}
         self._memory: dict[int, torch.UntypedStorage] = {}
         self._random: torch.Tensor | None = None
-        self._autocast = self._ambient
+        self._autocast = [(-1, self._ambient)]  # the states behind the places that switch it
+
+    def first_effect(self) -> str | None:
+        """The name of the first compiled function with effects that is called, if one is."""
+        return self._slices.first_effect()
 
     def value(self, proxy: Proxy) -> Any:
         """The value of a proxy; raises `Unknowable`, and what is raised on the way to it."""
@@ -102,36 +103,66 @@ class Evaluation:
     def _values(self, wanted: Iterable[Proxy]) -> dict[str, Any]:
         """The values of names, by running the bound symbols that they need and that have not been run."""
         wanted = list(wanted)
-        needed, apart = self._needed(wanted)
-        new = [place for place in needed if place not in self._done]
-        writes = any(self._lines[place].mutates for place in needed)
-        late = self._copying and self._done and new and new[0] < max(self._done)
-        if (writes and not self._copying) or late or not apart.isdisjoint(self._done - self._apart):
-            self.forget()
-            self._copying, new = writes, needed
-        ran = [line for place in new for line in spelled(self._lines[place], apart=place in apart)]
-        self._take_inputs([*wanted, *(proxy for line in ran for proxy in line.inputs)])
+        new, apart = self._needed(wanted)
+        if self._is_too_late(new, apart):
+            copying = self._copying or any(self._lines[place].mutates for place in new)
+            self._begin_anew()
+            self._copying = copying
+            new, apart = self._needed(wanted)
+        ran = {place: list(spelled(self._lines[place], apart=place in apart)) for place in new}
+        self._take_inputs([*wanted, *(proxy for lines in ran.values() for line in lines for proxy in line.inputs)])
         with torch.no_grad():
             self._run(ran)
-        self._done.update(new)
+        self._note(new)
         self._apart.update(apart)
         return self._known
 
-    def _run(self, lines: Sequence[BoundSymbol]) -> None:
+    def _is_too_late(self, new: Sequence[int], apart: set[int]) -> bool:
+        """Whether bound symbols cannot be run behind those that were run, as they can in most places.
+
+        They cannot where others have written to what they read since, or now write to the inputs themselves; nor where
+        one was run whole whose inner results are needed.
+        """
+        writes = not self._copying and any(self._lines[place].mutates for place in new)
+        return writes or bool((self._done - self._apart) & apart) or any(map(self._is_passed, new))
+
+    def _is_passed(self, place: int) -> bool:
+        """Whether what a bound symbol reads was changed by one that stands behind it and was run."""
+        line = self._lines[place]
+        read = {proxy.name for proxy in line.inputs if isinstance(proxy, TensorProxy)}
+        changes = [self._written.get(memory, -1) for memory in self._slices.memory_of(read) - {None}]
+        unknown = max(self._written.values(), default=-1) if None in self._slices.memory_of(read) else -1
+        return place < max((unknown, *changes))
+
+    def _note(self, places: Iterable[int]) -> None:
+        """Remember that bound symbols were run, and the last one that wrote to some memory."""
+        for place in places:
+            line = self._lines[place]
+            self._done.add(place)
+            for memory in self._slices.memory_of(line.mutates):
+                self._written[memory] = max(place, self._written.get(memory, -1))
+
+    def _run(self, lines: Mapping[int, Sequence[BoundSymbol]]) -> None:
+        """Run bound symbols by their places, each in the state of autocast that there is at its place."""
         ambient = autocast_state()
         if self._random is not None:
             torch.set_rng_state(self._random)
-        switch(ambient, self._autocast)
         try:
-            for line in lines:
-                self._run_line(line)
+            for place, parts in lines.items():
+                switch(autocast_state(), self._autocast_before(place))
+                for line in parts:
+                    self._run_line(line)
+                if switches_autocast(self._lines[place]):
+                    self._autocast.append((place, autocast_state()))
         finally:
-            self._autocast = autocast_state()
-            switch(self._autocast, ambient)
+            switch(autocast_state(), ambient)
             self._random = torch.get_rng_state()
 
+    def _autocast_before(self, place: int) -> State:
+        return self._autocast[bisect_left(self._autocast, place, key=itemgetter(0)) - 1][1]
+
     def _run_line(self, line: BoundSymbol) -> None:
-        if call_of(line) is None and "autocast" in line.symbol.name and line.symbol.target not in SWITCHES:
+        if switches_autocast(line) and line.symbol.target not in SWITCHES:
             return
         unknown = [proxy.name for proxy in line.inputs if proxy.name not in self._known]
         if unknown:
@@ -155,20 +186,16 @@ class Evaluation:
                 self._known[proxy.name] = self._numbers[proxy.name]
 
     def _needed(self, wanted: Sequence[Proxy]) -> tuple[list[int], set[int]]:
-        """The places of what names need: what makes them or writes to them, and what changes a state.
+        """The places of what names need and what was not run, as the slices have them.
 
-        Lines that draw random numbers need all that draw before them. Also which of them have to be run apart, as
-        what they consist of, for others need what is made on the way.
+        Also which have to be run apart, as what they consist of, for others need what is made on the way.
         """
-        memory = self._tensors.memory_of_names()
-        found, apart = _behind(self._lines, wanted, memory, draws=False)
-        if any(is_drawing(self._lines[place]) for place in found):
-            found, apart = _behind(self._lines, wanted, memory, draws=True)
-        inputs = self._tensors.input_names()
-        lasting = (place for place, line in enumerate(self._lines) if is_lasting(line, inputs))
-        for place in (*(place for place in found if is_unknowable(self._lines[place])), *lasting):
-            raise Unknowable(f"`{self._lines[place].symbol.name}` stands before it")
-        return found, apart
+        places, apart = self._slices.behind(wanted, self._done)
+        lines = [self._lines[place] for place in places]
+        lasting = self._slices.changing_autograd(self._tensors.input_names())
+        if line := next(filter(is_unknowable, lines), lasting):
+            raise Unknowable(f"`{line.symbol.name}` stands before it")
+        return places, apart
 
 
 def fake_like(
@@ -200,44 +227,9 @@ def switch(before: State, after: State) -> None:
         line.symbol.target(*line.args)
 
 
-def _behind(
-    lines: Sequence[BoundSymbol], wanted: Iterable[Proxy], memory: Mapping[str, int], draws: bool
-) -> tuple[list[int], set[int]]:
-    """The places of the bound symbols that names need, in order, and those of them whose inner results are needed."""
-    names = {proxy.name for proxy in wanted}
-    shared = {memory[name] for name in names if name in memory}
-    found, apart = [], set[int]()
-    for place in range(len(lines) - 1, -1, -1):
-        line = lines[place]
-        if any(proxy.name in names for part in line.subsymbols for proxy in part.defines):
-            outputs = {proxy.name for proxy in line.outputs}
-            inner = {proxy.name for part in line.subsymbols for proxy in part.defines} - outputs
-            if not inner.isdisjoint(names):
-                apart.add(place)
-        writes = line.mutates and not shared.isdisjoint(memory.get(name, 0) for name in line.mutates)
-        makes = place in apart or not names.isdisjoint(proxy.name for proxy in line.outputs)
-        if writes or makes or (draws and is_drawing(line)) or (line.ordered and is_state(line)):
-            found.append(place)
-            names.update(proxy.name for proxy in line.inputs)
-            shared.update(memory[proxy.name] for proxy in line.inputs if proxy.name in memory)
-    return found[::-1], apart
-
-
 def spelled(line: BoundSymbol, *, apart: bool) -> Iterable[BoundSymbol]:
     """The bound symbol, or what it consists of."""
     return (as_line(part, line) for part in line.subsymbols) if apart else (line,)
-
-
-def is_drawing(line: BoundSymbol) -> bool:
-    """Whether a bound symbol draws random numbers, or changes what the next ones are."""
-    return line.ordered and not _is_own(line) and (bool(line.outputs) or _seeds(line))
-
-
-def is_state(line: BoundSymbol) -> bool:
-    """Whether a bound symbol changes how others compute, random numbers apart."""
-    setting = setting_of(line)
-    idle = line.symbol.name in IRRELEVANT or _is_own(line) or (setting is not None and not setting.decisive)
-    return not (idle or line.outputs or line.mutates or _seeds(line))
 
 
 def is_unknowable(line: BoundSymbol) -> bool:
@@ -245,19 +237,6 @@ def is_unknowable(line: BoundSymbol) -> bool:
     if call_of(line) is not None:
         return not is_repeatable(line)
     return line.symbol.name in RESEEDS or (line.ordered and is_state(line) and "autocast" not in line.symbol.name)
-
-
-def is_lasting(line: BoundSymbol, inputs: Container[str]) -> bool:
-    """Whether a bound symbol changes what autograd does with an input, which a call that is taken back cannot."""
-    return line.symbol.name in OF_ONE_TENSOR and any(proxy.name in inputs for proxy in line.inputs)
-
-
-def _is_own(line: BoundSymbol) -> bool:
-    return line.symbol.name.startswith("thunder_core.")
-
-
-def _seeds(line: BoundSymbol) -> bool:
-    return line.symbol.name.startswith(SEEDS)
 
 
 def unspoilt(generator: torch.Generator) -> torch.Generator:

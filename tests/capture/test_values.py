@@ -1,0 +1,146 @@
+"""The values that a program asks for are those of eager, and asking for many costs what the lines cost, once each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from thunder_core.capture import slices, values
+
+X = torch.tensor([1.0, -2.0, 3.0])
+
+
+def made_early_and_asked_late(x: Tensor, count: int) -> Tensor:
+    for number in range(count):
+        x = x.cos() * number
+    made = [x * number for number in range(count)]
+    for number, one in enumerate(made):
+        changed = one + 1
+        changed.mul_(2)
+        x = x + number if changed.sum() > 5 else x - number
+    return x
+
+
+def asked_with_and_without_writes(x: Tensor, count: int) -> Tensor:
+    y = x
+    for number in range(count):
+        x, y = x.sin() + number, y.cos() + number
+        y.mul_(2)
+        x = x + 1 if x.sum() > 2 else x - 1
+        y = y + 1 if y.sum() > 2 else y - 1
+    return x + y
+
+
+def asked_while_one_grows(x: Tensor, count: int) -> Tensor:
+    total = torch.zeros(3)
+    for number in range(count):
+        total += x * number
+        if total.sum() > 20:
+            total -= 1
+    return total
+
+
+def asked_while_drawing(x: Tensor, count: int) -> Tensor:
+    torch.manual_seed(0)
+    for _ in range(count):
+        x = x + torch.rand(3)
+        if x.sum() > 4:
+            x = x - 2
+    return x
+
+
+def asked_beneath_autocast(x: Tensor, count: int) -> Tensor:
+    for number in range(count):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = (x * number)[None] @ x[:, None]
+        x = x + 0.5 if y.sum() > 14 else x * 0.5
+    return x
+
+
+PROGRAMS = [
+    made_early_and_asked_late,
+    asked_with_and_without_writes,
+    asked_while_one_grows,
+    asked_while_drawing,
+    asked_beneath_autocast,
+]
+Program = Callable[[Tensor, int], Tensor]
+
+
+class Count:
+    """A function that counts its calls."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.function = function
+        self.calls = 0
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        self.calls += 1
+        return self.function(*args, **kwargs)
+
+
+def work_of(program: Program, count: int) -> dict[str, int]:
+    """How many lines are run, and how many are found to be needed, while the program is traced."""
+    owners = {"evaluate": values, "heappush": slices}
+    counted = {name: Count(getattr(owner, name)) for name, owner in owners.items()}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, owner in owners.items():
+            patch.setattr(owner, name, counted[name])
+        assert torch.equal(thunder.jit(program)(X, count), program(X, count))
+    return {name: function.calls for name, function in counted.items()}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_what_many_values_cost_grows_with_the_lines(program: Program) -> None:
+    """Twice the lines and twice the values are twice the work: what was run once is not run again."""
+    few, many = work_of(program, 8), work_of(program, 16)
+    assert all(0 < many[name] < 2.5 * few[name] for name in few), (few, many)
+
+
+def overwritten_behind(x: Tensor) -> Tensor:
+    y = x * 2
+    early = y + 1
+    y.mul_(-1)
+    if y.sum() < 0:
+        x = x + 1
+    return x * 3 if early.sum() > 6 else x  # what `early` reads was written to since
+
+
+def written_in_the_input(x: Tensor) -> Tensor:
+    x = x.clone()
+    row = x[1:]
+    before = row.sum()
+    x.add_(10)
+    if x.sum() > 0:
+        row.mul_(2)
+    return row * 2 if before + row.sum() > 45 else row
+
+
+def turned_in_place(x: Tensor) -> Tensor:
+    y = torch.stack([x, x + 1])
+    first = y.sum(0)
+    y.t_()
+    y.add_(1)
+    if y.sum(0)[0] > 3:
+        x = x + 1
+    return first if first.numel() == 3 and first.sum() > 6 else x
+
+
+def made_beneath_autocast(x: Tensor) -> Tensor:
+    x = x * (1 + 2**-10)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        one, other = x[None, :1] @ X[:1, None], x[None, :1] @ X[:1, None] * 2
+    if one.sum() > 0.5:
+        x = x + 1
+    return x if other.sum() > 2 else -x  # more than 2 in float32
+
+
+@pytest.mark.parametrize("program", [overwritten_behind, written_in_the_input, turned_in_place, made_beneath_autocast])
+def test_values_are_those_of_the_place(program: Callable[[Tensor], Tensor]) -> None:
+    compiled = thunder.jit(program)
+    for x in (X, -X, X + 1):
+        assert torch.equal(compiled(x), program(x))
