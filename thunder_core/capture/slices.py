@@ -13,7 +13,7 @@ from thunder_core.capture.settings import setting_of
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 
-# Bound symbols that ask something of autograd for one tensor, and all that do: autograd does not follow what is evaluated.
+# Calls that ask something of autograd for one tensor; IRRELEVANT has all, for autograd follows no evaluation.
 OF_ONE_TENSOR = frozenset(
     {
         "torch.Tensor.requires_grad.__set__",
@@ -108,7 +108,7 @@ class Slices:
         self._indexed = len(self._lines)
 
     def _last_change(self, resource: Resource, before: int) -> Sequence[int]:
-        """The place, if any, of the last change of a resource before another place; earlier changes that one needs itself."""
+        """The place, if any, of the last change of a resource before another place; it needs those before itself."""
         places = self._changes.get(resource, [])
         number = bisect_left(places, before)
         return places[max(number - 1, 0) : number]
