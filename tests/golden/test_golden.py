@@ -45,7 +45,7 @@ def described(program: Program) -> str:
     parts = [f"recorded by autograd: {program.recorded}"] if program.recorded else []
     for name in TRACES:
         parts.extend(stages_described(program.stages_of(name)))
-    return re.sub(r"[\w./]*golden/programs\.py:\d+", "golden/programs.py", "\n".join(parts))
+    return re.sub(r"[^\s`]*golden/programs\.py:\d+", "golden/programs.py", "\n".join(parts))
 
 
 def stages_described(stages: list[Stage]) -> Iterator[str]:
