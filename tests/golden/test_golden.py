@@ -23,7 +23,8 @@ from thunder_core.compiler import last_program
 from thunder_core.run.program import Program, Stage
 
 TRACES = ("prologue", "computation", "tail", "backward", "epilogue")
-CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+ROOT = Path(__file__).parents[2]
+CONSTRAINTS = ROOT / "constraints.txt"
 
 
 def runs_as_written() -> bool:
@@ -45,7 +46,8 @@ def described(program: Program) -> str:
     parts = [f"recorded by autograd: {program.recorded}"] if program.recorded else []
     for name in TRACES:
         parts.extend(stages_described(program.stages_of(name)))
-    return re.sub(r"[^\s`]*golden/programs\.py:\d+", "golden/programs.py", "\n".join(parts))
+    text = "\n".join(parts).replace(f"{ROOT}/", "")
+    return re.sub(r"[\w/]*golden/programs\.py:\d+", "golden/programs.py", text)
 
 
 def stages_described(stages: list[Stage]) -> Iterator[str]:
