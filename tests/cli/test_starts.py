@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+import thunder_core as thunder
 
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "scipy", "jinja2")
 # Every command in one process, in turn: none of them may leave a heavy module behind.
@@ -68,6 +71,33 @@ REFUSED = {
     "cache why nothing": (2, "TH0202", "nothing"),
 }
 
+# What reads an artifact, and says what it holds: the words that come out.
+READS = {
+    "inspect-trace read --list": (0, "computation"),
+    "inspect-trace read": (0, "def computation"),
+    "inspect-trace read --json": (0, "lines"),
+    "inspect-trace read --plain": (0, "import torch"),
+    "inspect-trace read --diff 0 1": (0, "the two stages are the same"),
+    "inspect-trace read --grep gelu": (0, "gelu"),
+    "inspect-trace read --stage none": (2, "TH0212"),
+    "executors --of read": (2, "has no report"),
+    "optimize --out read": (2, "exists and was kept"),
+    "bench read --against torch": (2, "contender"),
+    "bench read --dtype float32": (2, "is for models"),
+    "validate read --inputs 0": (2, "--inputs is 0"),
+}
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
+    """What each command of `READS` gave, of a small artifact."""
+    here = tmp_path_factory.mktemp("reads")
+    (here / "cache").mkdir()
+    compiled = thunder.jit(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()))
+    compiled(torch.ones(2, 4))
+    thunder.save(compiled, here / "read")
+    return run_all(READS, here)
+
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
@@ -105,4 +135,13 @@ def test_what_names_and_sizes_tell_is_refused_before_pytorch(refused, command):
     assert (told["status"], told["out"]) == (status, ""), told
     assert code in told["err"]
     assert words in told["err"]
+    assert told["heavy"] == []
+
+
+@pytest.mark.parametrize("command", READS)
+def test_reading_an_artifact_needs_no_pytorch(read, command):
+    status, words = READS[command]
+    told = read[command]
+    assert told["status"] == status, told
+    assert words in f"{told['out']}{told['err']}"
     assert told["heavy"] == []

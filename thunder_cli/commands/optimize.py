@@ -13,7 +13,7 @@ from thunder_cli.hush import hushed
 from thunder_cli.spread import spread
 
 if TYPE_CHECKING:
-    from thunder_core.pipeline import Outcome, Plan
+    from thunder_core.pipeline import Outcome, Plan, Request
 
 
 @spread
@@ -73,12 +73,7 @@ def optimize(
     forward and backward measured, and the artifact holds both.
     """
     with hushed(debug=debug):
-        from thunder_cli.asking import say_what_is_asked_for
-        from thunder_cli.first_word import importing
-        from thunder_cli.progress import watching
         from thunder_cli.settings import Settings, chosen_settings, read_settings
-        from thunder_cli.views.plan import plan_view
-        from thunder_core.pipeline.foresight import foresee, foresee_destination
 
         given = chosen_settings(
             chosen,
@@ -102,8 +97,13 @@ def optimize(
             strict=strict,
         )
         request = given.over(read_settings(config) if config else Settings()).request()
-        foresee(request)
-        foresee_destination(request)
+        refuse_early(request)
+
+        from thunder_cli.asking import say_what_is_asked_for
+        from thunder_cli.first_word import importing
+        from thunder_cli.progress import watching
+        from thunder_cli.views.plan import plan_view
+
         told = stderr(quiet=quiet)
         say_what_is_asked_for(told, request.model)
         with importing(told):
@@ -117,6 +117,17 @@ def optimize(
         with watching(told) as progress:
             outcome = carry_out(planned, progress)
         show_outcome(outcome, json=json, quiet=quiet)
+
+
+def refuse_early(request: Request) -> None:
+    """Raise what names, sizes and paths tell of a request, the cheapest to be known first."""
+    from thunder_core.pipeline.foresight import foresee
+
+    foresee(request)
+
+    from thunder_core.pipeline.destination import foresee_destination
+
+    foresee_destination(request)
 
 
 def show_plan(plan: Plan, *, json: bool) -> None:

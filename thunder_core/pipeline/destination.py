@@ -9,6 +9,7 @@ from pathlib import Path
 
 from thunder_core.artifact.place import refuse_existing
 from thunder_core.errors import OutputNotWritable
+from thunder_core.pipeline.request import Request
 
 SUFFIX = ".thunder"
 
@@ -25,6 +26,11 @@ def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str
         return folder
     except OSError as error:
         raise _not_writable(folder, error.strerror or str(error)) from error
+
+
+def foresee_destination(request: Request) -> None:
+    """Raise `OutputExists` or `OutputNotWritable` where the artifact could not be written."""
+    choose_destination(request.out, force=request.force, model="model", recipe="recipe")
 
 
 def free_name(parent: Path, stem: str) -> Path:

@@ -15,7 +15,6 @@ from thunder_core.models.kinds import require_config
 from thunder_core.models.names import spelled_device, spelled_dtype, spelled_task
 from thunder_core.models.origin import local_origin
 from thunder_core.models.request import LARGEST_SEED, ModelRequest
-from thunder_core.pipeline.destination import choose_destination
 from thunder_core.pipeline.request import Request
 from thunder_core.target import parse_target
 
@@ -40,11 +39,6 @@ def foresee(request: Request) -> None:
     if request.sign_key is not None:
         computing("read_private_key")(request.sign_key)
     require_model(request.model)
-
-
-def foresee_destination(request: Request) -> None:
-    """Raise `OutputExists` or `OutputNotWritable` where the artifact could not be written."""
-    choose_destination(request.out, force=request.force, model="model", recipe="recipe")
 
 
 def require_least(option: str, value: int | None, least: int) -> None:

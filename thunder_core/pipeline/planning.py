@@ -9,9 +9,9 @@ from pathlib import Path
 from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.modality import sizes_in_words
-from thunder_core.pipeline.destination import choose_destination
+from thunder_core.pipeline.destination import choose_destination, foresee_destination
 from thunder_core.pipeline.evaluate import metric_for
-from thunder_core.pipeline.foresight import foresee, foresee_destination
+from thunder_core.pipeline.foresight import foresee
 from thunder_core.pipeline.prepare import Prepared, prepare, told
 from thunder_core.pipeline.progress import EVALUATE, STAGES
 from thunder_core.pipeline.purpose import Purpose

@@ -1,0 +1,98 @@
+"""The starts of commands: CPU seconds of each beside `python -c "import torch"`, and when its first word appears.
+
+Every command is a process of its own; all are run in turn, several rounds in one run, and the medians are kept. CPU
+seconds are those of the process and of all that it starts. The first word is timed on the clock, in a pipe.
+Usage: python -m benchmarks.cli [--rounds N] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+MADE = ("--recipe", "hf-bert", "--seq", "8", "--runs", "2", "--warmup", "0")
+FLOOR = 'python -c "import torch"'
+# In the order of their rows; ARTIFACT is one that is made before the first round.
+COMMANDS: dict[str, Sequence[str]] = {
+    "thunder --help": ("--help",),
+    "thunder recipes": ("recipes",),
+    "thunder explain TH0201": ("explain", "TH0201"),
+    "thunder optimize --batch 0": ("optimize", "--batch", "0"),
+    "thunder optimize --recipe hf-lama": ("optimize", "--recipe", "hf-lama"),
+    "thunder optimize --out ARTIFACT": ("optimize", "--out", "ARTIFACT"),
+    "thunder optimize ./none": ("optimize", "./none"),
+    "thunder inspect-trace ARTIFACT --list": ("inspect-trace", "ARTIFACT", "--list"),
+    "thunder inspect-trace ARTIFACT": ("inspect-trace", "ARTIFACT"),
+    "thunder executors --of ARTIFACT": ("executors", "--of", "ARTIFACT"),
+    "thunder executors": ("executors",),
+    "thunder recipes show hf-bert": ("recipes", "show", "hf-bert"),
+    "thunder doctor": ("doctor",),
+    "thunder optimize --dry-run": ("optimize", *MADE, "--dry-run"),
+    "thunder validate ARTIFACT": ("validate", "ARTIFACT"),
+}
+
+
+def run(command: Sequence[str]) -> dict[str, float]:
+    """CPU seconds of a command, and seconds on the clock until it prints its first word."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment())
+    assert process.stdout is not None
+    first = process.stdout.read(1)
+    word = time.perf_counter() - began
+    process.stdout.read()
+    process.wait()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"cpu": cpu, **({"first word": word} if first else {})}
+
+
+def environment() -> dict[str, str]:
+    """That of this process, with one thread and no network."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+
+
+def measured(rounds: int, artifact: Path) -> dict[str, dict[str, float]]:
+    """The medians of each command."""
+    thunder = (sys.executable, "-m", "thunder_cli.main")
+    commands = {FLOOR: (sys.executable, "-c", "import torch")}
+    for name, arguments in COMMANDS.items():
+        commands[name] = (*thunder, *(str(artifact) if one == "ARTIFACT" else one for one in arguments))
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, command in commands.items():
+            found[name].append(run(command))
+    return {
+        name: {key: round(statistics.median(one[key] for one in rows), 3) for key in rows[0]}
+        for name, rows in found.items()
+    }
+
+
+def main() -> None:
+    """Make an artifact, measure, print and write."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        artifact = Path(folder) / "bert.thunder"
+        command = [sys.executable, "-m", "thunder_cli.main", "optimize", *MADE, "--quiet", "--out", str(artifact)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment())
+        found = measured(options.rounds, artifact)
+    for name, row in found.items():
+        print(f"{name:40} {row['cpu']:6.2f} s of CPU  {row.get('first word', float('nan')):6.2f} s to the first word")
+    if options.out is not None:
+        options.out.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
