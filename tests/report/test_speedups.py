@@ -12,7 +12,7 @@ from tests.benchmark.test_verdict import steady
 from tests.report.samples import benchmark
 from thunder_core.benchmark import BenchmarkSuite
 from thunder_core.report import render_benchmark, render_benchmark_markdown, render_csv
-from thunder_core.report.render import mood_of
+from thunder_core.report.render import MOODS, mood_of
 from thunder_core.report.speedups import configuration_name, speedup_intervals
 
 
@@ -49,6 +49,11 @@ def test_a_speed_is_coloured_by_its_verdict(ratio: float, noise: float, mood: st
     assert mood_of(report, report.candidates[1]) == mood
     page = render_benchmark(BenchmarkSuite(thunder="0.1.0", reports=(report,)))
     assert f'<span class="mark {mood}">{report.told(report.candidates[1])}</span>' in page
+
+
+def test_every_verdict_has_a_colour_that_is_drawn() -> None:
+    page = render_benchmark(suite("1"))
+    assert all(f"svg .{mood} {{ fill:" in page for mood in MOODS.values())
 
 
 def test_measurements_as_comma_separated_values() -> None:
