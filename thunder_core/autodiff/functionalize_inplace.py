@@ -10,6 +10,7 @@ from thunder_core.analysis.grad_mode import followed_by_autograd
 from thunder_core.autodiff.tape import first_line
 from thunder_core.autodiff.vjp import call_with_rule
 from thunder_core.capture.fake import fake_like, new_mode
+from thunder_core.capture.settings import settings_of
 from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
@@ -32,6 +33,7 @@ def functionalize_followed_writes(trace: Trace) -> Trace | None:
 def autograd_error(trace: Trace) -> str:
     """The error of eager PyTorch when it runs a trace forward and backward; empty if there is none."""
     mode = new_mode()
+    restores = [setting.keep() for setting in settings_of(trace.bound_symbols)]
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode:
             values = _given(trace, mode)
@@ -41,6 +43,9 @@ def autograd_error(trace: Trace) -> str:
             torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
     except Exception as error:  # whatever PyTorch raises, to whatever the program does
         return first_line(error) or type(error).__name__
+    finally:
+        for restore in restores:
+            restore()
     return ""
 
 
