@@ -290,7 +290,7 @@ def test_without_a_list_nothing_is_said(artifact, signed, model, x, config):
 
 def test_with_a_list_strangers_are_told_of(signed, model, x, key, tmp_path):
     write_trusted([new_key_pair(tmp_path / "other")])
-    with pytest.warns(UnsignedWarning, match=r"is signed by SHA256:.* \(mine\), which is no trusted key"):
+    with pytest.warns(UnsignedWarning, match=r"is signed by SHA256:.* \(calls itself mine\), which is no trusted key"):
         assert torch.equal(thunder.load(signed, model)(x), model(x))
     (signed / "signature.json").unlink()
     with pytest.warns(UnsignedWarning, match="is not signed"):
@@ -381,3 +381,29 @@ def test_nothing_that_computes_is_imported_where_nothing_is_signed(artifact):
         "assert 'cryptography' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_who_signed_is_told_by_the_users_own_comment(signed, key):
+    forged = json.loads((signed / "signature.json").read_text())
+    forged["signatures"][0]["comment"] = "Alice (release)"
+    (signed / "signature.json").write_text(json.dumps(forged))
+    trusted = iter(read_public_keys(public_place(key)))  # which can be gone through once
+    consent = Consent(trusted_keys=(one.line for one in trusted))
+    for _ in range(2):
+        (signer,) = require_authentic(open_artifact(signed), consent)
+        assert signer.comment == "me"
+    with pytest.raises(NotSigned, match=r"SHA256:\S+ \(calls itself Alice"):
+        require_authentic(open_artifact(signed), Consent(trusted_keys=(), require_signature=True))
+
+
+def test_signing_loses_no_signatures_of_a_later_version(signed, key):
+    later = json.loads((signed / "signature.json").read_text()) | {"schema_version": 2}
+    (signed / "signature.json").write_text(json.dumps(later))
+    with pytest.raises(BadSignature):
+        sign(signed, key)
+    assert json.loads((signed / "signature.json").read_text()) == later
+
+
+def test_a_comment_of_any_length_can_be_read_again(artifact, key):
+    sign_folder(artifact, open_artifact(artifact).manifest, read_private_key(key), "x" * 100_000)
+    assert len(signers_of(open_artifact(artifact))[0].comment) <= 120

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -236,3 +239,20 @@ def test_code_that_a_model_brings_runs_with_its_users_consent_alone(tmp_path, ma
     with torch.no_grad():
         assert torch.equal(again(input_ids=tokens).logits, expected)
     assert thunder.load(artifact, loaded.model) is not None  # who brings the model along has run its code
+
+
+def test_a_module_in_memory_imports_nothing_more_by_its_own_getattr(monkeypatch, mark, stranger):
+    lazy = types.ModuleType("a_lazy_module_of_the_tests")
+    lazy.__getattr__ = lambda name: importlib.import_module(f"{STRANGER}.inner")
+    lazy.there = len
+    monkeypatch.setitem(sys.modules, lazy.__name__, lazy)
+    trust = trust_in(None)
+    assert trust.imported(f"{lazy.__name__}:there") is len
+    with pytest.raises(AttributeError, match="inner"):
+        trust.imported(f"{lazy.__name__}:inner")
+    assert not mark.exists()
+
+
+def test_the_packages_behind_partials_of_methods_are_the_subjects():
+    method = functools.partial(functools.partial(Own().forward), 1)
+    assert trust_in(method).covers(Own.__module__)

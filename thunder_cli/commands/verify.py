@@ -58,7 +58,9 @@ def verify(
 
 def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:
     """What was found as plain data."""
-    told = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in signers]
+    own = {one.raw: one for one in trusted}
+    known = [own.get(one.raw, one) for one in signers]
+    told = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in known]
     files = opened.manifest.files
     size = sum(facts.size for facts in files.values())
     sound = {"artifact": str(opened.folder), "files": len(files), "bytes": size, "seal": opened.manifest.digest}
@@ -76,7 +78,9 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     text = Text.assemble(("artifact", "bold"), f"   {opened.folder}\n", ("files", "bold"), f"      {total}")
     text.append("all as they were written", "green")
     text.append("\nseal", "bold").append(f"       {opened.manifest.digest}")
+    own = {one.raw: one for one in trusted}
     for one in signers:
         known = ("trusted", "green") if one in trusted else ("by no key that is trusted here", "yellow")
-        text.append("\nsignature", "bold").append(f"  {one}, ").append(*known)
+        told = str(own[one.raw]) if one in trusted else one.claimed
+        text.append("\nsignature", "bold").append(f"  {told}, ").append(*known)
     return text if signers else text.append("\nsignature", "bold").append("  none", "yellow")

@@ -9,12 +9,21 @@ from os import PathLike
 
 @dataclass(frozen=True)
 class Consent:
-    """The arguments of `thunder_core.load` that say what is trusted; it tells what each of them means."""
+    """The arguments of `thunder_core.load` that say what is trusted; its docstring has the meaning of each.
+
+    What can be iterated over once is kept as a tuple, since it is asked for each artifact.
+    """
 
     trust_remote_code: bool = False
     trusted_modules: Iterable[str] = ()
     trusted_keys: Iterable[str | PathLike[str]] | None = None
     require_signature: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("trusted_modules", "trusted_keys"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str | PathLike):
+                object.__setattr__(self, name, tuple(value))
 
 
 NO_CONSENT = Consent()

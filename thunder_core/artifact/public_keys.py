@@ -51,6 +51,11 @@ class PublicKey:
         """What people compare, as `ssh-keygen -lf` prints it."""
         return f"SHA256:{base64.b64encode(hashlib.sha256(PREFIX + self.raw).digest()).decode().rstrip('=')}"
 
+    @property
+    def claimed(self) -> str:
+        """The key as an artifact tells of it: nobody has signed the comment there."""
+        return f"{self.fingerprint} (calls itself {self.comment})" if self.comment else self.fingerprint
+
     def __str__(self) -> str:
         return f"{self.fingerprint} ({self.comment})" if self.comment else self.fingerprint
 

@@ -1,7 +1,7 @@
-"""Signatures of artifacts: who vouches for one, in a file beside the manifest, which signing does not change.
+"""Detached Ed25519 signatures of artifacts, in a file beside the manifest, which stays as it is.
 
-What is signed is the manifest's seal, a digest that covers every file; a context before it keeps the signature from
-being one of anything else. The library that computes is imported where there is something to compute.
+Signed is a context, which keeps the signature from being one of anything else, and the manifest's seal, a digest that
+covers every file. The library that computes is imported where there is something to compute.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import secrets
 import warnings
 from collections.abc import Iterable
 from os import PathLike
@@ -20,7 +21,7 @@ from pydantic import ValidationError
 from thunder_core import plugins
 from thunder_core.artifact.consent import Consent
 from thunder_core.artifact.manifest import SIGNATURE, Facts, Manifest
-from thunder_core.artifact.public_keys import KIND, PublicKey, parse_lines, parse_text, trusted_list
+from thunder_core.artifact.public_keys import PublicKey, parse_lines, parse_text, trusted_list
 from thunder_core.artifact.read import Artifact, first_of, inside, read_inside
 from thunder_core.errors import ArtifactDamaged, BadSignature, NotSigned, OutputNotWritable, UnsignedWarning
 from thunder_core.printable import printable
@@ -61,31 +62,30 @@ def is_signed(folder: Path) -> bool:
 
 
 def sign_folder(folder: Path, manifest: Manifest, private: Any, comment: str = "") -> PublicKey:
-    """Add a signature by a private key to a folder's own, in place of an earlier one by the same key.
+    """Sign the manifest's seal and write it to the folder's signatures, in place of an earlier one by the same key.
 
-    Those of an earlier state of the artifact are dropped. Raises `OutputNotWritable`.
+    Signatures of an earlier state of the artifact are dropped. The files of the folder are not looked at: the caller
+    has verified them. Raises `OutputNotWritable`, and `BadSignature` for signatures that this version cannot read.
     """
     key, signature = computing("signed")(private, message_of(manifest))
-    others = sound_signatures(folder, manifest) if is_signed(folder) else ()
-    mine = SignatureFacts(key=key.text, comment=comment, signature=base64.b64encode(signature).decode())
+    others = valid_signatures(folder, manifest) if is_signed(folder) else ()
+    claimed = parse_text(key.text, comment).comment
+    mine = SignatureFacts(key=key.text, comment=claimed, signature=base64.b64encode(signature).decode())
     whole = Signatures(signatures=(*(one for one in others if one.key != mine.key), mine))
-    new = folder / f".{SIGNATURE}.{os.getpid()}"
+    new = folder / f".{SIGNATURE}.{secrets.token_hex(8)}"
     try:
-        new.write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        with new.open("x", encoding="utf-8") as file:  # refuses a link that lies there
+            file.write(whole.model_dump_json(indent=1) + "\n")
         new.replace(folder / SIGNATURE)
     except OSError as error:
         new.unlink(missing_ok=True)
         raise OutputNotWritable(f"{folder} cannot be written: {error.strerror}", fix="sign a copy of it") from error
-    return PublicKey(key.raw, comment)
+    return PublicKey(key.raw, claimed)
 
 
-def sound_signatures(folder: Path, manifest: Manifest) -> tuple[SignatureFacts, ...]:
-    """The signatures of a folder's file that are of this artifact; none of a file that is none of Thunder's."""
-    try:
-        found = read_signatures(folder).signatures
-    except BadSignature:
-        return ()
-    return tuple(one for one in found if verified(one, manifest) is not None)
+def valid_signatures(folder: Path, manifest: Manifest) -> tuple[SignatureFacts, ...]:
+    """The signatures of a folder's file that are of this artifact; raises `BadSignature` if it cannot be read."""
+    return tuple(one for one in read_signatures(folder).signatures if verified(one, manifest) is not None)
 
 
 def read_signatures(folder: Path) -> Signatures:
@@ -133,21 +133,21 @@ def keys_of(given: Iterable[str | PathLike[str]] | None) -> tuple[PublicKey, ...
 
 
 def keys_named(given: str | PathLike[str]) -> tuple[PublicKey, ...]:
-    """The keys of a file, or of a line."""
-    if isinstance(given, str) and given.startswith(f"{KIND} "):
+    """The keys of a file, or of a line; raises `BadKey`."""
+    if isinstance(given, str) and given.lstrip().startswith(("ssh-", "ecdsa-")):
         return tuple(parse_lines(given, "trusted_keys"))
     keys: tuple[PublicKey, ...] = computing("read_public_keys")(Path(given).expanduser())
     return keys
 
 
 def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, ...]:
-    """The signers of an artifact whom the user trusts.
+    """The trusted keys that an artifact is signed by, with the user's own comments: those in the file are not signed.
 
-    Raises `BadSignature`, and `NotSigned` where a signature by a trusted key is required and there is none; warns with
-    `UnsignedWarning` where none is required, but keys are trusted.
+    Raises `BadKey` for a list that cannot be trusted, `BadSignature`, and `NotSigned` where a signature by a trusted
+    key is required and there is none; warns with `UnsignedWarning` where none is required, but keys are trusted.
     """
     signers, trusted = signers_of(artifact), keys_of(consent.trusted_keys)
-    found = tuple(key for key in signers if key in trusted)
+    found = tuple(dict.fromkeys(key for key in trusted if key in signers))
     if not found and consent.require_signature:
         raise NotSigned(
             untrusted(artifact.folder, signers),
@@ -160,7 +160,8 @@ def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, 
 
 def untrusted(folder: Path, signers: tuple[PublicKey, ...]) -> str:
     """What is to be said of an artifact that nobody who is trusted has signed."""
-    by = f"is signed by {', '.join(map(str, signers))}, which is no trusted key" if signers else "is not signed"
+    told = ", ".join(one.claimed for one in signers)
+    by = f"is signed by {told}, which is no trusted key" if signers else "is not signed"
     return f"{folder} {by}"
 
 

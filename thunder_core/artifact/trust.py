@@ -1,4 +1,8 @@
-"""Which modules may be imported for an artifact."""
+"""Trust: the modules that may be imported for an artifact.
+
+That keeps an artifact from importing what nobody has chosen. It is no sandbox: the programs of an artifact are code,
+which runs at the first call, and whether to run it is for signatures and their reader to decide.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -40,13 +44,24 @@ class Trust:
                 fix="look at what that is; if you trust it, import it before the artifact is loaded, or load it with "
                 f"trusted_modules=({module!r},) or --trust-module {module}",
             )
-        return plugins.imported(path)
+        in_memory = module in sys.modules and not self.covers(module)
+        return object_in_memory(path) if in_memory else plugins.imported(path)
 
     def covers(self, module: str) -> bool:
         """Whether a module is one of the roots or beneath one."""
         parts = module.split(".")
         names = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
         return bool(names & self.roots) or parts[0] in plugins.packages()
+
+
+def object_in_memory(path: str) -> object:
+    """The object at `module:qualname` of an imported module, read past a `__getattr__` that could import more."""
+    module, _, qualname = path.partition(":")
+    found: object = sys.modules[module]
+    for part in qualname.split(".") if qualname else ():
+        plain = isinstance(found, ModuleType)  # whose own `__getattr__`, which may import more, is not asked then
+        found = object.__getattribute__(found, part) if plain else getattr(found, part)
+    return found
 
 
 def trust_in(subject: object, trusted_modules: Iterable[str] = ()) -> Trust:
@@ -77,10 +92,11 @@ def modules_of(subject: Any) -> Iterator[str]:
         kinds = {kind for module in torch.nn.Module.modules(subject) for kind in type(module).__mro__}
         yield from (kind.__module__ for kind in kinds)
         return
-    for found in (subject, *opened(subject)):
-        yield type(found).__module__
-        if isinstance(found, FunctionType | BuiltinFunctionType):
-            yield inspect.unwrap(found).__module__ or "builtins"
+    yield type(subject).__module__
+    if isinstance(subject, FunctionType | BuiltinFunctionType):
+        yield inspect.unwrap(subject).__module__ or "builtins"
+    for found in opened(subject):
+        yield from modules_of(found)
 
 
 def opened(subject: object) -> tuple[object, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate
-from thunder_core.benchmark.verdict import FEWEST_ROUNDS
+from thunder_core.benchmark.verdict import MIN_ROUNDS
 from thunder_core.errors import BadOption, SpeedupMissed
 
 LARGEST = 1e6
@@ -13,9 +13,9 @@ def check_gate(least: float, runs: int) -> None:
     """Raise `BadOption` for what is no factor, and for fewer rounds than a speed-up can be shown by."""
     if not 0 < least <= LARGEST:
         raise BadOption(f"--require-speedup is {least:g}", fix="give it a factor above 0, such as 1.1")
-    if runs < FEWEST_ROUNDS:
+    if runs < MIN_ROUNDS:
         raise BadOption(
-            f"--runs is {runs}, and --require-speedup needs {FEWEST_ROUNDS} rounds to tell a speed-up from chance",
+            f"--runs is {runs}, and --require-speedup needs {MIN_ROUNDS} rounds to tell a speed-up from chance",
             fix="give --runs 30, or leave --require-speedup out",
         )
 
@@ -47,7 +47,7 @@ def require_speedup(measured: BenchmarkReport | BenchmarkSuite, least: float, ca
 def shortfall(report: BenchmarkReport, candidate: Candidate, least: float) -> str:
     """How a candidate misses a speed-up, in words; empty where it does not."""
     speedup, verdict = candidate.speedup, report.verdict(candidate)
-    if speedup.low >= least and verdict != "unstable" and len(candidate.seconds) >= FEWEST_ROUNDS:
+    if speedup.low >= least and verdict != "unstable" and len(candidate.seconds) >= MIN_ROUNDS:
         return ""
     told = f"{candidate.name} is {speedup.value:.3f}x [{speedup.low:.3f}, {speedup.high:.3f}] as fast"
     return f"{told} as {report.first.name} ({report.told(candidate)})"

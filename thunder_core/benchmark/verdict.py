@@ -1,18 +1,20 @@
-"""What a measurement allows to be said of a speed: faster, slower, not distinguishable, or nothing at all.
+"""The verdict on a speed that a measurement allows: faster, slower, not distinguishable, or unstable.
 
 The speed-up of a candidate is the ratio of the medians, the first candidate's over its own. Its 95% interval is that of
 the percentile bootstrap over whole rounds (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3),
-as ratios of execution times are to be compared (Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, 2013).
+for rounds within one process, which are taken as independent: what differs from process to process is not in it. Each
+verdict stands alone, without a correction for several candidates.
 
 | verdict | where |
 |---|---|
-| `unstable` | 6 rounds or more, and the interval's upper end is more than 2 times its lower one, or the middle half of either candidate's times is wider than half of their median |
+| `unstable` | 6 rounds or more, and the interval's upper end is more than 2 times its lower one, or the interquartile range of either candidate's times is wider than half of their median; also where one is clearly ahead, for so scattered a figure is not worth keeping |
 | `faster` | 6 rounds or more, not unstable, and the whole interval lies above 1 |
 | `slower` | the same, and the whole interval lies below 1 |
 | `not distinguishable` | all else: the interval holds 1, or there were fewer than 6 rounds |
 
-Six, because with n rounds even the clearest sign, the same candidate ahead in each, comes about by chance with a
-probability of 2 / 2**n (the sign test of Dixon and Mood, 1946), which is below 5% from six on.
+Six is a necessary condition alone, for the interval is approximate where rounds are few: with n rounds even the clearest
+sign, the same candidate ahead in each, comes about by chance with a probability of 2 / 2**n (the sign test of Dixon and
+Mood, 1946), which is below 5% from six on.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from thunder_core.benchmark.interval import Interval
 
 Verdict = Literal["faster", "slower", "not distinguishable", "unstable"]
 
-FEWEST_ROUNDS = 6
+MIN_ROUNDS = 6
 WIDEST_INTERVAL = 2.0  # its upper end over its lower one
-WIDEST_SPREAD = 0.5  # the middle half of the times, over their median
+WIDEST_SPREAD = 0.5  # the interquartile range of the times, over their median
 
 WORDS: dict[Verdict, Callable[[str], str]] = {
     "faster": "faster than {}".format,
@@ -41,16 +43,20 @@ class Times(Protocol):
 
     @property
     def median(self) -> float:
-        """The middle one, in seconds."""
+        """The median time of a round, in seconds."""
 
     @property
     def spread(self) -> float:
-        """The width of their middle half, in seconds."""
+        """The interquartile range of the times, in seconds."""
 
 
 def verdict_of(speedup: Interval, rounds: int, *candidates: Times) -> Verdict:
-    """The verdict on a speed-up, after so many rounds of these candidates; the module's table says which it is."""
-    if rounds < FEWEST_ROUNDS:
+    """The verdict on a speed-up, by the module's table.
+
+    `speedup` is the ratio of the medians, the first candidate's over the other's, with its 95% interval; `candidates`
+    are all whose times enter it.
+    """
+    if rounds < MIN_ROUNDS:
         return "not distinguishable"
     if not speedup.high <= WIDEST_INTERVAL * speedup.low or any(map(is_scattered, candidates)):
         return "unstable"
@@ -60,11 +66,11 @@ def verdict_of(speedup: Interval, rounds: int, *candidates: Times) -> Verdict:
 
 
 def is_scattered(times: Times) -> bool:
-    """Whether the middle half of the times is wider than half of their median."""
+    """Whether the interquartile range of the times is wider than half of their median."""
     return times.spread > WIDEST_SPREAD * times.median
 
 
 def in_words(verdict: Verdict, first: str, rounds: int) -> str:
     """The verdict as a reader is told it, beside the name of the candidate that is compared with."""
-    few = f": {rounds} rounds are too few to tell" if rounds < FEWEST_ROUNDS else ""
+    few = f": {rounds} rounds are too few to tell" if rounds < MIN_ROUNDS else ""
     return f"{WORDS[verdict](first)}{few}"

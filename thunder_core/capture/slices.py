@@ -120,7 +120,8 @@ class Slices:
     def _changed(self, line: BoundSymbol) -> list[Resource]:
         changed: list[Resource] = [("name", name) for name in {proxy.name for proxy in line.outputs}]
         states = ((RANDOM, is_drawing(line)), (STATE, line.ordered and is_state(line)))
-        return changed + self._memories(line.mutates) + [state for state, changes in states if changes]
+        unknown: list[Resource] = [("name", name) for name in line.mutates if self._memory(name) is None]
+        return changed + unknown + self._memories(line.mutates) + [state for state, changes in states if changes]
 
     def _memories(self, names: Iterable[str]) -> list[Resource]:
         return [("memory", memory) for memory in self.memory_of(names) - {None}]

@@ -18,7 +18,13 @@ from thunder_core.models.request import LARGEST_SEED, ModelRequest
 from thunder_core.pipeline.request import Request
 from thunder_core.target import parse_target
 
-LEAST = (("--batch", "batch", 1), ("--seq", "seq", 1), ("--runs", "runs", 2), ("--warmup", "warmup", 0))
+LEAST = (
+    ("--batch", "batch", 1),
+    ("--seq", "seq", 1),
+    ("--runs", "runs", 2),
+    ("--warmup", "warmup", 0),
+    ("--inputs", "inputs", 1),
+)
 SPELLED = (("dtype", spelled_dtype), ("device", spelled_device), ("task", spelled_task))
 
 

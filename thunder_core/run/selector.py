@@ -83,7 +83,7 @@ def expression(place: Place, constants: dict[str, Any]) -> str:
 
 def globals_of(module: str) -> dict[str, Any]:
     """The globals of a module; none where it has been unloaded."""
-    return vars(sys.modules[module]) if module in sys.modules else {}
+    return getattr(sys.modules.get(module), "__dict__", {})
 
 
 def constant(value: Any, constants: dict[str, Any]) -> str:
