@@ -68,7 +68,7 @@ def test_an_executor_that_does_not_update_leaves_lists_as_they_are():
 def test_lists_whose_regions_are_refused_stay_whole():
     trace = compared(momentum, three, Replays(updates=True, refused="no"))
     assert len(lines_called(trace, "torch._foreach")) == 5
-    assert set(trace.refused) == {Refused("replays", "no", 5)}
+    assert set(trace.refused) == {Refused("replays", "no", 5, lasting=False)}
 
 
 def test_a_loop_over_parameters_with_numbers_in_between_is_a_region_for_each():
