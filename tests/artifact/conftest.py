@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
+from tests.artifact.marked import artifact_of, library
 
 torch.set_num_threads(1)
 
@@ -42,3 +43,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def artifact(written: Path, tmp_path: Path) -> Path:
     """A copy that a test may damage."""
     return Path(shutil.copytree(written, tmp_path / "tiny.thunder"))
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory) -> bytes:
+    """The bytes of an extension module, as a region compiled by the tests has them."""
+    return library(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="module")
+def sound(kernels, tmp_path_factory) -> Path:
+    """An artifact that is not to be changed."""
+    return artifact_of(2.0, kernels, tmp_path_factory.mktemp("sound") / "sound.thunder")

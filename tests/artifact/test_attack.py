@@ -13,7 +13,7 @@ import torch
 import thunder_core as thunder
 from tests.artifact.attacks import MODELS, SHELLS, STRANGER, attacks
 from tests.artifact.damages import groups, restore
-from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of, library
+from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of
 from thunder_core.artifact import open_artifact
 from thunder_core.artifact.report import read_report
 from thunder_core.artifact.signature import signers_of
@@ -24,17 +24,6 @@ ALL = dict(attacks())
 DAMAGED = 300
 MOST_SECONDS = 2.0  # of the processor; a manifest of 64 MB takes one of them
 FOREIGN = {*MODELS, *SHELLS}  # of which nothing is needed where a model is passed in
-
-
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory) -> bytes:
-    return library(tmp_path_factory.mktemp("library"))
-
-
-@pytest.fixture(scope="module")
-def sound(kernels, tmp_path_factory) -> Path:
-    """An artifact that is not to be changed."""
-    return artifact_of(2.0, kernels, tmp_path_factory.mktemp("sound") / "sound.thunder")
 
 
 @pytest.fixture(scope="module")

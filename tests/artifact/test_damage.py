@@ -12,7 +12,7 @@ import torch
 
 import thunder_core as thunder
 from tests.artifact.damages import groups, manifest_of, reseal, restore
-from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of, library
+from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of
 from tests.cache.damages import damages as damages_of_the_cache
 from thunder_core.artifact import open_artifact
 from thunder_core.artifact.manifest import SCHEMA_VERSION, digest_of
@@ -20,17 +20,6 @@ from thunder_core.errors import ArtifactDamaged, ArtifactError, ArtifactForeign,
 
 ALL = dict(groups())
 MOST_SECONDS = 0.1
-
-
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory) -> bytes:
-    return library(tmp_path_factory.mktemp("library"))
-
-
-@pytest.fixture(scope="module")
-def sound(kernels, tmp_path_factory) -> Path:
-    """An artifact that is not to be changed."""
-    return artifact_of(2.0, kernels, tmp_path_factory.mktemp("sound") / "sound.thunder")
 
 
 @pytest.fixture(scope="module")
