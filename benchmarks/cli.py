@@ -57,7 +57,7 @@ def run(command: Sequence[str]) -> dict[str, float]:
 
 
 def environment() -> dict[str, str]:
-    """That of this process, with one thread and no network."""
+    """The environment of this process, with one thread and no network."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
 
 

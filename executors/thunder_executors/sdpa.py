@@ -47,22 +47,22 @@ def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def cudnn_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """The same, where cuDNN takes the inputs."""
+    """Attention by cuDNN, where it takes the inputs."""
     return _attention_from(SDPBackend.CUDNN_ATTENTION, args, kwargs)
 
 
 def flash_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """The same, where FlashAttention is the first that takes them."""
+    """FlashAttention, where it is the first that takes the inputs."""
     return _attention_from(SDPBackend.FLASH_ATTENTION, args, kwargs)
 
 
 def efficient_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """The same, where memory-efficient attention is the first that takes them."""
+    """Memory-efficient attention, where it is the first that takes the inputs."""
     return _attention_from(SDPBackend.EFFICIENT_ATTENTION, args, kwargs)
 
 
 def math_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """The same, where no fused kernel takes them."""
+    """Attention without a fused kernel, where none takes the inputs."""
     return _attention_from(SDPBackend.MATH, args, kwargs)
 
 

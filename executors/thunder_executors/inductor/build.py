@@ -57,7 +57,7 @@ def _compiled(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
 
 
 def draft(region: Region, number: int) -> Draft | Refusal:
-    """What Inductor makes of a region; whatever it raises is a reason to leave the region to others."""
+    """The code that Inductor makes of a region; whatever it raises is a reason to leave the region to others."""
     try:
         generated = generate(region)
         check_outputs(region, generated)

@@ -37,7 +37,7 @@ def from_cache(regions: Sequence[Region], machine: Mapping[str, str], builder: s
 
 
 def key_of(region: Region, machine: Mapping[str, str]) -> Key:
-    """What the machine code of a region depends on."""
+    """The key of a region's machine code: all that it depends on."""
     return Key("inductor", {"region": region.digest, "executor": version(), **machine})
 
 
@@ -55,7 +55,7 @@ def label_of(region: Region) -> str:
 
 
 def read(entry: Entry) -> Result:
-    """What an entry of the cache holds."""
+    """The content of an entry of the cache."""
     if REFUSAL in entry.contents:
         return Refusal(entry.read(REFUSAL).decode(), lasting=True)
     needs = tuple(json.loads(entry.read(NEEDS)))

@@ -62,7 +62,7 @@ def _first(region: Region, inputs: list[str]) -> Iterator[str]:
 
 
 def statements(wrapper: str) -> list[ast.stmt]:
-    """What the wrapper does with its tensors."""
+    """The statements of the wrapper that act on its tensors."""
     functions = [node for node in ast.walk(ast.parse(wrapper)) if isinstance(node, ast.FunctionDef)]
     found = [function for function in functions if function.name == "call"]
     if len(found) != 1:

@@ -61,7 +61,7 @@ class Nvfuser(FusionExecutor):
 
 
 def lacking() -> Iterator[str]:
-    """What of a GPU, Python and the package is not here."""
+    """The parts of a GPU, Python and the package that are not here."""
     if (gpu := Cuda().missing()) is not None:
         yield gpu
     if not plugins.installed("nvfuser_direct"):
@@ -76,7 +76,7 @@ def lacking() -> Iterator[str]:
 
 
 def built(region: Region) -> Fused | Refusal:
-    """What runs a region, or why nvFuser does not."""
+    """The function that runs a region, or the reason why nvFuser does not run it."""
     try:
         code = MachineCode(printed(region), b"", ())
         with quiet():
