@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ PACKAGES = {
 
 # From the ground up. Rooms on one floor do not know each other.
 FLOORS = (
-    ("thunder_core.printable",),
+    ("thunder_core.printable", "thunder_core.package"),
     ("thunder_core.errors", "thunder_core.disk"),
     (
         "thunder_core.ir",
@@ -58,6 +59,9 @@ FLOORS = (
 )
 FLOOR_OF = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 
+# A machine runs frames and a frame knows its machine: types that are defined by each other, which only checkers import.
+TYPES_IN_CIRCLES = {"thunder_core.interpreter"}
+
 FACE = "thunder_core"  # `thunder_core/__init__.py`: names that are loaded when they are first used
 IMPORTS_BY_NAME = {
     "thunder_core/plugins.py": "this is what it is for",
@@ -67,8 +71,10 @@ IMPORTS_BY_NAME = {
     "thunder_core/interpreter/builtin/__init__.py": "the folder is imported whole",
     "thunder_core/interpreter/opcodes/__init__.py": "the folder is imported whole",
 }
+LISTS_FOLDERS = ("thunder_core.plugins",)  # of what is in them nothing is named: it is found by the names of files
 NO_TORCH = (
     "thunder_core.printable",
+    "thunder_core.package",
     "thunder_core.errors",
     "thunder_core.plugins",
     "thunder_core.interpreter",
@@ -84,16 +90,22 @@ NO_TORCH = (
 
 @dataclass(frozen=True)
 class Import:
-    """One import statement: in which file and line, of which module, and whether it stands in a function."""
+    """An import: in which file and line, of which module, and how it is written.
+
+    Imports under `TYPE_CHECKING` count like all others, and so do modules that are imported by name, which is told from
+    the text that names them ("thunder_core.artifact.compilers:compiler_of").
+    """
 
     file: str
     line: int
     source: str
     target: str
-    inside: bool
+    inside: bool = False
+    by_name: bool = False
+    for_types: bool = False
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.source} imports {self.target}"
+        return f"{self.file}:{self.line}: {self.source} {'names' if self.by_name else 'imports'} {self.target}"
 
 
 def files() -> Iterator[tuple[str, Path]]:
@@ -103,23 +115,56 @@ def files() -> Iterator[tuple[str, Path]]:
             yield ".".join((package, *parts)).removesuffix(".__init__"), path
 
 
+MODULES = dict(files())
+TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
+NAMED = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+(:[\w.]+)?")
+
+
 def targets(node: ast.AST, module: str, is_package: bool) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
         above = module.split(".")[: len(module.split(".")) - node.level + is_package] if node.level else []
         base = ".".join([*above, *([node.module] if node.module else [])])
-        # `from thunder_core import plugins` imports the module plugins; a longer path already names its room.
-        yield from (f"{base}.{alias.name}" for alias in node.names) if base in PACKAGES else (base,)
+        # `from thunder_core.ir import tree` imports the module tree; `from thunder_core.ir.tree import leaves` no more.
+        yield from dict.fromkeys(name if (name := f"{base}.{alias.name}") in MODULES else base for alias in node.names)
+
+
+def named(node: ast.AST, package: str | None) -> str | None:
+    """The module of ours that a text names, to be imported when it is needed; a package's face names its own in short.
+
+    A text may name what is in a module, with a colon or a point before it.
+    """
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        return None
+    if package is not None and f"{package}.{node.value}" in MODULES:
+        return f"{package}.{node.value}"
+    module = node.value.partition(":")[0] if NAMED.fullmatch(node.value) else ""
+    return next((known for known in (module, module.rpartition(".")[0]) if known in MODULES), None)
+
+
+def is_own_package(target: str, source: str) -> bool:
+    """Whether a module names the package that it lies in, for the files beside it: that is no import."""
+    return source.startswith(f"{target}.")
+
+
+def with_places(node: ast.AST, inside: bool = False, for_types: bool = False) -> Iterator[tuple[ast.AST, bool, bool]]:
+    """Each node of a tree, whether it stands in a function, and whether only type checkers read it."""
+    yield node, inside, for_types
+    inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    for_types = for_types or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    for child in ast.iter_child_nodes(node):
+        yield from with_places(child, inside, for_types)
 
 
 def imports_of(module: str, path: Path) -> Iterator[Import]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
-    nested = {id(inner) for function in functions for inner in ast.walk(function)}
-    for node in ast.walk(tree):
-        for target in targets(node, module, path.name == "__init__.py"):
-            yield Import(str(path.relative_to(ROOT)), node.lineno, module, target, id(node) in nested)
+    file, is_package = str(path.relative_to(ROOT)), path.name == "__init__.py"
+    for node, inside, for_types in with_places(TREES[module]):
+        for target in targets(node, module, is_package):
+            yield Import(file, node.lineno, module, target, inside=inside, for_types=for_types)
+        target = None if module in LISTS_FOLDERS else named(node, module if is_package else None)
+        if target is not None and not is_own_package(target, module):
+            yield Import(file, node.lineno, module, target, by_name=True)
 
 
 ALL = [found for module, path in files() for found in imports_of(module, path)]
@@ -135,10 +180,13 @@ def room_of(module: str) -> str:
 def test_there_is_something_to_read() -> None:
     assert len(ALL) > 200
     assert {found.source.partition(".")[0] for found in ALL} == set(PACKAGES)
+    named = {(found.source, found.target) for found in ALL if found.by_name}
+    assert ("thunder_core.artifact.afresh", "thunder_core.artifact.compilers") in named
+    assert (FACE, "thunder_core.compiler") in named & {(found.source, found.target) for found in ALL if found.for_types}
 
 
 def test_every_module_has_a_floor() -> None:
-    homeless = {module for module, _ in files() if module != FACE and room_of(module) == FACE}
+    homeless = {module for module in MODULES if module != FACE and room_of(module) == FACE}
     assert not homeless, f"give these a floor in {Path(__file__).name}"
 
 
@@ -152,6 +200,39 @@ def test_imports_run_only_downward() -> None:
         and FLOOR_OF[room_of(found.target)] >= FLOOR_OF[room_of(found.source)]
     ]
     assert not upward, "\n".join(upward)
+
+
+def circles(types: bool = True) -> Iterator[frozenset[str]]:
+    """The sets of modules each of which imports, through others of the set, all of it; without what is for types."""
+    waiting: dict[str, set[str]] = {module: set() for module in MODULES}
+    for found in ALL:
+        if found.target in MODULES and found.target != found.source and (types or not found.for_types):
+            waiting[found.source].add(found.target)
+    while leaves := [module for module, targets in waiting.items() if not targets & waiting.keys()]:
+        for module in leaves:
+            del waiting[module]
+    reached = {module: _reachable(module, waiting) for module in waiting}
+    yield from {
+        frozenset(other for other in reached[module] if module in reached[other])
+        for module in waiting
+        if module in reached[module]
+    }
+
+
+def _reachable(start: str, imported: Mapping[str, set[str]]) -> set[str]:
+    """What a module imports, what that imports, and so on."""
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = imported[waiting.pop()] & imported.keys() - reached
+        reached |= new
+        waiting.extend(new)
+    return reached
+
+
+def test_there_is_no_circle_of_imports() -> None:
+    assert not [sorted(circle) for circle in circles() if {room_of(module) for module in circle} - TYPES_IN_CIRCLES]
+    assert not [sorted(circle) for circle in circles(types=False)]
 
 
 def test_nobody_imports_the_plug_ins_by_their_own_names() -> None:
@@ -173,9 +254,9 @@ def test_functions_import_nothing() -> None:
 def test_only_plugins_imports_by_name() -> None:
     found = [
         f"{name}:{node.lineno}"
-        for _, path in files()
+        for module, path in MODULES.items()
         if (name := str(path.relative_to(ROOT))) not in IMPORTS_BY_NAME
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(TREES[module])
         if isinstance(node, ast.Attribute | ast.Name)
         and (getattr(node, "attr", None) or getattr(node, "id", None)) in {"import_module", "__import__"}
     ]
@@ -196,4 +277,4 @@ def test_nothing_is_unpickled() -> None:
 
 @pytest.mark.parametrize("name", ["utils", "util", "common", "helpers", "misc", "base_utils"])
 def test_every_file_is_named_for_what_it_is(name: str) -> None:
-    assert not [str(path) for _, path in files() if path.stem == name]
+    assert not [str(path) for path in MODULES.values() if path.stem == name]

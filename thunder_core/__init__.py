@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from thunder_core.package import __version__
+
 if TYPE_CHECKING:
     from thunder_core.autodiff.rules import register_derivative
     from thunder_core.claiming.executor import Executor, OperatorExecutor, register_executor
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from thunder_core.patterns.pattern import pattern
     from thunder_core.pipeline import compile
     from thunder_core.recipe import Lookaside, Plugin, Recipe, Transform
-
-__version__ = "0.1.0"
 
 HOMES = {
     "thunder_core.compiler": (

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from thunder_core import package
 from thunder_core.acquire.ahead import checked_ahead
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.epilogue import Epilogue
@@ -25,7 +26,7 @@ from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, Prologue, path_name
 from thunder_core.acquire.settings import with_chosen_attention
-from thunder_core.acquire.sharp import OWN_FOLDER, SharpEdge, Surprises, settle, users_line
+from thunder_core.acquire.sharp import SharpEdge, Surprises, settle, users_line
 from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.capture.settings import device_contexts
 from thunder_core.capture.standing import HiddenNumbers
@@ -305,7 +306,7 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
 def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, sharp: bool) -> ProgramRaised:
     """The error of a program, with its own part of the traceback and the guards under which it was raised."""
     entry = error.__traceback__
-    while entry is not None and entry.tb_frame.f_code.co_filename.startswith(OWN_FOLDER):
+    while entry is not None and entry.tb_frame.f_code.co_filename.startswith(package.FOLDER):
         entry = entry.tb_next
     error.__traceback__ = entry
     _guard_tensors(run, _inputs(run))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
@@ -11,14 +11,24 @@ from thunder_core.acquire.guards import is_constant
 from thunder_core.acquire.paths import MODULE_TABLES, Path
 from thunder_core.interpreter.lookup import dict_of, mro_of
 
-if TYPE_CHECKING:
-    from thunder_core.acquire.outside import Outside
-
 MISSING = object()
 C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
 
 
-def locate(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
+class Reads(Protocol):
+    """Where reads are guarded (`acquire.outside.Outside`): roots of paths, what was read, and what was not there."""
+
+    def root(self, step: str, key: str, value: Any) -> Path:
+        """The root of paths that is this object."""
+
+    def read(self, path: Path, value: Any) -> None:
+        """Guard that this value lies at the path."""
+
+    def absent(self, path: Path, name: Any) -> None:
+        """Guard that the namespace at the path has no such name."""
+
+
+def locate(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
     """The path to an attribute of what `path` leads to; None where nothing more has to be guarded.
 
     That is so for what interpreted code computed (its own reads are known), for the metadata of tensors (guarded as
@@ -47,7 +57,7 @@ def locate(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
     return _of_class(outside, path, name, value)
 
 
-def _of_type(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
+def _of_type(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
     """The path to an attribute of a class: its own or a base's, else its metaclass's."""
     owner = path.value
     base = _base_with(owner, name)
@@ -70,7 +80,7 @@ def is_interpreted(raw: Any) -> bool:
     return isinstance(getattr(type(raw), "__get__", None), types.FunctionType)
 
 
-def _of_module(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
+def _of_module(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
     """The path to what a module gives; its `__getattr__` is interpreted, and may give a new object each time."""
     fallback = vars(path.value).get("__getattr__")
     if type(fallback) is not types.FunctionType or is_constant(value) or getattr(path.value, name) is value:
@@ -85,7 +95,7 @@ def _base_with(kind: type, name: str) -> type | None:
     return next((base for base in mro_of(kind) if name in dict_of(base)), None)
 
 
-def _of_class(outside: Outside, path: Path, name: str, value: Any) -> Path | None:
+def _of_class(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
     kind = type(path.value)
     for base in mro_of(kind):
         if name not in dict_of(base):
@@ -104,7 +114,7 @@ def _of_class(outside: Outside, path: Path, name: str, value: Any) -> Path | Non
     return None if hasattr(kind, "__getattr__") else path.attribute(name, value)
 
 
-def _unshadowed(outside: Outside, path: Path, name: str, raw: Any) -> None:
+def _unshadowed(outside: Reads, path: Path, name: str, raw: Any) -> None:
     """Guard that the instance gets no attribute of that name, which would win over the class's."""
     namespace = getattr(path.value, "__dict__", None)
     if isinstance(namespace, dict) and not hasattr(type(raw), "__set__"):

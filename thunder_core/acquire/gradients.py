@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from thunder_core.acquire.recording import Recording
 from thunder_core.autodiff.decompose_autocast import DEVICES, with_autocast_off
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.capture.gradients import Hooks, Outside
@@ -15,9 +16,6 @@ from thunder_core.capture.symbols import SET_GRAD, as_line, symbol_of
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.observer import Acquisition
 
 # Lines that ask autograd to do something, which the backward pass of the program has done.
 REQUESTS = frozenset(
@@ -32,7 +30,7 @@ REQUESTS = frozenset(
 class OutsideGradients(Outside):
     """Facts that an acquisition knows of tensors from outside: the way to them, and to what hangs on them."""
 
-    def __init__(self, acquisition: Acquisition) -> None:
+    def __init__(self, acquisition: Recording) -> None:
         self.acquisition = acquisition
 
     def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
@@ -70,7 +68,7 @@ class OutsideGradients(Outside):
             self.acquisition.outside.read(path.attribute(name, value), value)
 
 
-def log_gradients(acquisition: Acquisition) -> None:
+def log_gradients(acquisition: Recording) -> None:
     """Log what became of `.grad` as effects."""
     for tensor, grad in acquisition.recorder.gradients.changed():
         if acquisition.outside.path_of(tensor) is None:

@@ -8,18 +8,16 @@ import operator
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from thunder_core.acquire.containers import container_base
 from thunder_core.acquire.paths import Path, computed_path
 from thunder_core.acquire.prologue import path_name
+from thunder_core.acquire.recording import Recording
 from thunder_core.capture.numbers import Unknown, settled
 from thunder_core.ir.tree import leaves
-
-if TYPE_CHECKING:
-    from thunder_core.acquire.observer import Acquisition
 
 # Functions of C that ask a number for what they need of it by its own methods, or only keep it.
 ASKING: frozenset[object] = frozenset(
@@ -75,7 +73,7 @@ class OutsideNumbers:
     Where their values `are_needed`, the recording is of no use, whether or not the program lets `NeedsValues` pass.
     """
 
-    def __init__(self, acquisition: Acquisition) -> None:
+    def __init__(self, acquisition: Recording) -> None:
         self.acquisition = acquisition
         self.are_needed = False
         self._numbers: dict[Path, Unknown] = {}

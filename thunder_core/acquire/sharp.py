@@ -21,12 +21,10 @@ from typing import Any
 
 import torch
 
-import thunder_core
+from thunder_core import package
 from thunder_core.acquire.paths import Path
 from thunder_core.compile_options import SharpEdges
 from thunder_core.errors import SharpEdgeError, SharpEdgeWarning, SourceLine
-
-OWN_FOLDER = thunder_core.__path__[0]
 
 
 @dataclass(frozen=True)
@@ -138,9 +136,7 @@ def is_users_code(code: types.CodeType | None) -> bool:
 @cache
 def is_users_file(name: str) -> bool:
     """Whether a file of Python code is the user's own."""
-    return (
-        not name.startswith((*GENERATED, *FOREIGN)) and "site-packages" not in name and not name.startswith(OWN_FOLDER)
-    )
+    return not name.startswith((*GENERATED, *FOREIGN, package.FOLDER)) and "site-packages" not in name
 
 
 def users_line(error: BaseException) -> SourceLine | None:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from pydantic import JsonValue
 
-from thunder_core import __version__
 from thunder_core.artifact.code import code_of
 from thunder_core.artifact.compilers import compiler_facts
 from thunder_core.artifact.constants import Keeper
@@ -46,6 +45,7 @@ from thunder_core.fusion.machine_code import machine
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.models.shell import config_text, generation_text, is_rebuildable, shell_of
+from thunder_core.package import __version__
 from thunder_core.report import Report, describe_environment, write_report
 from thunder_core.run.compiled import Specializations
 from thunder_core.run.program import Program

@@ -1,15 +1,24 @@
 """While C code runs, the Python functions that it may call lead back to the machine, by another code object."""
 
 import weakref
+from collections.abc import Sequence
 from threading import get_ident
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from thunder_core.interpreter.observer import Observer
 from thunder_core.interpreter.reach import Functions
 from thunder_core.interpreter.tracebacks import without_own_entries
 
-if TYPE_CHECKING:
-    from thunder_core.interpreter.observed import ObservedMachine
+
+class Redirecting(Protocol):
+    """The machine that C code is led back to (`interpreter.observed.ObservedMachine`)."""
+
+    observer: Observer
+    redirection: "Redirection | None"
+
+    def call_back(self, function: Any, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+        """Call what C code calls."""
 
 
 class Way:
@@ -65,7 +74,7 @@ class NotKeptError(Exception):
 class Redirection:
     """One native call's: the functions that lead to the machine while it lasts, with their own code."""
 
-    def __init__(self, machine: "ObservedMachine") -> None:
+    def __init__(self, machine: Redirecting) -> None:
         self.thread = get_ident()
         self._machine = machine
         self._outer = machine.redirection

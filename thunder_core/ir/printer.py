@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from thunder_core.ir.forms import expression
@@ -15,10 +15,47 @@ from thunder_core.ir.literal import Scope, literal
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 
-if TYPE_CHECKING:
-    from thunder_core.ir.trace import Trace
-
 NOWHERE: Mapping[str, str] = {}
+
+
+class Printable(Protocol):
+    """What is printed of a trace (`ir.trace.Trace`, which has a text because this module does not import it)."""
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+
+    @property
+    def made_by(self) -> str:
+        """The step that made the trace."""
+
+    @property
+    def inputs(self) -> tuple[Proxy, ...]:
+        """The parameters."""
+
+    @property
+    def bound_symbols(self) -> tuple[BoundSymbol, ...]:
+        """The statements."""
+
+    @property
+    def output(self) -> Any:
+        """The value that is returned, of proxies in containers."""
+
+    @property
+    def outputs(self) -> tuple[Proxy, ...]:
+        """Each proxy that is returned, once."""
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Where the values of inputs come from, by their names."""
+
+    @property
+    def imports(self) -> frozenset[str]:
+        """The modules that the statements need."""
+
+    @property
+    def constants(self) -> Mapping[str, object]:
+        """The objects that are referred to by name."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +66,13 @@ class Source:
     constants: Mapping[str, object]
 
 
-def print_trace(trace: Trace, *, level: str = "torch", comments: bool = True) -> Source:
+def print_trace(trace: Printable, *, level: str = "torch", comments: bool = True) -> Source:
     """The trace as a Python module that defines one function of the trace's name."""
     listing, constants = list_trace(trace, parts=level == "aten")
     return Source(layout(listing, level=level, comments=comments), constants)
 
 
-def list_trace(trace: Trace, *, parts: bool = False) -> tuple[Listing, Mapping[str, object]]:
+def list_trace(trace: Printable, *, parts: bool = False) -> tuple[Listing, Mapping[str, object]]:
     """The listing, and the objects that its text refers to by name; with `parts`, the aten operations of all lines."""
     named = {id(value): name for name, value in trace.constants.items()}
     scope = Scope(set(trace.imports), dict(trace.constants), named)

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from thunder_core import __version__
 from thunder_core.artifact.consent import NO_CONSENT, Consent
 from thunder_core.artifact.loading import load_opened
 from thunder_core.artifact.read import Artifact, open_artifact
@@ -19,6 +18,7 @@ from thunder_core.artifact.signature import require_authentic
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure, threads_in_use
 from thunder_core.errors import BadOption
 from thunder_core.models.load import LoadedModel, load_model
+from thunder_core.package import __version__
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock

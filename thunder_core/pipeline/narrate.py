@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thunder_core import __version__
 from thunder_core.artifact.weights import kept_weights
 from thunder_core.benchmark import BenchmarkReport
 from thunder_core.claiming.device_code import DeviceCode
@@ -12,6 +11,7 @@ from thunder_core.compiler import cache_misses
 from thunder_core.ir.trace import Trace
 from thunder_core.memory import program_memory
 from thunder_core.models.load import LoadedModel
+from thunder_core.package import __version__
 from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, refusals, trace_summaries
 from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.planning import Plan, named

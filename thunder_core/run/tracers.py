@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 import torch
 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
-import thunder_core
+from thunder_core import package
 from thunder_core.capture.modes import is_recording
 from thunder_core.errors import NotTraceable, SourceLine
 from thunder_core.ir.objects import Refused
@@ -30,7 +30,7 @@ OWN = Tracer(
     "call it from the program itself, or call the function as it was before it was compiled",
 )
 LEFT_ALONE = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
-LIBRARIES = (thunder_core.__path__[0], torch.__path__[0])
+LIBRARIES = (package.FOLDER, torch.__path__[0])
 REASON = "thunder_core has compiled this function; it runs as it is, between two graphs of torch.compile"
 
 

@@ -1,0 +1,25 @@
+"""What an acquisition gives to the parts that it hands itself to, which it imports and which do not import it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from thunder_core.acquire.outside import Outside
+from thunder_core.acquire.paths import Path
+from thunder_core.capture.place import Place
+from thunder_core.capture.recorder import Recorder
+from thunder_core.interpreter.machine import Machine
+
+
+class Recording(Protocol):
+    """One run of the program under the interpreter (`acquire.observer.Acquisition`)."""
+
+    outside: Outside
+    recorder: Recorder
+    machine: Machine
+
+    def place(self) -> Place:
+        """The line of the program that runs now, and its module."""
+
+    def name_number(self, path: Path) -> str:
+        """The name of the number at a path, as an input."""
