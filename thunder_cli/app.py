@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from thunder_cli.once import HelpfulGroup, OnceCommand
+from thunder_cli.command_class import HelpfulGroup, OnceCommand
 from thunder_cli.options import FLAG
 from thunder_core import plugins
 from thunder_core.errors import UsageError

@@ -16,7 +16,7 @@ import torch
 from huggingface_hub import constants
 
 from thunder_cli.app import DISTRIBUTION
-from thunder_cli.trial import Trial, trials
+from thunder_cli.executor_trial import Trial, trials
 from thunder_cli.views.quantity import size
 from thunder_core import plugins
 from thunder_core.cache import cache_folder

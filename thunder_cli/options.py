@@ -216,7 +216,7 @@ class TrustOptions:
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What every command takes that loads a model and applies a recipe; `spread` makes options of it."""
+    """What every command takes that loads a model and applies a recipe; `expand_options` makes options of it."""
 
     recipe: RecipeName = None
     assignments: Assignments = None

@@ -20,7 +20,7 @@ from tests.artifact.test_compilers import older
 from thunder_core.artifact import open_artifact
 from thunder_core.artifact.manifest import digest_of
 from thunder_core.errors import ArtifactDamaged, NotDifferentiable
-from thunder_core.inspect.plain import CALLS, runnable
+from thunder_core.inspect.runnable import CALLS, runnable
 from thunder_core.inspect.subject import subject_of
 
 

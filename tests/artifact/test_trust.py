@@ -13,11 +13,11 @@ import torch
 
 import thunder_core as thunder
 from tests.artifact.damages import manifest_of, reseal
-from tests.artifact.test_shown import rewrite
+from tests.artifact.test_listing_check import rewrite
 from tests.cli.small import own_model
 from thunder_core.artifact.manifest import ConstantFacts, TransformFacts
+from thunder_core.artifact.object_paths import follow
 from thunder_core.artifact.trust import trust_in
-from thunder_core.artifact.ways import follow
 from thunder_core.errors import ArtifactForeign, BadOption, ImportRefused, RemoteCodeRefused
 from thunder_core.models.load import load_model
 from thunder_core.models.request import ModelRequest

@@ -16,10 +16,10 @@ from thunder_core.capture.layouts import rule_of
 
 aten = torch.ops.aten
 SHAPES = ((2, 3, 4), (1, 8, 4, 4), (2, 1, 4, 5), (2, 3, 1, 1), (1, 4, 3, 2, 2))
-Draw = random.Random
+RandomInputs = random.Random
 
 
-def some(draw: Draw, shape: tuple[int, ...]) -> Tensor:
+def some(draw: RandomInputs, shape: tuple[int, ...]) -> Tensor:
     return laid_out(torch.rand(shape, dtype=torch.float64), draw)
 
 

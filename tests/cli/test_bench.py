@@ -13,7 +13,7 @@ import torch
 from tests.artifact.damages import reseal
 from thunder_core.benchmark import BenchmarkSuite
 from thunder_core.models.request import ModelRequest
-from thunder_core.pipeline import Request, contest, optimize, rules
+from thunder_core.pipeline import Request, bench, bench_request, optimize
 
 ROUNDS = ("--runs", 2, "--warmup", 0)
 
@@ -73,8 +73,8 @@ def test_a_damaged_artifact_is_rejected(thunder, artifact, tmp_path):
 
 
 def test_another_contender(thunder, model, monkeypatch):
-    monkeypatch.setitem(rules.AGAINST, "twice", "a contender of this test")
-    monkeypatch.setitem(contest.CONTENDERS, "twice", lambda m: lambda **inputs: (m(**inputs), m(**inputs)))
+    monkeypatch.setitem(bench_request.AGAINST, "twice", "a contender of this test")
+    monkeypatch.setitem(bench.CONTENDERS, "twice", lambda m: lambda **inputs: (m(**inputs), m(**inputs)))
     done = thunder("bench", model, "--seq", 4, "--against", "twice,eager", *ROUNDS, "--json")
     assert [candidate["name"] for candidate in done.json["reports"][0]["candidates"]] == ["twice", "eager", "thunder"]
 
@@ -83,7 +83,7 @@ def test_inductor_is_torch_compile(monkeypatch):
     asked = []
     monkeypatch.setattr(torch, "compile", lambda model, **options: asked.append(options) or model)
     module = torch.nn.Linear(2, 2)
-    assert contest.CONTENDERS["inductor"](module) is module
+    assert bench.CONTENDERS["inductor"](module) is module
     assert asked == [{"dynamic": False}]
 
 
@@ -110,7 +110,7 @@ def measured(monkeypatch):
                 candidates=described,
             )
 
-        monkeypatch.setattr(contest, "measure", measure)
+        monkeypatch.setattr(bench, "measure", measure)
 
     return set_to
 
@@ -273,7 +273,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("case", OPTIONS)
 def test_a_bad_option_is_found_before_anything_is_loaded(thunder, here, model, monkeypatch, case):
-    monkeypatch.setattr(contest, "load_model", lambda request: pytest.fail("nothing may be loaded"))
+    monkeypatch.setattr(bench, "load_model", lambda request: pytest.fail("nothing may be loaded"))
     arguments, code, words = OPTIONS[case]
     done = thunder("bench", "./nowhere" if case == "no such model" else model, *arguments)
     assert (done.status, done.out) == (2, "")
@@ -286,7 +286,7 @@ def test_ctrl_c_while_measuring(thunder, model, monkeypatch):
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(contest, "measure", stop)
+    monkeypatch.setattr(bench, "measure", stop)
     done = thunder("bench", model, "--seq", 4, "--out", "result.json")
     assert done.status == 130
     assert "measure 1 x 4" in done.err

@@ -15,7 +15,7 @@ from thunder_cli.views.bench_plot import draw_suite
 from thunder_core.artifact.manifest import FileFacts, Manifest, digest_of, text_of
 from thunder_core.benchmark import BenchmarkSuite
 from thunder_core.models.request import ModelRequest
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline import Request, optimize
 
 OBEYED = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\x0c"

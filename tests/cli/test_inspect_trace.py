@@ -17,7 +17,7 @@ from thunder_core.artifact import write_artifact
 from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import LoadedModel, load_model, rebuild_model
 from thunder_core.models.request import ModelRequest
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.benchmark.test_verdict import report_of
 from tests.cli.small import QUICK, assert_refused, own_model, saved
-from thunder_core.models import samples
+from thunder_core.models import sample_models
 from thunder_core.pipeline import STAGES
 from thunder_executors.nvfuser import lacking
 
@@ -66,7 +66,7 @@ def test_not_validated_is_said(thunder, llama):
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(thunder, here, llama, monkeypatch):
-    monkeypatch.setattr("thunder_core.pipeline.whole_way.load_model", lambda request: pytest.fail("too heavy"))
+    monkeypatch.setattr("thunder_core.pipeline.optimization.load_model", lambda request: pytest.fail("too heavy"))
     done = thunder("optimize", llama, "-r", "hf-llama", "--dry-run")
     assert done.status == 0
     assert "Plan" in done.out
@@ -113,7 +113,7 @@ def test_random_weights_need_a_config_alone(thunder, damaged):
 
 def test_a_lack_degrades_and_strict_makes_it_an_error(thunder, here, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setitem(samples.SAMPLES, "llama3", samples.SAMPLES["llama"])
+    monkeypatch.setitem(sample_models.SAMPLES, "llama3", sample_models.SAMPLES["llama"])
     done = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "result", *QUICK)
     assert done.status == 0, done.err
     lacks_more = len(list(lacking())) > 1
@@ -284,10 +284,10 @@ def takes(monkeypatch):
     """Sets what is measured: eager takes 10 ms, and thunder this many."""
 
     def set_to(milliseconds):
-        from thunder_core.pipeline import whole_way
+        from thunder_core.pipeline import optimization
 
         report = report_of([0.01] * 30, [milliseconds / 1000] * 30)
-        monkeypatch.setattr(whole_way, "measure", lambda *_, **__: report)
+        monkeypatch.setattr(optimization, "measure", lambda *_, **__: report)
 
     return set_to
 

@@ -18,7 +18,7 @@ from thunder_core.artifact.loading import load, rebuilt
 from thunder_core.artifact.read import open_artifact
 from thunder_core.artifact.replay import example_of
 from thunder_core.errors import WrongInputs
-from thunder_core.pipeline import contest, rules
+from thunder_core.pipeline import bench, bench_request
 from thunder_core.run.autograd import Bridge
 
 ROOT = Path(__file__).parents[2]
@@ -194,8 +194,8 @@ class TestBench:
         def counted(model):
             return lambda **inputs: steps.append(model.training) or model(**inputs)
 
-        monkeypatch.setitem(rules.AGAINST, "counted", "a contender of this test")
-        monkeypatch.setitem(contest.CONTENDERS, "counted", counted)
+        monkeypatch.setitem(bench_request.AGAINST, "counted", "a contender of this test")
+        monkeypatch.setitem(bench.CONTENDERS, "counted", counted)
         run = ("bench", llama, "-r", "hf-llama", "--train", "--against", "eager,counted", *self.ROUNDS)
         report = thunder(*run, "--json").json["reports"][0]
         assert [candidate["name"] for candidate in report["candidates"]] == ["eager", "counted", "thunder"]
@@ -253,7 +253,7 @@ def test_a_model_that_cannot_be_trained(thunder, here, tmp_path, monkeypatch, fo
     ids=["no labels", "target"],
 )
 def test_what_is_refused_before_anything_is_loaded(thunder, here, llama, monkeypatch, options, code, words):
-    monkeypatch.setattr("thunder_core.pipeline.whole_way.load_model", lambda request: pytest.fail("too heavy"))
+    monkeypatch.setattr("thunder_core.pipeline.optimization.load_model", lambda request: pytest.fail("too heavy"))
     run = ("optimize", llama, "--train", *options, "--out", "result")
     assert_refused(thunder(*run), here, 2, code, words)
     assert_refused(thunder(*run, "--dry-run"), here, 2, code, words)

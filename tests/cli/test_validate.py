@@ -105,7 +105,7 @@ def test_what_is_compared_are_the_stored_programs(thunder, bare, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_written_is_told_first(thunder, bare, monkeypatch):
-    monkeypatch.setattr("thunder_core.pipeline.revalidate.can_be_revised", lambda folder: False)
+    monkeypatch.setattr("thunder_core.pipeline.validate.can_be_revised", lambda folder: False)
     done = thunder("validate", "bare", "--quiet")
     assert done.status == 2
     assert "--no-write" in done.err

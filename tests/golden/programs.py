@@ -15,7 +15,7 @@ import thunder_core as thunder
 from tests.families import FAMILIES, inputs_for
 from thunder_core.models.load import load_model
 from thunder_core.models.request import ModelRequest
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 
 Compiled = Callable[..., Any]
 ONE_LAYER = {

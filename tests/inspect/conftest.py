@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.inspect.live import traced
+from thunder_core.inspect.in_process import traced
 from thunder_core.inspect.subject import Subject
 
 torch.set_num_threads(1)

@@ -9,8 +9,8 @@ import torch
 
 from thunder_core.errors import BadOption, NoSuchTrace
 from thunder_core.inspect.difference import unified
-from thunder_core.inspect.plain import runnable
 from thunder_core.inspect.regions import Earlier, is_within
+from thunder_core.inspect.runnable import runnable
 from thunder_core.inspect.select import matches, module_lines
 from thunder_core.ir.layout import layout
 

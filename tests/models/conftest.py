@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.models.load import load_model
 from thunder_core.models.request import ModelRequest
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 
 torch.set_num_threads(1)
 

@@ -22,10 +22,10 @@ from thunder_core.errors import (
     UnknownName,
 )
 from thunder_core.models import load
-from thunder_core.models.blame import blaming
 from thunder_core.models.load import load_model
+from thunder_core.models.load_errors import loading_errors
 from thunder_core.models.request import ModelRequest, SampleModel
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 
 INDEX = "model.safetensors.index.json"
 
@@ -441,12 +441,12 @@ def test_a_sample_whose_config_is_wrong_names_the_sample():
     ],
 )
 def test_what_loading_raises_is_told_in_one_line(raised, kind):
-    with pytest.raises(kind) as told, blaming("here", "is bad"):
+    with pytest.raises(kind) as told, loading_errors("here", "is bad"):
         raise raised
     assert "here" in told.value.what
     assert "\n" not in told.value.what
 
 
 def test_a_key_pressed_is_no_bad_folder():
-    with pytest.raises(KeyboardInterrupt), blaming("here", "is bad"):
+    with pytest.raises(KeyboardInterrupt), loading_errors("here", "is bad"):
         raise KeyboardInterrupt

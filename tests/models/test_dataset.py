@@ -17,7 +17,7 @@ from thunder_core.models.dataset import read_dataset
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.origin import FolderOrigin, SampleOrigin
 from thunder_core.models.request import ModelRequest
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 from thunder_core.models.tokens import tokenized
 
 IDS = torch.tensor([[3, 4, 5], [6, 7, 8], [9, 10, 11]])

@@ -11,7 +11,7 @@ from thunder_core.models.fingerprint import structure_fingerprint, weights_finge
 from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import load_model
 from thunder_core.models.request import ModelRequest, SampleModel
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 
 
 def llama(seed: int = 0, dtype: str | None = None, **changes: object):

@@ -13,7 +13,7 @@ from thunder_core.models.inputs import check_sequence_length, example_inputs
 from thunder_core.models.labels import IGNORED
 from thunder_core.models.load import load_model
 from thunder_core.models.request import ModelRequest, SampleModel
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 from thunder_core.models.sequence import longest_sequence
 
 TINY_ENCODER = {

@@ -23,10 +23,10 @@ from transformers.utils import logging
 
 from thunder_core.errors import BadModelFolder, BadOption, ModelNotFound, UnknownArchitecture
 from thunder_core.models.fingerprint import weights_fingerprint
+from thunder_core.models.library_output import quietly, told_to_users
 from thunder_core.models.load import load_model, rebuild_model
-from thunder_core.models.quiet import quietly, told_to_users
 from thunder_core.models.request import ModelRequest, SampleModel
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from thunder_core.models.request import ModelRequest
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline import Request
 
 

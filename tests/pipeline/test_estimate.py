@@ -10,8 +10,8 @@ from thunder_core.errors import OutOfMemory
 from thunder_core.free_memory import is_out_of_memory
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.request import ModelRequest
-from thunder_core.models.samples import SAMPLES
-from thunder_core.pipeline import contest, estimate, whole_way
+from thunder_core.models.sample_models import SAMPLES
+from thunder_core.pipeline import bench, estimate, optimization
 from thunder_core.pipeline.purpose import Purpose
 
 MIB = 1 << 20
@@ -95,4 +95,4 @@ def test_the_words_of_the_allocator_are_known() -> None:
 
 
 def test_both_ways_ask_first() -> None:
-    assert whole_way.require_memory is contest.require_memory is estimate.require_memory
+    assert optimization.require_memory is bench.require_memory is estimate.require_memory

@@ -19,14 +19,14 @@ import thunder_core as thunder
 from tests.families import inputs_for, sample
 from tests.pipeline.conftest import quick
 from thunder_core import plugins
-from thunder_core.artifact.gpu import keep_cubins, read_cubins
-from thunder_core.artifact.here import require_architecture, require_here
+from thunder_core.artifact.compatibility import require_architecture, require_here
+from thunder_core.artifact.cubins import keep_cubins, read_cubins
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.cache import Store
 from thunder_core.compiler import trace_for
 from thunder_core.errors import ArtifactDamaged, ArtifactForeign, BadOption, EnvironmentLacks
 from thunder_core.pipeline import carry_out, plan
-from thunder_core.pipeline.revalidate import validate_artifact
+from thunder_core.pipeline.validate import validate_artifact
 from thunder_core.requirement import Cuda
 from thunder_core.target import TARGETS, parse_target
 

@@ -12,7 +12,7 @@ from tests.pipeline.conftest import quick
 from thunder_core.artifact import load, open_artifact
 from thunder_core.errors import NothingToTrain
 from thunder_core.models.request import ModelRequest
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline import optimize
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.recipe import Recipe

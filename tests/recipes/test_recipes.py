@@ -11,7 +11,7 @@ import thunder_core as thunder
 from tests.families import assert_same
 from thunder_core import plugins
 from thunder_core.errors import RecipeMismatch
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline.recipes import find_recipe
 from thunder_core.recipe import Recipe, order_transforms, recipes_for
 

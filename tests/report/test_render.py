@@ -11,7 +11,7 @@ import pytest
 from tests.benchmark.test_verdict import steady
 from tests.report.samples import output, validation
 from thunder_core.report import Report, render_html, render_markdown, write_report
-from thunder_core.report.figures import TIMES
+from thunder_core.report.number_format import TIMES
 from thunder_core.report.render import headlines_of
 
 NASTY = "<script>alert('x')</script> | a\nb"

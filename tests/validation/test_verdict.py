@@ -8,7 +8,7 @@ import pytest
 
 from thunder_core.errors import OutOfTolerance
 from thunder_core.recipe import Tolerance
-from thunder_core.validation.condition import Condition
+from thunder_core.validation.degenerate_outputs import Condition
 from thunder_core.validation.distance import Distance
 from thunder_core.validation.report import Errors, LanguageReport, ValidationReport
 from thunder_core.validation.verdict import Measurement, judge, require_passed, smallest_times_eager

@@ -9,17 +9,17 @@ import typer
 from rich.console import Console
 
 from thunder_cli import options
+from thunder_cli.bench_output import STYLES, BenchOutput, numbers
 from thunder_cli.console import stderr
-from thunder_cli.hush import hushed
-from thunder_cli.spread import spread
-from thunder_cli.wishes import STYLES, Wishes, numbers
+from thunder_cli.library_output import quiet_libraries
+from thunder_cli.option_groups import expand_options
 from thunder_core.errors import BadOption
 
 if TYPE_CHECKING:
     from thunder_cli.settings import Settings
     from thunder_core.artifact.consent import Consent
     from thunder_core.benchmark import BenchmarkSuite
-    from thunder_core.pipeline.rules import Contest
+    from thunder_core.pipeline.bench_request import BenchRequest
 
 
 def complete_contender(incomplete: str) -> list[str]:
@@ -33,7 +33,7 @@ def complete_style(incomplete: str) -> list[str]:
     return [name for name in STYLES if name.startswith(incomplete)]
 
 
-@spread
+@expand_options
 def bench(
     model: Annotated[
         str | None,
@@ -77,7 +77,7 @@ def bench(
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the result here: .json, .csv or .md.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result: .svg, .png, .pdf or .html.")
+        Path | None, typer.Option("--plot", metavar="FILE", help="RandomInputs the result: .svg, .png, .pdf or .html.")
     ] = None,
     baseline: Annotated[
         Path | None, typer.Option("--baseline", metavar="FILE", help="An earlier result to compare with.")
@@ -109,14 +109,14 @@ def bench(
     With --train, and for an artifact that was made with it, what is measured is a step of training. Each speed is told
     as faster, slower, not distinguishable or unstable.
     """
-    with hushed(debug=debug):
-        wishes = Wishes(out, plot, baseline, fail_above, require_speedup, "json" if json else style, quiet)
-        wishes.check()
+    with quiet_libraries(debug=debug):
+        output = BenchOutput(out, plot, baseline, fail_above, require_speedup, "json" if json else style, quiet)
+        output.check()
         batches, seqs = numbers("--batch", batch), (None,) if seq is None else numbers("--seq", seq)
 
-        from thunder_core.pipeline.rules import Contest, check_contest
+        from thunder_core.pipeline.bench_request import BenchRequest, check_bench_request
 
-        contest = Contest(
+        bench_request = BenchRequest(
             against=contenders(against, alone=other is None),
             batches=batches,
             seqs=seqs,
@@ -124,21 +124,21 @@ def bench(
             input=input,
             **{name: value for name, value in (("runs", runs), ("warmup", warmup)) if value is not None},
         )
-        check_contest(contest, 1 if other is None else 2)
+        check_bench_request(bench_request, 1 if other is None else 2)
         if other is not None and all(Path(name).expanduser().is_file() for name in (model or "", other)):
-            from thunder_cli.contrasting import compare_files
+            from thunder_cli.result_comparison import compare_files
 
-            compare_files(Path(model or "").expanduser(), Path(other).expanduser(), wishes)
+            compare_files(Path(model or "").expanduser(), Path(other).expanduser(), output)
             return
         from thunder_cli.gates import earlier_result
         from thunder_cli.settings import chosen_settings
 
         settings = chosen_settings(chosen, model=model, strict=strict)
-        earlier = earlier_result(wishes, contest.runs)
-        suite, subject = measured(settings, other, contest, trust, stderr(quiet=quiet))
-        from thunder_cli.measuring import finish
+        earlier = earlier_result(output, bench_request.runs)
+        suite, subject = measured(settings, other, bench_request, trust, stderr(quiet=quiet))
+        from thunder_cli.bench_result import finish
 
-        finish(suite, earlier, wishes, subject)
+        finish(suite, earlier, output, subject)
 
 
 def contenders(against: str | None, *, alone: bool) -> tuple[str, ...]:
@@ -149,53 +149,53 @@ def contenders(against: str | None, *, alone: bool) -> tuple[str, ...]:
 
 
 def measured(
-    settings: Settings, other: str | None, contest: Contest, trust: options.TrustOptions, told: Console
+    settings: Settings, other: str | None, bench_request: BenchRequest, trust: options.TrustOptions, told: Console
 ) -> tuple[BenchmarkSuite, str]:
     """Measure what MODEL names: an artifact where its folder holds one, a model otherwise; two artifacts together.
 
     With it the name of the candidate that is on trial.
     """
     from thunder_core.artifact.read import is_artifact
-    from thunder_core.pipeline.rules import OURS
+    from thunder_core.pipeline.bench_request import OURS
 
     folder = Path(settings.model or "").expanduser()
     consent = trust.consent(trust_remote_code=bool(settings.trust_remote_code))
     if other is not None:
-        suite = measured_artifacts(folder, Path(other).expanduser(), settings, contest, consent, told)
+        suite = measured_artifacts(folder, Path(other).expanduser(), settings, bench_request, consent, told)
         return suite, suite.reports[0].candidates[1].name
     if settings.model and is_artifact(folder):
-        return measured_artifact(folder, settings, contest, consent, told), OURS
+        return measured_artifact(folder, settings, bench_request, consent, told), OURS
     trust.refuse()
-    return measured_model(settings, contest, told), OURS
+    return measured_model(settings, bench_request, told), OURS
 
 
 def measured_artifacts(
-    first: Path, second: Path, settings: Settings, contest: Contest, consent: Consent, told: Console
+    first: Path, second: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, told: Console
 ) -> BenchmarkSuite:
     """Measure the second artifact beside the first, of which the device alone may be another."""
-    from thunder_cli.first_word import importing
+    from thunder_cli.import_notice import importing
     from thunder_cli.progress import watching
 
     require_two_artifacts(first, second)
     devices = [devices_own(folder, settings) for folder in (first, second)]
     with importing(told):
-        from thunder_core.pipeline.contest import bench_artifacts
+        from thunder_core.pipeline.bench import bench_artifacts
     with watching(told) as progress:
-        return bench_artifacts(first, second, contest, device=devices[0], consent=consent, progress=progress)
+        return bench_artifacts(first, second, bench_request, device=devices[0], consent=consent, progress=progress)
 
 
 def measured_artifact(
-    folder: Path, settings: Settings, contest: Contest, consent: Consent, told: Console
+    folder: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, told: Console
 ) -> BenchmarkSuite:
     """Measure an artifact, of which the device alone may be another."""
-    from thunder_cli.first_word import importing
+    from thunder_cli.import_notice import importing
     from thunder_cli.progress import watching
 
     device = devices_own(folder, settings)
     with importing(told):
-        from thunder_core.pipeline.contest import bench_artifact
+        from thunder_core.pipeline.bench import bench_artifact
     with watching(told) as progress:
-        return bench_artifact(folder, contest, device=device, consent=consent, progress=progress)
+        return bench_artifact(folder, bench_request, device=device, consent=consent, progress=progress)
 
 
 def devices_own(folder: Path, settings: Settings) -> str | None:
@@ -209,20 +209,20 @@ def devices_own(folder: Path, settings: Settings) -> str | None:
     return None if settings.device is None else spelled_device(settings.device)
 
 
-def measured_model(settings: Settings, contest: Contest, told: Console) -> BenchmarkSuite:
+def measured_model(settings: Settings, bench_request: BenchRequest, told: Console) -> BenchmarkSuite:
     """Measure a model under a recipe."""
-    from thunder_cli.asking import say_what_is_asked_for
-    from thunder_cli.first_word import importing
+    from thunder_cli.hub_notice import print_hub_notice
+    from thunder_cli.import_notice import importing
     from thunder_cli.progress import watching
-    from thunder_core.pipeline.foresight import foresee
+    from thunder_core.pipeline.request_checks import check_request
 
     request = settings.request()
-    foresee(request)
-    say_what_is_asked_for(told, request.model)
+    check_request(request)
+    print_hub_notice(told, request.model)
     with importing(told):
-        from thunder_core.pipeline.contest import bench_model
+        from thunder_core.pipeline.bench import bench_model
     with watching(told) as progress:
-        return bench_model(request, contest, progress)
+        return bench_model(request, bench_request, progress)
 
 
 def require_two_artifacts(*folders: Path) -> None:

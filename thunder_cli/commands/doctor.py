@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr, stdout
-from thunder_cli.first_word import importing
-from thunder_cli.hush import hushed
+from thunder_cli.import_notice import importing
+from thunder_cli.library_output import quiet_libraries
 from thunder_cli.options import FLAG, Debug, Json
 from thunder_core.errors import EnvironmentLacks
 
@@ -35,7 +35,7 @@ def doctor(
 
     A C++ compiler compiles three lines, and each executor that can be had runs a small program.
     """
-    with hushed(debug=debug):
+    with quiet_libraries(debug=debug):
         with importing(stderr()):
             from thunder_cli.health import examine
         checks = list(examine()) if json else told(examine(), stdout())

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.console import print_json, stderr, stdout
-from thunder_cli.first_word import importing
+from thunder_cli.import_notice import importing
 from thunder_cli.options import Debug, Json, complete_executor
 from thunder_core import plugins
 from thunder_core.errors import ThunderError, WrongInputs

@@ -9,8 +9,8 @@ import typer
 
 from thunder_cli import options
 from thunder_cli.console import print_json, stderr
-from thunder_cli.hush import hushed
-from thunder_cli.spread import spread
+from thunder_cli.library_output import quiet_libraries
+from thunder_cli.option_groups import expand_options
 from thunder_core.printable import printable
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ TraceName = Literal["prologue", "computation", "tail", "backward", "epilogue"]
 Level = Literal["torch", "aten"]
 
 
-@spread
+@expand_options
 def inspect_trace(
     subject: Annotated[
         str | None,
@@ -64,7 +64,7 @@ def inspect_trace(
     """Show the traces of an artifact or a model: what was recorded, what each step made of it, and what runs."""
     from thunder_cli.views.trace import Look, View
 
-    with hushed(debug=debug):
+    with quiet_libraries(debug=debug):
         from thunder_cli.settings import chosen_settings
 
         look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
@@ -96,15 +96,15 @@ def subject_named(settings: Settings, program: int) -> Subject:
 
 def subject_made(settings: Settings) -> Subject:
     """The model that is named, loaded, compiled and called once."""
-    from thunder_cli.asking import say_what_is_asked_for
-    from thunder_cli.first_word import importing
-    from thunder_core.pipeline.foresight import foresee
+    from thunder_cli.hub_notice import print_hub_notice
+    from thunder_cli.import_notice import importing
+    from thunder_core.pipeline.request_checks import check_request
 
     request = settings.request()
-    foresee(request)
-    say_what_is_asked_for(stderr(), request.model)
+    check_request(request)
+    print_hub_notice(stderr(), request.model)
     with importing(stderr()):
-        from thunder_core.inspect.live import traced_model
+        from thunder_core.inspect.in_process import traced_model
     return traced_model(request)
 
 

@@ -9,14 +9,14 @@ import typer
 
 from thunder_cli import options
 from thunder_cli.console import plain, print_json, say, stderr, stdout
-from thunder_cli.hush import hushed
-from thunder_cli.spread import spread
+from thunder_cli.library_output import quiet_libraries
+from thunder_cli.option_groups import expand_options
 
 if TYPE_CHECKING:
     from thunder_core.pipeline import Outcome, Plan, Request
 
 
-@spread
+@expand_options
 def optimize(
     model: options.Model = None,
     *,
@@ -72,7 +72,7 @@ def optimize(
     With --train, what is optimized is a step of training: its loss and the gradient of every parameter are validated,
     forward and backward measured, and the artifact holds both.
     """
-    with hushed(debug=debug):
+    with quiet_libraries(debug=debug):
         from thunder_cli.settings import Settings, chosen_settings, read_settings
 
         given = chosen_settings(
@@ -99,13 +99,13 @@ def optimize(
         request = given.over(read_settings(config) if config else Settings()).request()
         refuse_early(request)
 
-        from thunder_cli.asking import say_what_is_asked_for
-        from thunder_cli.first_word import importing
+        from thunder_cli.hub_notice import print_hub_notice
+        from thunder_cli.import_notice import importing
         from thunder_cli.progress import watching
         from thunder_cli.views.plan import plan_view
 
         told = stderr(quiet=quiet)
-        say_what_is_asked_for(told, request.model)
+        print_hub_notice(told, request.model)
         with importing(told):
             from thunder_core.pipeline import carry_out, plan
 
@@ -121,13 +121,13 @@ def optimize(
 
 def refuse_early(request: Request) -> None:
     """Raise what names, sizes and paths tell of a request, the cheapest to be known first."""
-    from thunder_core.pipeline.foresight import foresee
+    from thunder_core.pipeline.request_checks import check_request
 
-    foresee(request)
+    check_request(request)
 
-    from thunder_core.pipeline.destination import foresee_destination
+    from thunder_core.pipeline.destination import check_destination
 
-    foresee_destination(request)
+    check_destination(request)
 
 
 def show_plan(plan: Plan, *, json: bool) -> None:

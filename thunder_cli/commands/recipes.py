@@ -53,11 +53,11 @@ def show(
     debug: Debug = False,
 ) -> None:
     """Show what a recipe does, its options, and what this machine lacks for it."""
-    from thunder_cli.first_word import importing
-    from thunder_cli.hush import hushed
+    from thunder_cli.import_notice import importing
+    from thunder_cli.library_output import quiet_libraries
 
     plugins.require("recipes", name)
-    with hushed(debug=debug), importing(stderr()):
+    with quiet_libraries(debug=debug), importing(stderr()):
         from thunder_core.pipeline.recipes import recipe_class
 
         shown = as_data(recipe_class(name)())

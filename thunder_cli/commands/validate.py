@@ -9,14 +9,14 @@ import typer
 
 from thunder_cli import options
 from thunder_cli.console import plain, print_json, stderr, stdout
-from thunder_cli.hush import hushed
-from thunder_cli.spread import spread
+from thunder_cli.library_output import quiet_libraries
+from thunder_cli.option_groups import expand_options
 
 if TYPE_CHECKING:
-    from thunder_core.pipeline.revalidate import Revalidation
+    from thunder_core.pipeline.validate import Revalidation
 
 
-@spread
+@expand_options
 def validate(
     artifact: Annotated[
         Path, typer.Argument(metavar="ARTIFACT", help="A folder that `thunder optimize` wrote.", show_default=False)
@@ -48,12 +48,12 @@ def validate(
     Nothing is traced: what is compared are the programs that the artifact holds. Exits with 4 if an output is out of
     tolerance or not finite, and changes nothing then; an artifact that was validated before is never changed.
     """
-    with hushed(debug=debug):
-        from thunder_cli.first_word import importing
+    with quiet_libraries(debug=debug):
+        from thunder_cli.import_notice import importing
         from thunder_cli.progress import watching
         from thunder_core.artifact.read import read_manifest
         from thunder_core.models.data_file import require_data_file
-        from thunder_core.pipeline.foresight import require_least, require_metric, require_seed
+        from thunder_core.pipeline.request_checks import require_least, require_metric, require_seed
 
         require_least("--inputs", inputs, 1)
         require_seed(seed)
@@ -63,7 +63,7 @@ def validate(
         read_manifest(artifact.expanduser())
         told = stderr(quiet=quiet)
         with importing(told):
-            from thunder_core.pipeline.revalidate import validate_artifact
+            from thunder_core.pipeline.validate import validate_artifact
         with watching(told) as progress:
             done = validate_artifact(
                 artifact,

@@ -18,7 +18,7 @@ MILLI = 1e3
 
 
 def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
-    """Draw the suite into a file, in the format of its suffix: a page for .html; text stays text in SVG."""
+    """RandomInputs the suite into a file, in the format of its suffix: a page for .html; text stays text in SVG."""
     if file.suffix.lower() == ".html":
         file.write_text(render_benchmark(suite), encoding="utf-8")
         return

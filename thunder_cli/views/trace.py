@@ -15,8 +15,8 @@ from thunder_cli.console import say, stderr, stdout
 from thunder_cli.views.quantity import counted, size
 from thunder_core.errors import BadOption
 from thunder_core.inspect.difference import unified
-from thunder_core.inspect.plain import runnable
 from thunder_core.inspect.regions import Earlier, all_held
+from thunder_core.inspect.runnable import runnable
 from thunder_core.inspect.select import Match, belonging_to, matches, module_lines, modules
 from thunder_core.inspect.subject import Stage, Subject
 from thunder_core.ir.layout import layout

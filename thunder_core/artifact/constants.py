@@ -16,9 +16,9 @@ from thunder_core import plugins
 from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import KERNELS, ConstantFacts, ConstantKind, digest_of
 from thunder_core.artifact.modules import find_in_modules, find_in_tables
+from thunder_core.artifact.object_paths import Way, code_digest, find_ways, follow
 from thunder_core.artifact.tensors import NAMES
 from thunder_core.artifact.trust import Trust
-from thunder_core.artifact.ways import Way, code_digest, find_ways, follow
 from thunder_core.capture.compiled_call import CompiledCall
 from thunder_core.errors import ArtifactForeign, CannotReplay, ThunderError
 from thunder_core.fusion.machine_code import ENTRY, SHARED_OBJECT, MachineCode, kept_by

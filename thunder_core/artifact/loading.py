@@ -12,12 +12,12 @@ from typing import Any, cast
 import torch
 
 from thunder_core import plugins
-from thunder_core.artifact.afresh import Afresh, Strict
 from thunder_core.artifact.code import fingerprint_of, verify_code
+from thunder_core.artifact.compatibility import require_here
 from thunder_core.artifact.consent import Consent
-from thunder_core.artifact.here import require_here
 from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, ShellFacts
 from thunder_core.artifact.read import Artifact, open_artifact
+from thunder_core.artifact.retracing import Afresh, Strict
 from thunder_core.artifact.signature import require_authentic
 from thunder_core.artifact.stored import stored_programs
 from thunder_core.artifact.trust import Trust, trust_in

@@ -16,7 +16,7 @@ from pathlib import Path
 from thunder_core.artifact.replacement import require_replaceable
 from thunder_core.disk import fullness
 from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
-from thunder_core.report import figures
+from thunder_core.report import number_format
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux: linux/fcntl.h and linux/fs.h
 HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
@@ -81,7 +81,8 @@ def require_room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if size > free:
         raise OutOfDisk(
-            f"the weights take {figures.size(size)}, and the disk of {folder.parent} has {figures.size(free)} left",
+            f"the weights take {number_format.size(size)}, "
+            f"and the disk of {folder.parent} has {number_format.size(free)} left",
             fix="make room, name a folder on another disk, or leave the weights out",
         )
 

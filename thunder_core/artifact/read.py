@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import TypeAdapter, ValidationError
 
+from thunder_core.artifact.listing_check import is_shown_truly
 from thunder_core.artifact.manifest import (
     MANIFEST,
     SCHEMA_VERSION,
@@ -18,7 +19,6 @@ from thunder_core.artifact.manifest import (
     digest_of_file,
     is_sealed,
 )
-from thunder_core.artifact.shown import is_shown_truly
 from thunder_core.artifact.upgrade import upgraded
 from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, BadOption, NotAnArtifact
 from thunder_core.ir.listing import Listing

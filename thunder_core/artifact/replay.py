@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
+from thunder_core.artifact.compatibility import require_here
 from thunder_core.artifact.constants import Finder
-from thunder_core.artifact.here import require_here
 from thunder_core.artifact.manifest import EXAMPLE
+from thunder_core.artifact.object_paths import follow
 from thunder_core.artifact.read import open_artifact
 from thunder_core.artifact.stored import stored_programs, stored_tensors
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.artifact.trust import trust_in
-from thunder_core.artifact.ways import follow
 from thunder_core.errors import NoSuchTrace
 from thunder_core.run.autograd import laid_out
 from thunder_core.run.generate import executable

@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.artifact.backward import StoredDerivative
 from thunder_core.artifact.constants import Finder
-from thunder_core.artifact.gpu import Cubins, keep_cubins, read_cubins
+from thunder_core.artifact.cubins import Cubins, keep_cubins, read_cubins
 from thunder_core.artifact.manifest import CONSTANTS, ProgramFacts, StageFacts, StoredWiring, running
 from thunder_core.artifact.read import Artifact, damaged
 from thunder_core.artifact.tensors import read_tensors

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from thunder_core.artifact.code import code_of
 from thunder_core.artifact.compilers import compiler_facts
 from thunder_core.artifact.constants import Keeper
-from thunder_core.artifact.gpu import GPU, kept_cubins
+from thunder_core.artifact.cubins import GPU, kept_cubins
 from thunder_core.artifact.manifest import (
     CONFIG,
     CONSTANTS,

@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from thunder_core.benchmark.machine import machine_name, processor_name, threads_in_use
     from thunder_core.benchmark.measurement import measure
     from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate, Interval
+    from thunder_core.benchmark.suite_comparison import Contrast, contrast_suites
     from thunder_core.benchmark.verdict import Verdict
-    from thunder_core.benchmark.versus import Contrast, contrast_suites
 
 HOMES = {
     "BenchmarkReport": "report",
     "BenchmarkSuite": "report",
     "Candidate": "report",
     "Comparison": "baseline",
-    "Contrast": "versus",
+    "Contrast": "suite_comparison",
     "Interval": "report",
     "Verdict": "verdict",
     "check_against_baseline": "baseline",
     "check_gate": "gate",
     "compare_with_baseline": "baseline",
-    "contrast_suites": "versus",
+    "contrast_suites": "suite_comparison",
     "fraction_of": "baseline",
     "machine_name": "machine",
     "measure": "measurement",

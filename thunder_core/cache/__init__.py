@@ -5,11 +5,11 @@ compared with what was written. Nothing here imports torch.
 """
 
 from thunder_core.cache.entry import Entry
+from thunder_core.cache.explanation import Difference, Why
 from thunder_core.cache.key import REGION, Key
 from thunder_core.cache.place import cache_folder
 from thunder_core.cache.prune import Freed
 from thunder_core.cache.record import Record
 from thunder_core.cache.store import Store
-from thunder_core.cache.why import Difference, Why
 
 __all__ = ["REGION", "Difference", "Entry", "Freed", "Key", "Record", "Store", "Why", "cache_folder"]

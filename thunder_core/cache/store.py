@@ -10,13 +10,13 @@ from pathlib import Path
 
 from thunder_core.cache.build import SHARED, Build, build_alone, build_entry, clean_up, drop, held, unfinished
 from thunder_core.cache.entry import Entry
+from thunder_core.cache.explanation import Why, explain
 from thunder_core.cache.key import Key
 from thunder_core.cache.manifest import Damage
 from thunder_core.cache.place import ENTRIES, cache_folder, opened_entries
 from thunder_core.cache.prune import Freed, choose
 from thunder_core.cache.read import read_entry
 from thunder_core.cache.record import Record, mark_used, read_records
-from thunder_core.cache.why import Why, explain
 from thunder_core.disk import fullness
 from thunder_core.errors import CacheNotUsable
 

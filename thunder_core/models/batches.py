@@ -11,10 +11,10 @@ import torch
 
 from thunder_core.errors import BadData
 from thunder_core.models.dataset import Dataset, Row
-from thunder_core.models.draw import Draw
 from thunder_core.models.inputs import modalities, takes_decoder_inputs
 from thunder_core.models.labels import IGNORED, next_tokens
 from thunder_core.models.load import LoadedModel
+from thunder_core.models.random_inputs import RandomInputs
 from thunder_core.models.sequence import longest_sequence
 from thunder_core.models.task import LANGUAGE_TASKS
 
@@ -127,8 +127,8 @@ class Batches:
         )
 
     @property
-    def _draw(self) -> Draw:
-        return Draw.seeded(self.loaded.config, batch=1, seq=self.seq, seed=0)
+    def _draw(self) -> RandomInputs:
+        return RandomInputs.seeded(self.loaded.config, batch=1, seq=self.seq, seed=0)
 
     @property
     def _taken(self) -> frozenset[str]:

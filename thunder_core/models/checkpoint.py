@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from thunder_core.errors import BadModelFolder
 from thunder_core.models.folder import read_json
-from thunder_core.models.kinds import INDEX, PICKLED, SINGLE, refuse_other_kinds
+from thunder_core.models.foreign_formats import INDEX, PICKLED, SINGLE, refuse_other_kinds
 
 LFS_POINTER = b"version https://git-lfs"
 AGAIN = "fetch the file again"

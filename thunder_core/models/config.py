@@ -10,10 +10,10 @@ import transformers
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 
 from thunder_core.errors import BadModelFolder, RemoteCodeRefused, UnknownArchitecture
-from thunder_core.models.blame import blaming
 from thunder_core.models.depth import require_depth
 from thunder_core.models.folder import CONFIG_FILE, code_of_the_hub
-from thunder_core.models.kinds import require_config
+from thunder_core.models.foreign_formats import require_config
+from thunder_core.models.load_errors import loading_errors
 from thunder_core.plugins import nearest
 
 
@@ -25,7 +25,7 @@ def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = Non
         refuse_remote_code(folder, raw)
     if "auto_map" not in raw:
         require_architecture(folder, raw, task)
-    with blaming(folder / CONFIG_FILE, "is not a valid config of its family"):
+    with loading_errors(folder / CONFIG_FILE, "is not a valid config of its family"):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
     if not isinstance(config, PretrainedConfig):
         raise BadModelFolder(f"{folder / CONFIG_FILE} does not describe a model", fix="name a model's own folder")

@@ -22,7 +22,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from thunder_core.errors import ModelNotFound, ThunderError
 from thunder_core.models.checkpoint import shards_of
 from thunder_core.models.folder import CONFIG_FILE
-from thunder_core.models.kinds import ADAPTER, INDEX, PIPELINE, SINGLE, refuse_other_kinds
+from thunder_core.models.foreign_formats import ADAPTER, INDEX, PIPELINE, SINGLE, refuse_other_kinds
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import torch
 
 from thunder_core.errors import BadOption, NoExampleInputs
-from thunder_core.models.draw import Draw
 from thunder_core.models.labels import labels_for
 from thunder_core.models.load import LoadedModel
 from thunder_core.models.modality import SAMPLING_RATE, image_size, main_inputs
+from thunder_core.models.random_inputs import RandomInputs
 from thunder_core.models.sequence import check_sequence_length
 
 __all__ = ["check_sequence_length", "example_inputs"]
@@ -32,7 +32,7 @@ def example_inputs(loaded: LoadedModel, *, batch: int, seq: int, seed: int, labe
     Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
     """
     require_sizes(loaded, batch, seq)
-    draw = Draw.seeded(loaded.config, batch=batch, seq=seq, seed=seed)
+    draw = RandomInputs.seeded(loaded.config, batch=batch, seq=seq, seed=seed)
     inputs: Tensors = {}
     for modality in modalities(loaded):
         inputs |= BUILDERS[modality](draw)
@@ -78,7 +78,7 @@ def takes_decoder_inputs(loaded: LoadedModel) -> bool:
     return "decoder_input_ids" in inspect.signature(type(loaded.model).forward).parameters
 
 
-def text(draw: Draw) -> Tensors:
+def text(draw: RandomInputs) -> Tensors:
     """Tokens and their mask: the first sample is full, each other one ends in padding where it has room for it."""
     ids = draw.tokens(draw.seq)
     mask = torch.ones_like(ids)
@@ -91,14 +91,14 @@ def text(draw: Draw) -> Tensors:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def image(draw: Draw) -> Tensors:
+def image(draw: RandomInputs) -> Tensors:
     """Normalized pixels of the size that the config names, or 224 where any size will do."""
     vision = getattr(draw.config, "vision_config", None) or draw.config
     channels = getattr(vision, "num_channels", 3)
     return {"pixel_values": draw.normal(draw.batch, channels, *image_size(draw.config))}
 
 
-def mel(draw: Draw) -> Tensors:
+def mel(draw: RandomInputs) -> Tensors:
     """A spectrogram of [batch, bins, frames], as Whisper takes it: two frames for each position of the encoder."""
     bins, positions = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_source_positions", None)
     if draw.config.model_type != "whisper" or bins is None or positions is None:
@@ -109,7 +109,7 @@ def mel(draw: Draw) -> Tensors:
     return {"input_features": draw.normal(draw.batch, bins, 2 * positions)}
 
 
-def sound(draw: Draw) -> Tensors:
+def sound(draw: RandomInputs) -> Tensors:
     """One second of a waveform at 16 kHz, or a spectrogram of [batch, frames, bins] where the config has bins."""
     bins, frames = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_length", None)
     if bins is not None and frames is not None:
@@ -117,7 +117,7 @@ def sound(draw: Draw) -> Tensors:
     return {"input_values": draw.normal(draw.batch, SAMPLING_RATE)}
 
 
-BUILDERS: dict[str, Callable[[Draw], Tensors]] = {
+BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
     "input_ids": text,
     "pixel_values": image,
     "input_features": mel,
@@ -125,7 +125,7 @@ BUILDERS: dict[str, Callable[[Draw], Tensors]] = {
 }
 
 
-def decoder_ids(draw: Draw, inputs: Tensors) -> torch.Tensor:
+def decoder_ids(draw: RandomInputs, inputs: Tensors) -> torch.Tensor:
     """Tokens for the decoder, half as many as the encoder's where that reads text, behind its start token."""
     ids = draw.tokens(max(1, draw.seq // 2) if "input_ids" in inputs else draw.seq)
     ids[:, 0] = draw.start

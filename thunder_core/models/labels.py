@@ -7,16 +7,16 @@ from collections.abc import Callable
 import torch
 
 from thunder_core.errors import NoLoss
-from thunder_core.models.draw import Draw
+from thunder_core.models.random_inputs import RandomInputs
 
 Tensors = dict[str, torch.Tensor]
-LabelMaker = Callable[[Draw, Tensors], Tensors]
+LabelMaker = Callable[[RandomInputs, Tensors], Tensors]
 
 IGNORED = -100  # what torch.nn.functional.cross_entropy leaves out
 MASKED_SHARE = 0.15  # the share of tokens that BERT's training hides
 
 
-def labels_for(task: str, draw: Draw, inputs: Tensors) -> Tensors:
+def labels_for(task: str, draw: RandomInputs, inputs: Tensors) -> Tensors:
     """The labels of a task for these inputs; raises `NoLoss` where the task has none."""
     require_labels(task)
     return MAKERS[task](draw, inputs)
@@ -31,25 +31,25 @@ def require_labels(task: str) -> None:
         )
 
 
-def next_tokens(_draw: Draw, inputs: Tensors) -> Tensors:
+def next_tokens(_draw: RandomInputs, inputs: Tensors) -> Tensors:
     """The tokens themselves, which the model shifts, without the padding."""
     return {"labels": inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, IGNORED)}
 
 
-def hidden_tokens(draw: Draw, inputs: Tensors) -> Tensors:
+def hidden_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """About one token in seven, the first always among them, and nothing of the rest."""
     hidden = torch.rand(inputs["input_ids"].shape, generator=draw.generator) < MASKED_SHARE
     hidden[:, 0] = True
     return {"labels": inputs["input_ids"].masked_fill(~hidden | (inputs["attention_mask"] == 0), IGNORED)}
 
 
-def decoded_tokens(draw: Draw, inputs: Tensors) -> Tensors:
+def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """What the decoder should say: its inputs one step on, and then the end."""
     last = torch.full((draw.batch, 1), draw.padding if draw.end is None else draw.end)
     return {"labels": torch.cat([inputs["decoder_input_ids"][:, 1:], last], dim=1)}
 
 
-def classes(draw: Draw, _inputs: Tensors) -> Tensors:
+def classes(draw: RandomInputs, _inputs: Tensors) -> Tensors:
     """A class for each sample; numbers for a regression, and any number of classes where the config says so."""
     count, problem = int(draw.config.num_labels or 1), draw.config.problem_type
     if problem == "regression" or (problem is None and count == 1):
@@ -59,24 +59,24 @@ def classes(draw: Draw, _inputs: Tensors) -> Tensors:
     return {"labels": draw.integers(0, count, draw.batch)}
 
 
-def token_classes(draw: Draw, inputs: Tensors) -> Tensors:
+def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """A class for each token that is no padding."""
     drawn = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
     return {"labels": drawn.masked_fill(inputs["attention_mask"] == 0, IGNORED)}
 
 
-def spans(draw: Draw, _inputs: Tensors) -> Tensors:
+def spans(draw: RandomInputs, _inputs: Tensors) -> Tensors:
     """Where an answer starts and ends."""
     both = draw.integers(0, draw.seq, draw.batch, 2).sort(dim=1).values
     return {"start_positions": both[:, 0].contiguous(), "end_positions": both[:, 1].contiguous()}
 
 
-def choices(draw: Draw, inputs: Tensors) -> Tensors:
+def choices(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """The right one of the choices of each sample."""
     return {"labels": draw.integers(0, inputs["input_ids"].shape[1], draw.batch)}
 
 
-def yes_or_no(draw: Draw, _inputs: Tensors) -> Tensors:
+def yes_or_no(draw: RandomInputs, _inputs: Tensors) -> Tensors:
     """Whether the second sentence follows the first."""
     return {"labels": draw.integers(0, 2, draw.batch)}
 

@@ -13,22 +13,22 @@ import transformers
 from transformers import PretrainedConfig, PreTrainedModel
 
 from thunder_core.errors import RemoteCodeRefused, UnknownArchitecture
-from thunder_core.models.blame import blaming
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.config import class_names, load_config
 from thunder_core.models.device import parse_device
 from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.fingerprint import structure_fingerprint
-from thunder_core.models.fit import vet_fit
+from thunder_core.models.foreign_formats import refuse_other_kinds
 from thunder_core.models.hub import fetch_code, fetch_weights
-from thunder_core.models.kinds import refuse_other_kinds
+from thunder_core.models.library_output import quietly, told_to_users
+from thunder_core.models.load_errors import loading_errors
 from thunder_core.models.mode import put_into_mode
 from thunder_core.models.names import spelled_task
 from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, request_of
-from thunder_core.models.quiet import quietly, told_to_users
 from thunder_core.models.request import ModelRequest, SampleModel
 from thunder_core.models.seeding import seeded
 from thunder_core.models.task import auto_class, deduce_task, require_task, task_among
+from thunder_core.models.weight_checks import check_weights
 from thunder_core.plugins import nearest
 
 
@@ -121,7 +121,7 @@ def sample_config(sample: SampleModel) -> PretrainedConfig:
             f"transformers {transformers.__version__} has no class {sample.architecture!r}",
             fix=f"name one that it has{': ' if near else ''}{' or '.join(near)}",
         )
-    with blaming(f"the sample {sample.architecture}", "has a config that its family does not take"):
+    with loading_errors(f"the sample {sample.architecture}", "has a config that its family does not take"):
         config: PretrainedConfig = architecture.config_class(**sample.config, architectures=[sample.architecture])
     return config
 
@@ -142,7 +142,7 @@ def build_random(plan: Plan, what: Path | str, request: ModelRequest) -> PreTrai
     """The model with random weights, in the dtype that was asked for, the config's own, or float32."""
     dtype = plan.dtype or plan.config.dtype or torch.float32
     auto: Any = auto_class(plan.task)
-    with blaming(what, "cannot be built from its config"):
+    with loading_errors(what, "cannot be built from its config"):
         model: PreTrainedModel = auto.from_config(plan.config, dtype=dtype, trust_remote_code=request.trust_remote_code)
     return model
 
@@ -150,7 +150,7 @@ def build_random(plan: Plan, what: Path | str, request: ModelRequest) -> PreTrai
 def read_weights(plan: Plan, folder: Path, request: ModelRequest) -> tuple[PreTrainedModel, tuple[str, ...]]:
     """The model with the weights of a folder; raises `BadModelFolder` where they do not fit."""
     auto: Any = auto_class(plan.task)
-    with blaming(folder, "cannot be loaded"):
+    with loading_errors(folder, "cannot be loaded"):
         model, report = auto.from_pretrained(
             folder,
             config=plan.config,
@@ -161,12 +161,12 @@ def read_weights(plan: Plan, folder: Path, request: ModelRequest) -> tuple[PreTr
             output_loading_info=True,
             trust_remote_code=request.trust_remote_code,
         )
-    return model, vet_fit(folder, model, report)
+    return model, check_weights(folder, model, report)
 
 
 def finish(plan: Plan, request: ModelRequest, model: PreTrainedModel, notes: tuple[str, ...]) -> LoadedModel:
     """The model on its device and in eval mode, with its papers."""
-    with blaming(f"the model on {plan.device}", "cannot be put there"):
+    with loading_errors(f"the model on {plan.device}", "cannot be put there"):
         torch.nn.Module.to(model, plan.device)
     put_into_mode(model, train=False)
     source: dict[str, object] = {

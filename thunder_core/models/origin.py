@@ -10,10 +10,10 @@ from typing import cast
 
 from thunder_core.errors import BadOption, ModelNotFound, WrongInputs
 from thunder_core.models.folder import CONFIG_FILE
+from thunder_core.models.foreign_formats import held_by_file
 from thunder_core.models.hub import HubModel, find_on_hub, is_cached, is_hub_name
-from thunder_core.models.kinds import held_by_file
-from thunder_core.models.neighbours import likeness, neighbours
 from thunder_core.models.request import ModelRequest, SampleModel
+from thunder_core.models.similar_paths import likeness, similar_paths
 
 MISTYPED = 0.75  # the likeness of a name to that of a folder, from which on the hub is not asked for it
 
@@ -71,7 +71,7 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
     if _exists(path):
         require_folder(path)
         return FolderOrigin(path.resolve())
-    near = neighbours(path)
+    near = similar_paths(path)
     meant = f"did you mean {' or '.join(map(str, near))}? " if near else ""
     if not is_hub_name(name):
         raise ModelNotFound(

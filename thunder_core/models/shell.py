@@ -13,10 +13,10 @@ from transformers.initialization import no_init_weights
 
 from thunder_core import plugins
 from thunder_core.errors import RemoteCodeRefused
-from thunder_core.models.blame import blaming
 from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.folder import code_of_the_hub
-from thunder_core.models.quiet import quietly
+from thunder_core.models.library_output import quietly
+from thunder_core.models.load_errors import loading_errors
 
 LIBRARY = "transformers."
 
@@ -64,7 +64,10 @@ def build_shell(
     `RemoteCodeRefused` for one that would fetch code from the hub, unless that is trusted.
     """
     kind: Any = library_class(path)
-    with blaming(f"the model {kind.__name__}", "cannot be built from the config that the artifact keeps"), quietly():
+    with (
+        loading_errors(f"the model {kind.__name__}", "cannot be built from the config that the artifact keeps"),
+        quietly(),
+    ):
         content = json.loads(config)
         if not trust_remote_code:
             refuse_code_of_the_hub({**content, "attn_implementation": attention})

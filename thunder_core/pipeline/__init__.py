@@ -1,6 +1,6 @@
 """The whole way from a model and a recipe to an artifact: plan it, carry it out, or only compile.
 
-The names below are loaded when they are first used: a request is made and checked (`request`, `foresight`) without
+The names below are loaded when they are first used: a request is made and checked (`request`, `request_checks`) without
 PyTorch; what plans it and carries it out needs PyTorch and transformers.
 """
 
@@ -12,21 +12,21 @@ from thunder_core import plugins
 
 if TYPE_CHECKING:
     from thunder_core.pipeline.application import compile  # noqa: A004 - the word of the field
+    from thunder_core.pipeline.optimization import Outcome, carry_out, optimize
     from thunder_core.pipeline.planning import Plan, plan
     from thunder_core.pipeline.progress import STAGES, Progress, Unwatched
     from thunder_core.pipeline.request import Request
-    from thunder_core.pipeline.whole_way import Outcome, carry_out, optimize
 
 HOMES = {
     "STAGES": "progress",
-    "Outcome": "whole_way",
+    "Outcome": "optimization",
     "Plan": "planning",
     "Progress": "progress",
     "Request": "request",
     "Unwatched": "progress",
-    "carry_out": "whole_way",
+    "carry_out": "optimization",
     "compile": "application",
-    "optimize": "whole_way",
+    "optimize": "optimization",
     "plan": "planning",
 }
 

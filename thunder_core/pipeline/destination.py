@@ -28,7 +28,7 @@ def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str
         raise _not_writable(folder, error.strerror or str(error)) from error
 
 
-def foresee_destination(request: Request) -> None:
+def check_destination(request: Request) -> None:
     """Raise `OutputExists` or `OutputNotWritable` where the artifact could not be written."""
     choose_destination(request.out, force=request.force, model="model", recipe="recipe")
 

@@ -18,7 +18,7 @@ from thunder_core.errors import OutOfMemory
 from thunder_core.free_memory import free_memory
 from thunder_core.models.load import LoadedModel
 from thunder_core.pipeline.purpose import Purpose
-from thunder_core.report.figures import size
+from thunder_core.report.number_format import size
 from thunder_core.validation.comparison import buffers_kept
 from thunder_core.validation.gradients import gradients_kept
 from thunder_core.validation.precision import widest_affordable

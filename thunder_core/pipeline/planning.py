@@ -9,13 +9,13 @@ from pathlib import Path
 from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.modality import sizes_in_words
-from thunder_core.pipeline.destination import choose_destination, foresee_destination
+from thunder_core.pipeline.destination import check_destination, choose_destination
 from thunder_core.pipeline.evaluate import metric_for
-from thunder_core.pipeline.foresight import foresee
 from thunder_core.pipeline.prepare import Prepared, prepare, told
 from thunder_core.pipeline.progress import EVALUATE, STAGES
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
+from thunder_core.pipeline.request_checks import check_request
 from thunder_core.pipeline.samples import real_samples, sequence_of
 
 STEP = "training: forward, loss and backward, in train mode"
@@ -135,8 +135,8 @@ def plan(request: Request) -> Plan:
 
     Raises every error that can be found this early: names, sizes, files of the model, the destination.
     """
-    foresee(request)
-    foresee_destination(request)
+    check_request(request)
+    check_destination(request)
     if request.target:
         request = replace(request, validate=False, benchmark=False)
     prepared = prepare(request)

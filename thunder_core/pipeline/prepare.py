@@ -12,12 +12,12 @@ from transformers import PretrainedConfig
 from thunder_core.errors import EnvironmentLacks
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.labels import require_labels
+from thunder_core.models.library_output import quietly
 from thunder_core.models.load import Plan as Loading
 from thunder_core.models.load import plan_loading
 from thunder_core.models.origin import FolderOrigin
-from thunder_core.models.quiet import quietly
 from thunder_core.models.request import ModelRequest
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline.executors import Candidate, candidates, unfused
 from thunder_core.pipeline.placement import placed
 from thunder_core.pipeline.recipes import find_recipe, sample_of, usable_transforms

@@ -10,7 +10,7 @@ import torch
 from thunder_core import plugins
 from thunder_core.errors import BadOption, BadRecipe
 from thunder_core.models.request import SampleModel
-from thunder_core.models.samples import SAMPLES
+from thunder_core.models.sample_models import SAMPLES
 from thunder_core.recipe import Recipe, Transform, lacks, order_transforms
 
 

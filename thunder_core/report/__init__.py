@@ -24,9 +24,9 @@ if TYPE_CHECKING:
         StageTime,
         TraceSummary,
     )
+    from thunder_core.report.csv_table import render_csv
     from thunder_core.report.environment import describe_environment
     from thunder_core.report.render import PAGES, render_html, render_markdown, write_report
-    from thunder_core.report.sheet import render_csv
     from thunder_core.report.speedups import render_benchmark, render_benchmark_markdown
 
 HOMES = {
@@ -46,7 +46,7 @@ HOMES = {
     "describe_environment": "environment",
     "render_benchmark": "speedups",
     "render_benchmark_markdown": "speedups",
-    "render_csv": "sheet",
+    "render_csv": "csv_table",
     "render_html": "render",
     "render_markdown": "render",
     "write_report": "render",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from thunder_core.benchmark.report import BenchmarkReport, Candidate
-from thunder_core.report import figures
+from thunder_core.report import number_format
 from thunder_core.report.axes import Axis, Tick, linear, logarithmic
 from thunder_core.report.contents import ExecutorShare, MemoryPoint, OperationCount, StageTime
 from thunder_core.validation.report import OutputReport, ValidationReport
@@ -132,7 +132,7 @@ class Curve:
 
 def stage_bars(stages: Sequence[StageTime]) -> Bars:
     """How long each stage took, in the order of the pipeline."""
-    return _bars("Time of each stage", [(s.name, s.seconds, figures.seconds(s.seconds)) for s in stages], "")
+    return _bars("Time of each stage", [(s.name, s.seconds, number_format.seconds(s.seconds)) for s in stages], "")
 
 
 def operation_bars(operations: Sequence[OperationCount]) -> Bars:
@@ -147,7 +147,7 @@ def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars
     left = label_room(label for label, _, _ in rows)
     axis = linear((value for _, value, _ in rows), 0, WIDTH - left - 70, from_zero=True)
     bars = [
-        Bar(figures.shortened(label, LONGEST), label, text, 4 + number * ROW, left, max(1.5, axis(value)))
+        Bar(number_format.shortened(label, LONGEST), label, text, 4 + number * ROW, left, max(1.5, axis(value)))
         for number, (label, value, text) in enumerate(rows)
     ]
     return Bars(title, len(rows) * ROW + 8, tuple(bars), rest)
@@ -155,7 +155,7 @@ def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars
 
 def label_room(labels: Iterable[str], most: int = LONGEST) -> float:
     """The width that the longest of these labels takes, with a gap; none has more letters than `most`."""
-    longest = max((len(figures.shortened(label, most)) for label in labels), default=0)
+    longest = max((len(number_format.shortened(label, most)) for label in labels), default=0)
     return longest * LETTER + 12
 
 
@@ -165,9 +165,9 @@ def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
     of_forward = " of the forward" if trains else ""
     measured: list[tuple[str, list[float | None], Callable[[float], str]]] = [
         (f"operations{of_forward}", [e.operations for e in executors], str),
-        (f"time{of_forward}", [e.time_share for e in executors], figures.percent),
+        (f"time{of_forward}", [e.time_share for e in executors], number_format.percent),
         ("operations of the backward", [e.backward if trains else None for e in executors], str),
-        ("time of the backward", [e.backward_share for e in executors], figures.percent),
+        ("time of the backward", [e.backward_share for e in executors], number_format.percent),
     ]
     rows = [row for row in measured if any(value is not None for value in row[1])]
     drawn = []
@@ -191,7 +191,7 @@ def _segments(parts: Sequence[tuple[str, float, str]]) -> tuple[Segment, ...]:
 def time_strips(benchmark: BenchmarkReport) -> Strips:
     """The distribution of the times of each candidate."""
     left = label_room(text for c in benchmark.candidates for text in (c.name, _median_text(c))) + 8
-    unit, name = figures.time_unit(benchmark.first.median)
+    unit, name = number_format.time_unit(benchmark.first.median)
     shown = [value for c in benchmark.candidates for value in c.seconds if value <= _fence(c)]
     axis = linear((value / unit for value in shown), left, WIDTH - 8, from_zero=False)
     strips = tuple(_strip(c, axis, unit, 10 + STRIP * row) for row, c in enumerate(benchmark.candidates))
@@ -205,7 +205,7 @@ def _fence(candidate: Candidate) -> float:
 
 def _median_text(candidate: Candidate) -> str:
     beyond = sum(value > _fence(candidate) for value in candidate.seconds)
-    return figures.seconds(candidate.median) + (f" (+{beyond} slower)" if beyond else "")
+    return number_format.seconds(candidate.median) + (f" (+{beyond} slower)" if beyond else "")
 
 
 def _strip(candidate: Candidate, axis: Axis, unit: float, y: float) -> Strip:
@@ -217,7 +217,7 @@ def _strip(candidate: Candidate, axis: Axis, unit: float, y: float) -> Strip:
         if value <= fence
     ]
     return Strip(
-        label=figures.shortened(candidate.name, LONGEST),
+        label=number_format.shortened(candidate.name, LONGEST),
         text=_median_text(candidate),
         y=y,
         dots=tuple(dots),
@@ -241,9 +241,12 @@ def error_dumbbells(validation: ValidationReport) -> Dumbbells:
 def _dumbbell(output: OutputReport, axis: Axis, allowed: float, y: float) -> Dumbbell:
     mine, theirs = output.optimized.maximum, output.eager.maximum
     return Dumbbell(
-        label=figures.shortened(output.name, LONGEST_PATH),
+        label=number_format.shortened(output.name, LONGEST_PATH),
         full_label=output.name,
-        text=f"{figures.error(mine)}, eager {figures.error(theirs)}, allowed {figures.error(allowed)}",
+        text=", ".join(
+            f"{whose}{number_format.error(value)}"
+            for whose, value in (("", mine), ("eager ", theirs), ("allowed ", allowed))
+        ),
         y=y,
         eager=axis(theirs),
         optimized=axis(mine),
@@ -259,7 +262,7 @@ def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
     upwards = linear((max(p.bytes, p.peak) for p in points), bottom, top, from_zero=True)
     place, peak = max(enumerate(points, start=1), key=lambda pair: max(pair[1].bytes, pair[1].peak))
     highest = max(peak.bytes, peak.peak)
-    told = f"peak {figures.size(highest)} {'in' if peak.peak else 'after'} line {peak.line}"
+    told = f"peak {number_format.size(highest)} {'in' if peak.peak else 'after'} line {peak.line}"
     told += f" of the {peak.trace}" if len({point.trace for point in points}) > 1 else ""
     return Curve(
         title="Memory over the lines of the trace",
@@ -284,6 +287,6 @@ def _steps(heights: Sequence[float], across: Axis) -> str:
 
 
 def _byte_ticks(axis: Axis) -> tuple[Tick, ...]:
-    unit = next((unit for unit, _ in figures.BYTE_UNITS if axis.high >= unit), 1)
+    unit = next((unit for unit, _ in number_format.BYTE_UNITS if axis.high >= unit), 1)
     inner = Axis(axis.low / unit, axis.high / unit, axis.begin, axis.end)
-    return inner.ticks(lambda v: figures.size(v * unit) if v else "0", about=4)
+    return inner.ticks(lambda v: number_format.size(v * unit) if v else "0", about=4)

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from thunder_core.benchmark.report import BenchmarkReport, Candidate
 from thunder_core.benchmark.verdict import Verdict
 from thunder_core.printable import printable
-from thunder_core.report import figures, plots
+from thunder_core.report import number_format, plots
 from thunder_core.report.contents import Report
 from thunder_core.validation.report import GRADIENT, ValidationReport
 
@@ -54,7 +54,7 @@ def code(text: object) -> str:
     return f"`{' '.join(str(text).replace('`', chr(39)).replace('|', chr(92) + '|').split())}`"
 
 
-TEMPLATES.filters.update({name: getattr(figures, name) for name in FILTERS}, cell=cell, code=code)
+TEMPLATES.filters.update({name: getattr(number_format, name) for name in FILTERS}, cell=cell, code=code)
 
 
 @dataclass(frozen=True)
@@ -147,10 +147,12 @@ def _speed(report: Report) -> list[Headline]:
         return []
     first, second = report.benchmark.candidates[:2]
     verdict, ratio = report.benchmark.verdict(second), second.speedup
-    figure = figures.times(ratio.value) if verdict in SHOWN_FIGURE else verdict.capitalize()
-    between = f"95% interval {figures.times(ratio.low)} to {figures.times(ratio.high)}"
-    medians = f"{figures.seconds(first.median)} {first.name}, {figures.seconds(second.median)} {second.name}"
-    detail = f"{report.benchmark.told(second)}; {figures.times(ratio.value)}, {between}; {medians}"
+    figure = number_format.times(ratio.value) if verdict in SHOWN_FIGURE else verdict.capitalize()
+    between = f"95% interval {number_format.times(ratio.low)} to {number_format.times(ratio.high)}"
+    medians = (
+        f"{number_format.seconds(first.median)} {first.name}, {number_format.seconds(second.median)} {second.name}"
+    )
+    detail = f"{report.benchmark.told(second)}; {number_format.times(ratio.value)}, {between}; {medians}"
     return [Headline(f"Speed against {first.name}", figure, detail, MOODS[verdict])]
 
 
@@ -162,7 +164,7 @@ def warning_of(report: Report) -> str:
     if report.benchmark.verdict(second) != "slower":
         return ""
     told = f"{report.recipe.name} makes this model slower than {report.benchmark.first.name} PyTorch here"
-    return f"{told}: {figures.times(second.speedup.value)} its speed."
+    return f"{told}: {number_format.times(second.speedup.value)} its speed."
 
 
 def mood_of(report: BenchmarkReport, candidate: Candidate) -> str:
@@ -176,9 +178,9 @@ def _error(report: Report) -> list[Headline]:
     worst = report.validation.ranked[0]
     mine, theirs = worst.optimized.maximum, worst.eager.maximum
     title = "Largest error against eager's own" if theirs else "Largest error"
-    figure = figures.times(mine / theirs) if theirs else figures.error(mine)
-    detail = f"{worst.name}: {figures.error(mine)}, eager {figures.error(theirs)}"
-    allowed = f"allowed {figures.error(report.validation.allowed(worst))}"
+    figure = number_format.times(mine / theirs) if theirs else number_format.error(mine)
+    detail = f"{worst.name}: {number_format.error(mine)}, eager {number_format.error(theirs)}"
+    allowed = f"allowed {number_format.error(report.validation.allowed(worst))}"
     return [Headline(title, figure, f"{detail}, {allowed}", "plain" if worst.passed else "bad")]
 
 

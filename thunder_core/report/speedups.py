@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate, Interval
-from thunder_core.report import figures
+from thunder_core.report import number_format
 from thunder_core.report.axes import Axis, Tick, linear
 from thunder_core.report.plots import LETTER, LONGEST, ROW, WIDTH, label_room, time_strips
 from thunder_core.report.render import TEMPLATES, mood_of
@@ -73,7 +73,10 @@ def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
         for report in suite.reports
         for candidate in report.candidates[1:]
     ]
-    texts = [f"{figures.times(s.value)} ({figures.times(s.low)} to {figures.times(s.high)})" for _, s, _ in rows]
+    texts = [
+        f"{number_format.times(s.value)} ({number_format.times(s.low)} to {number_format.times(s.high)})"
+        for _, s, _ in rows
+    ]
     text_at = WIDTH - max((len(text) for text in texts), default=0) * LETTER
     ends = [EVEN, *(end for _, speedup, _ in rows for end in (speedup.low, speedup.high))]
     axis = linear(ends, label_room(label for label, _, _ in rows) + 4, text_at - 14, from_zero=False)
@@ -97,7 +100,7 @@ def _label(report: BenchmarkReport, candidate: Candidate, suite: BenchmarkSuite)
 
 def _row(label: str, speedup: Interval, mood: str, text: str, axis: Axis, y: float) -> IntervalRow:
     return IntervalRow(
-        label=figures.shortened(label, LONGEST),
+        label=number_format.shortened(label, LONGEST),
         full_label=label,
         text=text,
         y=y,

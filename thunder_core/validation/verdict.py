@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from thunder_core.errors import OutOfTolerance
 from thunder_core.tolerance import Tolerance
-from thunder_core.validation.condition import Condition, joined
+from thunder_core.validation.degenerate_outputs import Condition, joined
 from thunder_core.validation.distance import Distance
 from thunder_core.validation.report import Errors, LanguageReport, OutputReport, ValidationReport
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from thunder_core.artifact.compatibility import require_here
 from thunder_core.artifact.consent import NO_CONSENT, Consent
-from thunder_core.artifact.here import require_here
 from thunder_core.artifact.loading import load_opened
 from thunder_core.artifact.manifest import EXAMPLE, ValidationState
 from thunder_core.artifact.read import Artifact, open_artifact
@@ -24,15 +24,15 @@ from thunder_core.models.data_file import require_data_file
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.load import LoadedModel
 from thunder_core.models.task import LANGUAGE_TASKS
-from thunder_core.pipeline.calamity import calamities
 from thunder_core.pipeline.clock import Clock
 from thunder_core.pipeline.evaluate import evaluate as evaluated
 from thunder_core.pipeline.evaluate import require_judgeable
-from thunder_core.pipeline.foresight import require_metric, require_seed
+from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.recipes import find_recipe
+from thunder_core.pipeline.request_checks import require_metric, require_seed
 from thunder_core.pipeline.samples import USUAL_SEQUENCE, artifacts_samples
 from thunder_core.recipe import Tolerance
 from thunder_core.validation import ValidationReport, validate
@@ -86,7 +86,7 @@ def validate_artifact(
     require_data_file("--eval", evaluate)
     require_metric(metric, evaluate)
     clock = Clock(progress or Unwatched())
-    with calamities(lambda: clock.stage or "the start"):
+    with stage_failures(lambda: clock.stage or "the start"):
         clock.begin("load")
         artifact = open_artifact(folder)
         require_authentic(artifact, consent)

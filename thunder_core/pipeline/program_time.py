@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.benchmark.shares import Timed, time_shares
+from thunder_core.benchmark.time_shares import Timed, time_shares
 from thunder_core.ir.printer import print_trace
 from thunder_core.run.generate import executable
 from thunder_core.run.program import Program

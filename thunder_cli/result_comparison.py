@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from thunder_cli.bench_output import STYLES, BenchOutput
 from thunder_cli.console import plain, print_json, stdout
 from thunder_cli.views.bench import contrast_view
-from thunder_cli.wishes import STYLES, Wishes
 from thunder_core.benchmark.baseline import read_suite
-from thunder_core.benchmark.versus import contrast_suites
+from thunder_core.benchmark.suite_comparison import contrast_suites
 from thunder_core.errors import BadOption
 
 
-def compare_files(first: Path, second: Path, wishes: Wishes) -> None:
+def compare_files(first: Path, second: Path, output: BenchOutput) -> None:
     """Print how two results compare; raises `BadOption` for what cannot be compared, or asked of it."""
     asked = {
-        "--out": wishes.out,
-        "--plot": wishes.plot,
-        "--baseline": wishes.baseline,
-        "--fail-above": wishes.fail_above,
-        "--require-speedup": wishes.require_speedup,
-        f"--format {wishes.style}": wishes.style in STYLES[1:] or None,
+        "--out": output.out,
+        "--plot": output.plot,
+        "--baseline": output.baseline,
+        "--fail-above": output.fail_above,
+        "--require-speedup": output.require_speedup,
+        f"--format {output.style}": output.style in STYLES[1:] or None,
     }
     given = [name for name, value in asked.items() if value is not None]
     if given:
         raise BadOption(f"{', '.join(given)} is for measuring, and two results are read", fix="leave it out")
     rows = contrast_suites(read_suite(first, ""), read_suite(second, ""))
-    if wishes.style == "json":
+    if output.style == "json":
         print_json("contrast/1", {"first": str(first), "second": str(second), "rows": [plain(row) for row in rows]})
         return
     stdout().print(contrast_view(rows, first.stem, second.stem))

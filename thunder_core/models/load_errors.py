@@ -19,7 +19,7 @@ MEND = "mend the model's folder, or fetch or save it again with this version of 
 
 
 @contextmanager
-def blaming(path: Path | str, verdict: str) -> Iterator[None]:
+def loading_errors(path: Path | str, verdict: str) -> Iterator[None]:
     """Run a step of loading; what fails in it becomes a `BadModelFolder` about the path."""
     try:
         yield

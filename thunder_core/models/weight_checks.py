@@ -17,7 +17,7 @@ OPTIONAL_PART = "pooler"
 Mismatch = tuple[str, Iterable[int], Iterable[int]]  # a weight, its shape in the checkpoint and in the model
 
 
-def vet_fit(folder: Path, model: PreTrainedModel, report: Mapping[str, Any]) -> tuple[str, ...]:
+def check_weights(folder: Path, model: PreTrainedModel, report: Mapping[str, Any]) -> tuple[str, ...]:
     """Notes about weights that are new or unused; raises `BadModelFolder` where the model is not the checkpoint's."""
     refuse_other_shapes(folder, model, report["mismatched_keys"])
     missing, unused = sorted(report["missing_keys"]), sorted(report["unexpected_keys"])

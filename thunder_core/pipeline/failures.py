@@ -11,19 +11,19 @@ from thunder_core.free_memory import is_out_of_memory
 
 
 @contextmanager
-def calamities(doing: Callable[[], str]) -> Iterator[None]:
+def stage_failures(doing: Callable[[], str]) -> Iterator[None]:
     """Raise `Interrupted`, `OutOfDisk` or `OutOfMemory` for what befalls the block; `doing()` says what it was at."""
     try:
         yield
     except (KeyboardInterrupt, MemoryError, RuntimeError, OSError) as error:
-        named = calamity_of(error, doing())
+        named = failure_of(error, doing())
         if named is None:
             raise
         raise named from error
 
 
-def calamity_of(error: BaseException, doing: str) -> ThunderError | None:
-    """The error of ours for a calamity; None for any other."""
+def failure_of(error: BaseException, doing: str) -> ThunderError | None:
+    """The error of ours for such a failure; None for any other."""
     if isinstance(error, KeyboardInterrupt):
         return Interrupted(f"interrupted at: {doing}; nothing was written", fix="run the command again to start over")
     if full := fullness(error):

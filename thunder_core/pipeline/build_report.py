@@ -12,17 +12,23 @@ from thunder_core.ir.trace import Trace
 from thunder_core.memory import program_memory
 from thunder_core.models.load import LoadedModel
 from thunder_core.package import __version__
-from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, refusals, trace_summaries
 from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.planning import Plan, named
 from thunder_core.pipeline.prepare import as_facts
-from thunder_core.pipeline.shares import TimeShares
+from thunder_core.pipeline.program_time import TimeShares
+from thunder_core.pipeline.trace_stats import (
+    executor_shares,
+    memory_points,
+    operation_counts,
+    refusals,
+    trace_summaries,
+)
 from thunder_core.report import ModelFacts, RecipeFacts, Report, StageTime, describe_environment
 from thunder_core.run.program import Program
 from thunder_core.validation import ValidationReport
 
 
-def report_of(
+def build_report(
     plan: Plan,
     loaded: LoadedModel,
     compiled: object,

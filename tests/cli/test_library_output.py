@@ -8,14 +8,14 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from thunder_cli.hush import TALKERS, hushed
+from thunder_cli.library_output import TALKERS, quiet_libraries
 
 
 @pytest.mark.parametrize("name", TALKERS)
 def test_a_library_that_is_imported_within_stays_quiet(name, caplog):
     logger, child = logging.getLogger(name), logging.getLogger(f"{name}.somewhere.within")
     before = logger.level
-    with hushed(debug=False):
+    with quiet_libraries(debug=False):
         logger.setLevel(logging.DEBUG)  # as it does when it is imported
         child.warning("retrying")
         assert not child.isEnabledFor(logging.ERROR)
@@ -29,7 +29,7 @@ def test_a_library_that_is_imported_within_stays_quiet(name, caplog):
 def test_a_nested_hush_is_undone_in_order():
     logger = logging.getLogger(TALKERS[0])
     before = logger.level
-    with hushed(debug=False), hushed(debug=False):
+    with quiet_libraries(debug=False), quiet_libraries(debug=False):
         pass
     assert logger.level == before
 

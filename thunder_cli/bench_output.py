@@ -14,7 +14,7 @@ STYLES = ("table", "csv", "markdown")
 
 
 @dataclass(frozen=True)
-class Wishes:
+class BenchOutput:
     """What is to be done with a measurement, as the options say it."""
 
     out: Path | None = None

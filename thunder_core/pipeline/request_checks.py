@@ -10,8 +10,8 @@ from thunder_core.benchmark.gate import check_gate
 from thunder_core.errors import BadOption
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.data_file import METRIC_NAMES, require_data_file
+from thunder_core.models.foreign_formats import require_config
 from thunder_core.models.hub import find_on_hub, is_cached, is_offline
-from thunder_core.models.kinds import require_config
 from thunder_core.models.names import spelled_device, spelled_dtype, spelled_task
 from thunder_core.models.origin import local_origin
 from thunder_core.models.request import LARGEST_SEED, ModelRequest
@@ -28,7 +28,7 @@ LEAST = (
 SPELLED = (("dtype", spelled_dtype), ("device", spelled_device), ("task", spelled_task))
 
 
-def foresee(request: Request) -> None:
+def check_request(request: Request) -> None:
     """Raise the error for a size, a name or a model's folder that cannot be.
 
     What is left to be found is what PyTorch, transformers, the recipe's own code and the network have to be asked for.

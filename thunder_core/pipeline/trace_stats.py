@@ -9,7 +9,7 @@ from thunder_core.claiming.claim import claims_by_executor, program_lines
 from thunder_core.ir.trace import Trace
 from thunder_core.memory.use import MemoryUse
 from thunder_core.pipeline.executors import Candidate
-from thunder_core.pipeline.shares import TimeShares
+from thunder_core.pipeline.program_time import TimeShares
 from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, Refused, TraceSummary
 from thunder_core.run.program import Program, Stage
 

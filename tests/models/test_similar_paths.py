@@ -8,8 +8,8 @@ import pytest
 
 from thunder_core.errors import ModelNotFound
 from thunder_core.models import hub, origin
-from thunder_core.models.neighbours import neighbours
 from thunder_core.models.origin import local_origin
+from thunder_core.models.similar_paths import similar_paths
 
 
 @pytest.fixture
@@ -67,5 +67,5 @@ def test_a_revision_is_the_hubs(models):
 
 
 def test_neighbours_of_what_has_none(models):
-    assert neighbours(Path("zzz")) == []
-    assert neighbours(Path("/no/such")) == []
+    assert similar_paths(Path("zzz")) == []
+    assert similar_paths(Path("/no/such")) == []

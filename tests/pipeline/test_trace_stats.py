@@ -6,9 +6,9 @@ import torch
 
 import thunder_core
 from thunder_core.memory.use import memory_use
-from thunder_core.pipeline.account import executor_shares, memory_points, operation_counts, trace_summaries
-from thunder_core.pipeline.narrate import running_behind
-from thunder_core.pipeline.shares import TimeShares
+from thunder_core.pipeline.build_report import running_behind
+from thunder_core.pipeline.program_time import TimeShares
+from thunder_core.pipeline.trace_stats import executor_shares, memory_points, operation_counts, trace_summaries
 
 
 def last_trace(function, *inputs):

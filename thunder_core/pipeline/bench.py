@@ -20,15 +20,15 @@ from thunder_core.errors import BadOption
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.package import __version__
 from thunder_core.pipeline.application import apply
-from thunder_core.pipeline.calamity import calamities
+from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
 from thunder_core.pipeline.clock import Clock
 from thunder_core.pipeline.estimate import require_memory
+from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.rules import OURS, Contest, check_contest
 from thunder_core.pipeline.samples import artifacts_samples, real_samples, sequence_of
 
 Call = Callable[[], object]
@@ -61,16 +61,19 @@ CONTENDERS: dict[str, Callable[[torch.nn.Module], Callable[..., Any]]] = {
 }
 
 
-def bench_model(request: Request, contest: Contest, progress: Progress | None = None) -> BenchmarkSuite:
-    """Measure a model under a recipe; sizes are those of the contest, not of the request."""
-    check_contest(contest)
+def bench_model(request: Request, bench_request: BenchRequest, progress: Progress | None = None) -> BenchmarkSuite:
+    """Measure a model under a recipe; sizes are those of the bench_request, not of the request."""
+    check_bench_request(bench_request)
     prepared = prepare(request)
     data = real_samples(
-        "--input", contest.input, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code
+        "--input",
+        bench_request.input,
+        lambda: prepared.loading.origin,
+        trust_remote_code=request.model.trust_remote_code,
     )
-    for seq in contest.seqs:
+    for seq in bench_request.seqs:
         sequence_of(prepared.loading.config, seq, (data,))
-    purpose = Purpose(request.train, data, cut=None not in contest.seqs)
+    purpose = Purpose(request.train, data, cut=None not in bench_request.seqs)
 
     def subject() -> Subject:
         loaded = load_model(prepared.model)
@@ -78,26 +81,28 @@ def bench_model(request: Request, contest: Contest, progress: Progress | None = 
         names = {"model": prepared.model_name, "recipe": prepared.recipe.name}
         return Subject(loaded, apply(prepared, loaded.model), names, prepared.model.seed, purpose)
 
-    return _bench({OURS: subject}, contest, progress)
+    return _bench({OURS: subject}, bench_request, progress)
 
 
 def bench_artifact(
     folder: Path,
-    contest: Contest,
+    bench_request: BenchRequest,
     *,
     device: str | None = None,
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> BenchmarkSuite:
     """Measure an artifact against the model that it was made from; `consent` is what `load` takes as well."""
-    check_contest(contest)
-    return _bench({OURS: subject_of(authentic(folder, consent), device, consent, contest)}, contest, progress)
+    check_bench_request(bench_request)
+    return _bench(
+        {OURS: subject_of(authentic(folder, consent), device, consent, bench_request)}, bench_request, progress
+    )
 
 
 def bench_artifacts(
     first: Path,
     second: Path,
-    contest: Contest,
+    bench_request: BenchRequest,
     *,
     device: str | None = None,
     consent: Consent = NO_CONSENT,
@@ -107,7 +112,7 @@ def bench_artifacts(
 
     Raises `BadOption` for an artifact of training beside one of inference.
     """
-    check_contest(contest, subjects=2)
+    check_bench_request(bench_request, subjects=2)
     artifacts = [authentic(folder, consent) for folder in (first, second)]
     if artifacts[0].manifest.train != artifacts[1].manifest.train:
         raise BadOption(
@@ -116,9 +121,10 @@ def bench_artifacts(
         )
     names = told_apart(first, second)
     subjects = {
-        name: subject_of(artifact, device, consent, contest) for name, artifact in zip(names, artifacts, strict=True)
+        name: subject_of(artifact, device, consent, bench_request)
+        for name, artifact in zip(names, artifacts, strict=True)
     }
-    return _bench(subjects, contest, progress)
+    return _bench(subjects, bench_request, progress)
 
 
 def told_apart(first: Path, second: Path) -> tuple[str, str]:
@@ -135,14 +141,16 @@ def authentic(folder: Path, consent: Consent) -> Artifact:
     return artifact
 
 
-def subject_of(artifact: Artifact, device: str | None, consent: Consent, contest: Contest) -> Callable[[], Subject]:
+def subject_of(
+    artifact: Artifact, device: str | None, consent: Consent, bench_request: BenchRequest
+) -> Callable[[], Subject]:
     """What loads an artifact, and the model that it was made from."""
     manifest = artifact.manifest
 
     def load_both() -> Subject:
         trusted = consent.trust_remote_code
-        data = artifacts_samples("--input", contest.input, artifact, trust_remote_code=trusted)
-        purpose = Purpose(manifest.train, data, cut=None not in contest.seqs)
+        data = artifacts_samples("--input", bench_request.input, artifact, trust_remote_code=trusted)
+        purpose = Purpose(manifest.train, data, cut=None not in bench_request.seqs)
         loaded = loaded_from(artifact, device, trust_remote_code=consent.trust_remote_code)
         model = str(manifest.source.get("name") or manifest.source.get("path") or manifest.recipe)
         names = {"model": model, "recipe": manifest.recipe}
@@ -151,19 +159,25 @@ def subject_of(artifact: Artifact, device: str | None, consent: Consent, contest
     return load_both
 
 
-def _bench(makers: Mapping[str, Callable[[], Subject]], contest: Contest, progress: Progress | None) -> BenchmarkSuite:
+def _bench(
+    makers: Mapping[str, Callable[[], Subject]], bench_request: BenchRequest, progress: Progress | None
+) -> BenchmarkSuite:
     clock = Clock(progress or Unwatched())
-    with calamities(lambda: clock.stage or "the start"), threads_in_use(contest.threads), ExitStack() as stack:
+    with (
+        stage_failures(lambda: clock.stage or "the start"),
+        threads_in_use(bench_request.threads),
+        ExitStack() as stack,
+    ):
         clock.begin("load")
         subjects = {name: make() for name, make in makers.items()}
         require_one_device(subjects)
         for subject in subjects.values():
             stack.enter_context(subject.purpose.ready(subject.loaded.model))
-        sizes = common_sizes(list(subjects.values()), contest)
+        sizes = common_sizes(list(subjects.values()), bench_request)
         for subject, (batch, seq) in product(subjects.values(), sizes):
             require_memory(subject.loaded, subject.purpose, batch=batch, seq=seq, seed=subject.seed)
         _prepare(list(subjects.values()), sizes, clock)
-        reports = [_measured(subjects, contest, size, clock) for size in sizes]
+        reports = [_measured(subjects, bench_request, size, clock) for size in sizes]
         clock.stop()
     return BenchmarkSuite(thunder=__version__, reports=tuple(reports))
 
@@ -176,14 +190,15 @@ def require_one_device(subjects: Mapping[str, Subject]) -> None:
         raise BadOption(f"what runs on different devices is not compared: {told}", fix="give --device")
 
 
-def common_sizes(subjects: Sequence[Subject], contest: Contest) -> list[tuple[int, int]]:
+def common_sizes(subjects: Sequence[Subject], bench_request: BenchRequest) -> list[tuple[int, int]]:
     """Batches and sequence lengths; a length that nobody named is one that all subjects take."""
     data = [one.purpose.data for one in subjects]
     longest = max if any(data) else min  # the longest sample has to fit; else what all take
     lengths = [
-        longest(sequence_of(one.loaded.config, seq, (one.purpose.data,)) for one in subjects) for seq in contest.seqs
+        longest(sequence_of(one.loaded.config, seq, (one.purpose.data,)) for one in subjects)
+        for seq in bench_request.seqs
     ]
-    return [(batch, seq) for batch in contest.batches for seq in lengths]
+    return [(batch, seq) for batch in bench_request.batches for seq in lengths]
 
 
 def _prepare(subjects: Sequence[Subject], sizes: Sequence[tuple[int, int]], clock: Clock) -> None:
@@ -198,7 +213,7 @@ def _inputs(subject: Subject, size: tuple[int, int]) -> dict[str, torch.Tensor]:
     return subject.purpose.inputs(subject.loaded, batch=size[0], seq=size[1], seed=subject.seed)
 
 
-def calls_of(subjects: Mapping[str, Subject], contest: Contest, size: tuple[int, int]) -> dict[str, Call]:
+def calls_of(subjects: Mapping[str, Subject], bench_request: BenchRequest, size: tuple[int, int]) -> dict[str, Call]:
     """What is called in turn, by name; the first is what the others are compared with.
 
     That is the first contender where one subject is measured, and the first subject where there are two.
@@ -207,18 +222,18 @@ def calls_of(subjects: Mapping[str, Subject], contest: Contest, size: tuple[int,
     given = {name: _inputs(subject, size) for name, subject in subjects.items()}
     rivals = {
         name: _call(first.call(CONTENDERS[name](first.loaded.model)), next(iter(given.values())))
-        for name in contest.against
+        for name in bench_request.against
     }
     ours = {name: _call(one.call(one.compiled), given[name]) for name, one in subjects.items()}
     return rivals | ours if len(subjects) == 1 else ours | rivals
 
 
 def _measured(
-    subjects: Mapping[str, Subject], contest: Contest, size: tuple[int, int], clock: Clock
+    subjects: Mapping[str, Subject], bench_request: BenchRequest, size: tuple[int, int], clock: Clock
 ) -> BenchmarkReport:
     batch, seq = size
     first = next(iter(subjects.values()))
-    calls = calls_of(subjects, contest, size)
+    calls = calls_of(subjects, bench_request, size)
     clock.begin(f"warm up {batch} x {seq}")
     for done, call in enumerate(calls.values(), start=1):
         call()
@@ -226,8 +241,8 @@ def _measured(
     clock.begin(f"measure {batch} x {seq}")
     return measure(
         calls,
-        runs=contest.runs,
-        warmup=contest.warmup,
+        runs=bench_request.runs,
+        warmup=bench_request.warmup,
         device=first.loaded.model.device,
         progress=clock.advance,
         memory=True,

@@ -12,14 +12,14 @@ from tests.pipeline.conftest import Watcher, quick
 from thunder_core.artifact.loading import load
 from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, OutOfTolerance, OutputExists
 from thunder_core.models.load import rebuild_model
-from thunder_core.pipeline import STAGES, optimize, whole_way
+from thunder_core.pipeline import STAGES, optimization, optimize
 from thunder_core.recipe import Recipe, Tolerance
 from thunder_core.report import Report
 from thunder_core.transform import Transform
 from thunder_recipes.hf_llama import HFLlama
 
 
-def test_the_whole_way(out):
+def test_everything_from_model_to_artifact(out):
     watcher = Watcher()
     outcome = optimize(quick(out, "hf-llama"), watcher)
     assert tuple(watcher.begun) == tuple(watcher.ended) == STAGES
@@ -105,7 +105,7 @@ def test_a_gpu_that_is_full_is_named(out, monkeypatch):
     def fail(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(whole_way, "validate", fail)
+    monkeypatch.setattr(optimization, "validate", fail)
     with pytest.raises(OutOfMemory, match="validate"):
         optimize(quick(out))
 
@@ -114,7 +114,7 @@ def test_other_errors_pass_unchanged(out, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(whole_way, "validate", fail)
+    monkeypatch.setattr(optimization, "validate", fail)
     with pytest.raises(RuntimeError, match="something else"):
         optimize(quick(out))
     assert list(out.parent.iterdir()) == []
@@ -159,7 +159,7 @@ def test_a_tolerance_of_the_recipe_decides(out):
 def test_an_existing_folder_is_kept_before_anything_is_loaded(out, monkeypatch):
     out.mkdir()
     (out / "thesis.tex").write_text("ten years of work")
-    monkeypatch.setattr(whole_way, "load_model", lambda request: pytest.fail("nothing may be loaded"))
+    monkeypatch.setattr(optimization, "load_model", lambda request: pytest.fail("nothing may be loaded"))
     for force in (False, True):
         with pytest.raises(OutputExists):
             optimize(quick(out, force=force))
@@ -185,6 +185,6 @@ def test_a_recipe_with_the_last_word_is_asked(out):
 
 
 def test_a_second_trace_for_the_same_shapes_is_noted(out, monkeypatch):
-    monkeypatch.setattr("thunder_core.pipeline.narrate.cache_misses", lambda compiled: 3)
+    monkeypatch.setattr("thunder_core.pipeline.build_report.cache_misses", lambda compiled: 3)
     notes = optimize(quick(out, validate=False, benchmark=False)).report.model.notes
     assert notes == ("it was traced 3 times for inputs of the same shapes",)

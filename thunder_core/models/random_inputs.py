@@ -21,7 +21,7 @@ SPECIAL = (
 
 
 @dataclass(frozen=True)
-class Draw:
+class RandomInputs:
     """A generator at a seed, with the sizes that inputs are wanted in and the config that they are for."""
 
     config: PretrainedConfig
@@ -30,7 +30,7 @@ class Draw:
     generator: torch.Generator
 
     @classmethod
-    def seeded(cls, config: PretrainedConfig, *, batch: int, seq: int, seed: int) -> Draw:
+    def seeded(cls, config: PretrainedConfig, *, batch: int, seq: int, seed: int) -> RandomInputs:
         """A draw at a seed, always from the CPU's generator, so that every device sees the same numbers."""
         return cls(config, batch, seq, torch.Generator("cpu").manual_seed(seed))
 

@@ -11,7 +11,7 @@ from tests.pipeline.conftest import quick
 from thunder_core.artifact import open_artifact
 from thunder_core.errors import OutOfTolerance
 from thunder_core.pipeline import optimize
-from thunder_core.pipeline.revalidate import validate_artifact
+from thunder_core.pipeline.validate import validate_artifact
 from thunder_core.recipe import Plugin, Recipe, Tolerance
 from thunder_recipes.hf_llama import HFLlama
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from thunder_core.errors import BadOption
 from thunder_core.models.data_file import require_data_file
-from thunder_core.pipeline.foresight import require_least
+from thunder_core.pipeline.request_checks import require_least
 from thunder_core.plugins import unknown_name
 
 OURS = "thunder"
-# Whom Thunder may be measured against, and who that is; `contest.py` says how each is made.
+# Whom Thunder may be measured against, and who that is; `bench.py` says how each is made.
 AGAINST: dict[str, str] = {"eager": "eager PyTorch", "inductor": "torch.compile"}
 
 
 @dataclass(frozen=True)
-class Contest:
+class BenchRequest:
     """What to measure: contenders by name, batches and sequence lengths, how often, with how many threads, and on
     which real inputs, if not on drawn ones.
     """
@@ -31,26 +31,26 @@ class Contest:
     input: Path | None = None
 
 
-def check_contest(contest: Contest, subjects: int = 1) -> None:
+def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
     """Raise UnknownName for a contender that does not exist, and BadOption for sizes that cannot be.
 
     Two subjects are compared with each other, and need no contender.
     """
-    for name in contest.against:
+    for name in bench_request.against:
         if name not in AGAINST:
             raise unknown_name("contender", name, AGAINST)
-    if not contest.against and subjects == 1:
+    if not bench_request.against and subjects == 1:
         raise BadOption("--against names nobody", fix=f"name one of: {', '.join(AGAINST)}")
     for option, values, least in (
-        ("--batch", contest.batches, 1),
-        ("--seq", contest.seqs, 1),
-        ("--runs", (contest.runs,), 2),
-        ("--warmup", (contest.warmup,), 0),
+        ("--batch", bench_request.batches, 1),
+        ("--seq", bench_request.seqs, 1),
+        ("--runs", (bench_request.runs,), 2),
+        ("--warmup", (bench_request.warmup,), 0),
     ):
         for value in values:
             require_least(option, value, least)
-    require_threads(contest.threads)
-    require_data_file("--input", contest.input)
+    require_threads(bench_request.threads)
+    require_data_file("--input", bench_request.input)
 
 
 def require_threads(count: int | None) -> None:

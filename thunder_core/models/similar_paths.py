@@ -12,7 +12,7 @@ MOST = 10_000  # folders that are compared
 SHOWN = 3
 
 
-def neighbours(path: Path) -> list[Path]:
+def similar_paths(path: Path) -> list[Path]:
     """Up to three folders whose paths look like that of a folder which is not there, in any part of the path."""
     root, *parts = path.parts if path.is_absolute() else (".", *path.parts)
     found = [Path(root)]

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
 
-def spread(command: Callable[..., None]) -> Callable[..., None]:
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command as typer wants it: each parameter that is a dataclass of options is spelled as its fields."""
     signature = inspect.signature(command, eval_str=True)
     groups: dict[str, Any] = {

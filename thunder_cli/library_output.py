@@ -17,7 +17,7 @@ TALKERS = ("transformers", "huggingface_hub", "torch", "torchao", "matplotlib")
 
 
 @contextmanager
-def hushed(*, debug: bool) -> Iterator[None]:
+def quiet_libraries(*, debug: bool) -> Iterator[None]:
     """Without warnings and logs of libraries while the block runs, unless somebody is debugging.
 
     A library that sets its level when it is imported, which may be within the block, does not undo that.

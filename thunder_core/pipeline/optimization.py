@@ -16,19 +16,19 @@ from thunder_core.models.dataset import Dataset
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.application import apply
-from thunder_core.pipeline.calamity import calamities
+from thunder_core.pipeline.bench_request import OURS
+from thunder_core.pipeline.build_report import build_report, running
 from thunder_core.pipeline.clock import Clock, announcing
 from thunder_core.pipeline.estimate import require_memory
 from thunder_core.pipeline.evaluate import evaluate, require_judgeable
 from thunder_core.pipeline.executors import given_up
-from thunder_core.pipeline.narrate import report_of, running
+from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.planning import Plan, plan
 from thunder_core.pipeline.prepare import as_facts, require_whole
+from thunder_core.pipeline.program_time import TimeShares, program_shares
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Inputs
 from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.rules import OURS
-from thunder_core.pipeline.shares import TimeShares, program_shares
 from thunder_core.report import Report
 from thunder_core.run.program import Program
 from thunder_core.validation import ValidationReport, validate
@@ -57,7 +57,7 @@ def optimize(request: Request, progress: Progress | None = None) -> Outcome:
 def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
     """Do what a plan says."""
     clock = Clock(progress or Unwatched())
-    with calamities(lambda: clock.stage or "the start"):
+    with stage_failures(lambda: clock.stage or "the start"):
         return _carry_out(plan, clock)
 
 
@@ -92,7 +92,7 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
             require_speedup(benchmark, request.require_speedup, OURS)
         shares = _shares(loaded, program, traced, train=request.train) if request.benchmark else TimeShares()
     clock.begin("write")
-    report = report_of(plan, loaded, compiled, program, clock.times, validation, benchmark, shares, kernels)
+    report = build_report(plan, loaded, compiled, program, clock.times, validation, benchmark, shares, kernels)
     report = report.model_copy(update={"evaluation": evaluation})
     write_artifact(
         plan.destination,

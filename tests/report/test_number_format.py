@@ -1,0 +1,47 @@
+"""Numbers read as people write them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from thunder_core.report import number_format
+from thunder_core.report.number_format import TIMES
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        (number_format.seconds, 0.0221, "22.1 ms"),
+        (number_format.seconds, 1.0, "1.00 s"),
+        (number_format.seconds, 61.25, "61.2 s"),
+        (number_format.seconds, 8.7e-6, "8.70 µs"),
+        (number_format.seconds, 3e-7, "0.300 µs"),
+        (number_format.seconds, 0.0, "0 µs"),
+        (number_format.size, 0, "0 B"),
+        (number_format.size, 1023, "1023 B"),
+        (number_format.size, 1 << 20, "1.00 MiB"),
+        (number_format.size, 141 << 30, "141 GiB"),
+        (number_format.count, 212, "212"),
+        (number_format.count, 8_030_000_000, "8.03B"),
+        (number_format.error, 0.0, "0"),
+        (number_format.error, 2.52e-7, "2.5e-07"),
+        (number_format.error, math.inf, "∞"),
+        (number_format.times, 1.416, f"1.42{TIMES}"),
+        (number_format.times, math.inf, "∞"),
+        (number_format.times, 0.0, f"0{TIMES}"),
+        (number_format.percent, 1.0, "100%"),
+        (number_format.percent, 0.99999, "99.9%"),
+        (number_format.percent, 0.0, "0%"),
+        (number_format.percent, 0.25, "25.0%"),
+    ],
+)
+def test_numbers(function: object, value: float, text: str) -> None:
+    assert function(value) == text
+
+
+def test_long_names_lose_their_middle() -> None:
+    assert number_format.shortened("short", 8) == "short"
+    assert number_format.shortened("past_key_values.layers.0.keys", 12) == "past_…0.keys"
+    assert len(number_format.shortened("x" * 100, 31)) == 31
