@@ -181,7 +181,7 @@ def test_there_is_something_to_read() -> None:
     assert len(ALL) > 200
     assert {found.source.partition(".")[0] for found in ALL} == set(PACKAGES)
     named = {(found.source, found.target) for found in ALL if found.by_name}
-    assert ("thunder_core.artifact.afresh", "thunder_core.artifact.compilers") in named
+    assert ("thunder_core.artifact.retracing", "thunder_core.artifact.compilers") in named
     assert (FACE, "thunder_core.compiler") in named & {(found.source, found.target) for found in ALL if found.for_types}
 
 
