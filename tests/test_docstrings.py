@@ -17,12 +17,11 @@ ROOMS = (
     "autodiff",
     "capture",
     "claiming",
-    "derivatives",
     "fusion",
     "ir",
     "memory",
     "patterns",
-    "run",
+    "runtime",
     "transforms",
 )
 DOCUMENTED = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

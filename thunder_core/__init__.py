@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from thunder_core.package import __version__
 
 if TYPE_CHECKING:
+    from thunder_core.autodiff.public import grad, jvp, value_and_grad, vjp
     from thunder_core.autodiff.rules import register_derivative
     from thunder_core.claiming.executor import Executor, OperatorExecutor, register_executor
     from thunder_core.compiler import (
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         last_traces,
         recompile_reasons,
     )
-    from thunder_core.derivatives import grad, jvp, value_and_grad, vjp
     from thunder_core.errors import RecompileWarning, ThunderError
     from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
     from thunder_core.memory import examine_memory
@@ -48,7 +48,7 @@ HOMES = {
         "recompile_reasons",
     ),
     "thunder_core.autodiff.rules": ("register_derivative",),
-    "thunder_core.derivatives": ("grad", "jvp", "value_and_grad", "vjp"),
+    "thunder_core.autodiff.public": ("grad", "jvp", "value_and_grad", "vjp"),
     "thunder_core.errors": ("RecompileWarning", "ThunderError"),
     "thunder_core.claiming.executor": ("Executor", "OperatorExecutor", "register_executor"),
     "thunder_core.patterns.pattern": ("pattern",),

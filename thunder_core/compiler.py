@@ -11,6 +11,13 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.acquire import acquire, collection_paused
+from thunder_core.autodiff.program_derivative import (
+    ProgramDerivative,
+    Underivable,
+    claimed_forward,
+    differentiate_program,
+    is_differentiable,
+)
 from thunder_core.autodiff.rules import with_rules
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.claiming.claim import claim
@@ -18,16 +25,15 @@ from thunder_core.claiming.device_code import DeviceCode, targeting
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
-from thunder_core.derived import Derived, Underivable, claimed_forward, derived, is_differentiable
 from thunder_core.errors import CannotReplay, EnvironmentLacks, UnknownName, WrongInputs
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.nested import CallsByLine
 from thunder_core.recipe import Transform, order_transforms
-from thunder_core.run.compiled import Specializations
-from thunder_core.run.module import compiled_function, compiled_module
-from thunder_core.run.program import Program, Stage
+from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.module import compiled_function, compiled_module
+from thunder_core.runtime.program import Program, Stage
 from thunder_core.transforms.cse import ShareCommonExpressions
 from thunder_core.transforms.dce import DropDeadCode
 
@@ -85,7 +91,7 @@ class Compiler:
             trace = acquired.computation
             for transform in self.transforms:
                 trace = watch.note(check_trace(transform(trace)))
-        parts, recorded, lacking = self._derived(trace)
+        parts, recorded, lacking = self._differentiated(trace)
         for step in parts.steps if parts else ():
             watch.note(check_trace(step))
         forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
@@ -94,7 +100,7 @@ class Compiler:
             edges, numbers, places = acquired.sharp_edges, acquired.numbers, acquired.places
             return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, numbers, places)
 
-    def _derived(self, trace: Trace) -> tuple[Derived | None, str, BoundSymbol | None]:
+    def _differentiated(self, trace: Trace) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
         """The trace with a backward of its own, or why it has none, and what it lacks."""
         if self.device is not None:
             return None, ELSEWHERE, None
@@ -103,7 +109,7 @@ class Compiler:
         if not is_differentiable(trace):
             return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:
-            return derived(trace, self.executors, ALWAYS, self.options.memory_budget), "", None
+            return differentiate_program(trace, self.executors, ALWAYS, self.options.memory_budget), "", None
         except Underivable as reason:
             return None, str(reason), reason.missing_formula
 

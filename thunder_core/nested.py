@@ -38,7 +38,7 @@ from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
-from thunder_core.run.compiled import Specializations
+from thunder_core.runtime.compiled import Specializations
 from thunder_core.transform import Transform
 
 

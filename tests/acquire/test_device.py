@@ -14,9 +14,9 @@ from thunder_core.acquire.acquire import Acquired, acquire
 from thunder_core.claiming.claim import claim
 from thunder_core.compiler import specializations_of
 from thunder_core.errors import Bug
-from thunder_core.ir.objects import Refused
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.plugins import load
+from thunder_core.runtime.library.objects import Refused
 
 CUDA = torch.device("cuda")
 AWAY = torch.ones(3)

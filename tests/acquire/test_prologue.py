@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 import thunder_core as thunder
 from thunder_core.compiler import last_program
-from thunder_core.ir import known
+from thunder_core.runtime.library import tensor_guards
 
 LINEAR = """\
 # prologue: acquire
-from thunder_core.ir.known import known
-from thunder_core.ir.known import remember
-from thunder_core.ir.objects import refuse
-from thunder_core.ir.tracers import tracer_at_work
+from thunder_core.runtime.library.tensor_guards import tensors_match
+from thunder_core.runtime.library.tensor_guards import remember
+from thunder_core.runtime.library.objects import refuse
+from thunder_core.runtime.library.tracers import tracer_at_work
 import torch
 from torch.nn.modules.linear import __dict__ as linear_globals
 from torch.nn.modules.module import __dict__ as module_globals
@@ -48,7 +48,7 @@ or state['_forward_pre_hooks'])): refuse(n, module)
     input_2 = args[0]
     weight = parameters['weight']
     tensors = (input_2, weight)
-    passed = known(prologue, tensors)
+    passed = tensors_match(prologue, tensors)
     if not (passed or tracer_at_work() is None): refuse(n, tracer_at_work())
     if not (passed or type(input_2) is Tensor and input_2.dtype is torch.float32 and input_2.shape == (2, 3) \
 and input_2.stride() == (3, 1) and input_2.device == device and input_2.requires_grad is False): refuse(n, input_2)
@@ -72,10 +72,10 @@ def test_tensors_that_passed_are_known_until_they_differ() -> None:
     x, y = torch.ones(2, 3), torch.ones(2, 3)
     compiled(x, y)
     prologue = last_program(compiled).prepare
-    assert known.known(prologue, (x, y))
-    assert known.known(prologue, (torch.zeros(2, 3), torch.zeros(2, 3)))
-    assert not known.known(prologue, (x, 1))
-    assert not known.known(prologue, (x, torch.ones(3, 2)))
+    assert tensor_guards.tensors_match(prologue, (x, y))
+    assert tensor_guards.tensors_match(prologue, (torch.zeros(2, 3), torch.zeros(2, 3)))
+    assert not tensor_guards.tensors_match(prologue, (x, 1))
+    assert not tensor_guards.tensors_match(prologue, (x, torch.ones(3, 2)))
 
 
 CHANGES: dict[str, tuple[Callable[[], Any], str]] = {
@@ -137,7 +137,7 @@ def test_a_known_parameter_that_is_changed_in_place_is_traced_again(change: str)
 
 
 def test_a_check_in_c_that_always_holds_would_go_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "known", lambda prologue, tensors: True)
+    monkeypatch.setattr(tensor_guards, "known", lambda prologue, tensors: True)
     compiled = thunder.jit(lambda x: x * x.shape[0])
     compiled(torch.ones(2))
     assert not torch.equal(compiled(torch.ones(5)), torch.ones(5) * 5)
@@ -145,20 +145,20 @@ def test_a_check_in_c_that_always_holds_would_go_unnoticed(monkeypatch: pytest.M
 
 def test_tensors_that_are_never_known_cost_a_bounded_effort(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    check = known.new_check
+    check = tensor_guards.new_check
     assert check is not None
-    monkeypatch.setattr(known, "new_check", lambda *args, **kwargs: made.append(1) or check(*args, **kwargs))
+    monkeypatch.setattr(tensor_guards, "new_check", lambda *args, **kwargs: made.append(1) or check(*args, **kwargs))
     compiled = thunder.jit(lambda x, y: x + y)
     x = torch.ones(2)
     compiled(x, torch.ones(2))
     for _ in range(40):
         assert torch.equal(compiled(x, x), x + x)
     assert thunder.cache_misses(compiled) == 1
-    assert len(made) == known.ATTEMPTS
+    assert len(made) == tensor_guards.ATTEMPTS
 
 
 def test_without_the_check_in_c_every_guard_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "new_check", None)
+    monkeypatch.setattr(tensor_guards, "new_check", None)
     compiled = thunder.jit(lambda x: x * x.shape[0])
     for size in (2, 2, 5, 5):
         assert torch.equal(compiled(torch.ones(size)), torch.ones(size) * size)

@@ -58,4 +58,4 @@ def test_eval_is_nowhere_and_exec_runs_printed_source_alone():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec")
     ]
     verified = ("thunder_core/fusion/machine_code.py", "exec")  # by the cache or the artifact that it comes from
-    assert found == [verified, ("thunder_core/run/generate.py", "exec")]
+    assert found == [verified, ("thunder_core/runtime/generate.py", "exec")]

@@ -13,7 +13,7 @@ from torch.nn import functional
 from tests.capture.test_recorder import recorded
 from thunder_core.capture import recorder
 from thunder_core.ir.printer import print_trace
-from thunder_core.run.generate import executable
+from thunder_core.runtime.generate import executable
 from thunder_core.transforms.cse import ShareCommonExpressions
 from thunder_core.transforms.dce import DropDeadCode
 

@@ -16,7 +16,7 @@ from thunder_core.ir.check import check_trace
 from thunder_core.ir.evaluate import bindings, evaluate_one
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.trace import Trace
-from thunder_core.run.generate import executable
+from thunder_core.runtime.generate import executable
 
 
 def recorded(function: Callable[..., Any], *tensors: torch.Tensor) -> tuple[Trace, Any]:

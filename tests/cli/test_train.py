@@ -17,9 +17,9 @@ from tests.cli.small import QUICK, assert_refused, own_model
 from thunder_core.artifact.loading import load, rebuilt
 from thunder_core.artifact.read import open_artifact
 from thunder_core.artifact.replay import example_of
+from thunder_core.autodiff.autograd_node import Bridge
 from thunder_core.errors import WrongInputs
 from thunder_core.pipeline import bench, bench_request
-from thunder_core.run.autograd import Bridge
 
 ROOT = Path(__file__).parents[2]
 PARAMETERS = 21  # of the small Llama

@@ -15,7 +15,7 @@ import torch
 
 from tests.golden.programs import PROGRAMS
 from thunder_core.compiler import last_program
-from thunder_core.run.program import Program, Stage
+from thunder_core.runtime.program import Program, Stage
 
 TRACES = ("prologue", "computation", "tail", "backward", "epilogue")
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import thunder_core as thunder
 from thunder_core.compiler import last_program
 from thunder_core.ir.layout import fitted, layout
 from thunder_core.ir.printer import list_trace, print_trace
-from thunder_core.run.generate import executable
+from thunder_core.runtime.generate import executable
 
 
 def program(x, weight, bias=None):

@@ -12,7 +12,7 @@ from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
 
 import thunder_core as thunder
 from thunder_core.compiler import last_backward_reason
-from thunder_core.run.layouts import layouts_watched
+from thunder_core.runtime.layouts import layouts_watched
 
 
 class ConvolutionalProjection(nn.Module):

@@ -35,11 +35,11 @@ from thunder_core.compile_options import SharpEdges
 from thunder_core.errors import DataDependent, OperationFailed, ThunderError
 from thunder_core.interpreter import interpret
 from thunder_core.ir.literal import unique_name
-from thunder_core.ir.overlap import overlaps
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.library.overlap import overlaps
 
 
 @dataclass(frozen=True)
@@ -141,9 +141,9 @@ class Run(Acquisition):
         moves = id(tensor) in self._moved and self.outside.path_of(tensor) is not None
         return self.device if self.device is not None and moves else tensor.device
 
-    def is_spent(self, tensor: torch.Tensor) -> bool:
+    def has_freed_graph(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor of the program has a graph of autograd that a backward pass of the program has freed."""
-        return self.recorder.gradients.is_spent(tensor)
+        return self.recorder.gradients.has_freed_graph(tensor)
 
     def name_input(self, value: torch.Tensor | torch.Generator) -> str:
         """An input's name is made from its path; a tensor without one is a constant of the trace."""
@@ -325,7 +325,7 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     inputs = _inputs(run)
     results = _results(run)
     run.recorder.data.require_unwritten()
-    epilogue = Epilogue(run.outside.path_of, results, run.is_spent, run.recorder)
+    epilogue = Epilogue(run.outside.path_of, results, run.has_freed_graph, run.recorder)
     epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
     lines = computed(run, epilogue)
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
@@ -382,7 +382,7 @@ def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
     """
     lines = spelled_out(with_chosen_attention(run.recorder.bound_symbols), epilogue.results.values())
     kept = [tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn]
-    if not run.recorder.gradients.passes or not all(map(run.is_spent, (*kept, *epilogue.followed))):
+    if not run.recorder.gradients.passes or not all(map(run.has_freed_graph, (*kept, *epilogue.followed))):
         return lines
     return without_autograd(lines, torch.is_grad_enabled())
 

@@ -10,9 +10,9 @@ import torch
 from thunder_core.analysis.aliasing import AliasSets, alias_sets
 from thunder_core.capture.slices import IRRELEVANT
 from thunder_core.capture.symbols import symbol_of
-from thunder_core.ir.objects import expect_value
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.runtime.library.objects import expect_value
 
 COPY = symbol_of(torch.ops.aten.clone.default)
 

@@ -21,7 +21,7 @@ from thunder_core.acquire.paths import Path
 from thunder_core.acquire.snapshots import MISSING, attribute_snapshot, entry_snapshot, has_own, tables_of
 from thunder_core.errors import CannotReplay
 from thunder_core.interpreter.lookup import mro_of
-from thunder_core.ir.states import state_of
+from thunder_core.runtime.library.states import state_of
 
 
 @dataclass(frozen=True, eq=False)

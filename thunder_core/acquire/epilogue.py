@@ -24,12 +24,12 @@ from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.errors import CannotReplay
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
-from thunder_core.ir.objects import is_native
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.library.objects import is_native
 
-OBJECTS = "thunder_core.ir.objects"
+OBJECTS = "thunder_core.runtime.library.objects"
 MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
 DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
 ITEMS = (list, tuple, set, frozenset, deque)
@@ -43,7 +43,7 @@ class Epilogue:
         self,
         path_of: Callable[[Any], Path | None],
         result_of: Callable[[torch.Tensor], TensorProxy | None],
-        is_spent: Callable[[torch.Tensor], bool] = lambda tensor: False,
+        has_freed_graph: Callable[[torch.Tensor], bool] = lambda tensor: False,
         recorder: Recorder | None = None,
     ) -> None:
         self._taken: set[str] = set()
@@ -53,7 +53,7 @@ class Epilogue:
         self.results: dict[str, Proxy] = {}
         self._path_of = path_of
         self._result_of = result_of
-        self._is_spent = is_spent
+        self._has_freed_graph = has_freed_graph
         self._recorder = recorder
         self.followed: list[torch.Tensor] = []  # the results that autograd knows where they come from
         self._made: dict[int, tuple[Any, str]] = {}
@@ -241,12 +241,12 @@ class Epilogue:
         if fake.grad_fn is None:
             return result.name
         self.followed.append(tensor)
-        if not self._is_spent(tensor):
+        if not self._has_freed_graph(tensor):
             return result.name
-        name = self._name(f"{result.name}_spent")
+        name = self._name(f"{result.name}_freed")
         self._made[id(tensor)] = (tensor, name)
-        self.scope.imports.add("thunder_core.ir.spent:spent")
-        self.lines.append(line(f"spent({result.name})", Proxy(name)))
+        self.scope.imports.add("thunder_core.runtime.library.freed_graph:with_freed_graph")
+        self.lines.append(line(f"with_freed_graph({result.name})", Proxy(name)))
         return name
 
     def _dress(self, tensor: torch.Tensor, name: str) -> None:

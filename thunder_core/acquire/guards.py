@@ -111,7 +111,7 @@ def _without_hooks(subject: str, expected: None, scope: Scope) -> str:
 
 
 SPECIAL_METHODS = "thunder_core.interpreter.special:special_methods"
-STATE_OF = "thunder_core.ir.states:state_of"
+STATE_OF = "thunder_core.runtime.library.states:state_of"
 OF_NAMESPACE = frozenset({"no hooks"})  # kinds whose condition is on the `__dict__` of what lies at the path
 OF_TWO_PATHS = frozenset({"same as", "apart", "lacks key"})  # kinds that expect something of what lies at another path
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")

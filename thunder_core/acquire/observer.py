@@ -54,9 +54,9 @@ from thunder_core.capture.storages import shown_device
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import CannotReplay, SourceLine
 from thunder_core.interpreter import Observer
-from thunder_core.ir.objects import is_native
 from thunder_core.ir.proxy import Proxy
-from thunder_core.ir.states import has_state
+from thunder_core.runtime.library.objects import is_native
+from thunder_core.runtime.library.states import has_state
 
 KEYED = (operator.contains, operator.getitem)
 # Methods of containers that look into the containers in them, and functions of C that only look at what they are given.

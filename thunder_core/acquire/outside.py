@@ -30,7 +30,7 @@ from thunder_core.capture.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.errors import CannotReplay, SourceLine
 from thunder_core.interpreter.native import is_proxy, proxied
 from thunder_core.ir.proxy import tensor_proxy
-from thunder_core.ir.states import has_state, state_of
+from thunder_core.runtime.library.states import has_state, state_of
 
 # What calling an object of these classes calls, and with what.
 WRAPPERS: dict[type, tuple[str, ...]] = {

@@ -11,22 +11,23 @@ import torch
 from thunder_core.acquire.guards import CONDITIONS, OF_NAMESPACE, OF_TWO_PATHS, SPECIAL_METHODS, STATE_OF, Guard, bound
 from thunder_core.acquire.outside import NUMBERS
 from thunder_core.acquire.paths import MODULE_TABLES, Path, operands_of
-from thunder_core.ir.known import PLAIN
 from thunder_core.ir.literal import Code, Scope, literal, unique_name
-from thunder_core.ir.overlap import Overlaps, overlaps
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.library.overlap import Overlaps, overlaps
+from thunder_core.runtime.library.tensor_guards import PLAIN
 
 PYTHON = Symbol("python.code", exec)
-REFUSE = "thunder_core.ir.objects:refuse"
-KNOWN = ("thunder_core.ir.known:known", "thunder_core.ir.known:remember")
+LIBRARY = "thunder_core.runtime.library"
+REFUSE = f"{LIBRARY}.objects:refuse"
+TENSOR_GUARDS = (f"{LIBRARY}.tensor_guards:tensors_match", f"{LIBRARY}.tensor_guards:remember")
 PROXIED = "thunder_core.interpreter.native:proxied"
-OVERLAP = "thunder_core.ir.overlap:overlap_as"
-TRACER = "thunder_core.ir.tracers:tracer_at_work"
+OVERLAP = f"{LIBRARY}.overlap:overlap_as"
+TRACER = f"{LIBRARY}.tracers:tracer_at_work"
 ALONE = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
-CALLED = (REFUSE, *KNOWN, OVERLAP, TRACER, STATE_OF, PROXIED, SPECIAL_METHODS)
+CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, PROXIED, SPECIAL_METHODS)
 RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in CALLED)})
 
 
@@ -95,10 +96,10 @@ class Prologue:
         if not guards:
             self._check("tracer_at_work() is None", ALONE, "tracer_at_work()")
             return ""
-        self.scope.imports.update(KNOWN)
+        self.scope.imports.update(TENSOR_GUARDS)
         members = tuple(Code(self._variable(guard.path)) for guard in guards)
         tensors = self._assign(self._new_name("tensors"), literal(members, self.scope))
-        passed = self._assign(self._new_name("passed"), f"known({NAME}, {tensors})")
+        passed = self._assign(self._new_name("passed"), f"tensors_match({NAME}, {tensors})")
         self._check(f"{passed} or tracer_at_work() is None", ALONE, "tracer_at_work()")
         for guard in guards:
             self._guard(guard, unless=f"{passed} or ")

@@ -27,7 +27,7 @@ from thunder_core.acquire.attributes import C_METHODS
 from thunder_core.errors import CannotReplay
 from thunder_core.interpreter.bridges import BridgedIterator, Callback
 from thunder_core.interpreter.generators import frame_of
-from thunder_core.ir import objects, output
+from thunder_core.runtime.library import objects, output
 
 LARGE = 4096  # bytes: an array that is larger is kept as an object, and not as text
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from thunder_core.artifact.manifest import in_words
+from thunder_core.autodiff.autograd_node import Backward, Bridge, connected
 from thunder_core.errors import NotDifferentiable
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
-from thunder_core.run.autograd import Backward, Bridge, connected
-from thunder_core.run.generate import executable, executable_at_first_call
-from thunder_core.run.program import Stage
-from thunder_core.run.wiring import Wiring
+from thunder_core.runtime.autograd_signature import AutogradSignature
+from thunder_core.runtime.generate import executable, executable_at_first_call
+from thunder_core.runtime.program import Stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class StoredDerivative:
     if `strict`, that is refused.
     """
 
-    wiring: Wiring
+    signature: AutogradSignature
     body: Trace
     stages: tuple[Stage, ...]
     recorded: Source
@@ -39,7 +39,7 @@ class StoredDerivative:
         """What computes the results of the whole computation; `forward` is its compiled forward."""
         tail = executable_at_first_call(self.tail, "tail") if self.tail else None
         recorded = executable_at_first_call(self.recorded, self.body.name)
-        return connected(Bridge(self.wiring, forward, self.compiled, recorded), tail)
+        return connected(Bridge(self.signature, forward, self.compiled, recorded), tail)
 
     def compiled(self, given: tuple[bool, ...]) -> Backward | None:
         """What runs the backward for the results that are given; None where autograd is to do it."""

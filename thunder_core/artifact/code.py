@@ -13,7 +13,7 @@ from thunder_core.artifact.manifest import StageFacts, digest_of
 from thunder_core.artifact.trust import Trust
 from thunder_core.errors import ArtifactForeign
 from thunder_core.models.fingerprint import structure_fingerprint
-from thunder_core.run.program import Program
+from thunder_core.runtime.program import Program
 
 # These go by their versions, or by the artifact's schema; a script has no name in another process.
 BY_VERSION = frozenset({"torch", "thunder_core", "builtins", *sys.stdlib_module_names})

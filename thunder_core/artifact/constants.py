@@ -23,7 +23,7 @@ from thunder_core.capture.compiled_call import CompiledCall
 from thunder_core.errors import ArtifactForeign, CannotReplay, ThunderError
 from thunder_core.fusion.machine_code import ENTRY, SHARED_OBJECT, MachineCode, kept_by
 from thunder_core.ir.literal import dotted_name
-from thunder_core.ir.objects import is_native
+from thunder_core.runtime.library.objects import is_native
 
 NAMELESS = ("__main__", "builtins")
 

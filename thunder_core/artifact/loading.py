@@ -23,8 +23,8 @@ from thunder_core.artifact.stored import stored_programs
 from thunder_core.artifact.trust import Trust, trust_in
 from thunder_core.artifact.weights import has_no_data, put_weights, read_weights, weights_of
 from thunder_core.errors import ArtifactError, ArtifactForeign, BadModelFolder, WrongInputs
-from thunder_core.run.compiled import Compiler, Specializations
-from thunder_core.run.module import compiled_function, compiled_module
+from thunder_core.runtime.compiled import Compiler, Specializations
+from thunder_core.runtime.module import compiled_function, compiled_module
 
 # Imported when it is needed: who brings the model along need not wait for all that builds one.
 REBUILD = "thunder_core.models.load:rebuild_model"

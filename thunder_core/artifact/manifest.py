@@ -14,9 +14,9 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
 
 from thunder_core.compile_options import CompileOptions
 from thunder_core.digest import digest_for
-from thunder_core.run.wiring import Wiring
+from thunder_core.runtime.autograd_signature import AutogradSignature
 
-SCHEMA_VERSION: Literal[4] = 4  # `upgrade.py` says what the earlier ones lack
+SCHEMA_VERSION: Literal[5] = 5  # `upgrade.py` says what the earlier ones lack
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"  # beside the manifest, which does not list it
 CONSTANTS = "weights/constants.safetensors"
@@ -92,8 +92,8 @@ class StageFacts(Facts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredWiring(Wiring):
-    """A wiring, and the number of the computation's stage that autograd records where no backward will do."""
+class StoredAutogradSignature(AutogradSignature):
+    """An autograd signature, and the number of the computation's stage that autograd records instead of a backward."""
 
     body: int
 
@@ -109,7 +109,7 @@ class ProgramFacts(Facts):
     guards: tuple[str, ...] = ()
     sharp_edges: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
-    derivative: StoredWiring | None = None
+    derivative: StoredAutogradSignature | None = None
     recorded: str = ""
     written: tuple[int, ...] | None = None
 

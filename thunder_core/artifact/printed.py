@@ -14,7 +14,7 @@ from thunder_core.artifact.constants import Keeper
 from thunder_core.artifact.manifest import TRACES, StageFacts
 from thunder_core.ir.listing import Listing
 from thunder_core.ir.printer import list_trace, print_trace
-from thunder_core.run.program import Program, Stage
+from thunder_core.runtime.program import Program, Stage
 
 LISTINGS = TypeAdapter(Listing)
 

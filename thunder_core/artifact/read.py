@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from pydantic import TypeAdapter, ValidationError
 
 from thunder_core.artifact.listing_check import is_shown_truly
+from thunder_core.artifact.former_names import in_current_names
 from thunder_core.artifact.manifest import (
     MANIFEST,
     SCHEMA_VERSION,
@@ -50,13 +51,17 @@ class Artifact:
         except UnicodeDecodeError as error:
             raise damaged(self.folder, f"{name} is no text: {error}") from error
 
+    def source(self, stage: StageFacts) -> str:
+        """The text of a stage, by the names that this version of Thunder has for what it calls."""
+        return in_current_names(self.text(stage.file))
+
     def listing(self, stage: StageFacts) -> Listing:
         """The lines of a stage with their metadata: those that run."""
         try:
-            listing = LISTINGS.validate_json(self.text(stage.lines_file))
+            listing = LISTINGS.validate_json(in_current_names(self.text(stage.lines_file)))
         except ValidationError as error:
             raise damaged(self.folder, f"{stage.lines_file} is not one of Thunder's: {first_of(error)}") from error
-        if listing.name != stage.trace or not is_shown_truly(listing, self.text(stage.file)):
+        if listing.name != stage.trace or not is_shown_truly(listing, self.source(stage)):
             raise damaged(self.folder, f"{stage.lines_file}, which is shown, is not what {stage.file} does")
         return listing
 

@@ -15,10 +15,10 @@ from thunder_core.artifact.read import open_artifact
 from thunder_core.artifact.stored import stored_programs, stored_tensors
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.artifact.trust import trust_in
+from thunder_core.autodiff.autograd_node import laid_out
 from thunder_core.errors import NoSuchTrace
-from thunder_core.run.autograd import laid_out
-from thunder_core.run.generate import executable
-from thunder_core.run.program import Program
+from thunder_core.runtime.generate import executable
+from thunder_core.runtime.program import Program
 
 __all__ = ["constant_of", "example_of", "follow", "given_to", "program_of"]
 
@@ -55,15 +55,15 @@ def given_to(
     program = program_of(folder, number, subject)
     if program.derivative is None:
         raise NoSuchTrace(f"program {number} of {folder} has no {trace}", fix=f"it says why: {program.recorded}")
-    wiring = program.derivative.wiring
+    signature = program.derivative.signature
     inputs, _ = program.prepare(subject, args, kwargs)
     with torch.no_grad():
         outputs = executable(program.source("computation"), "computation")(*inputs)
     if trace == "tail":
-        return [*(inputs[place] for place in wiring.viewed), *outputs[: wiring.count]]
-    ends = zip(wiring.results, wiring.strides, given, strict=True)
+        return [*(inputs[place] for place in signature.viewed), *outputs[: signature.count]]
+    ends = zip(signature.results, signature.strides, given, strict=True)
     ones = [laid_out(torch.ones_like(outputs[place]), stride) for place, stride, one in ends if one]
-    return [*outputs[wiring.count :], *ones]
+    return [*outputs[signature.count :], *ones]
 
 
 def constant_of(folder: str | Path, program: int, trace: str, number: int, name: str) -> object:

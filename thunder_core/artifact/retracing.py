@@ -14,8 +14,8 @@ from thunder_core import plugins
 from thunder_core.artifact.manifest import CompilerFacts
 from thunder_core.artifact.trust import Trust
 from thunder_core.errors import WrongInputs
-from thunder_core.run.compiled import reason
-from thunder_core.run.program import Program
+from thunder_core.runtime.compiled import reason
+from thunder_core.runtime.program import Program
 
 COMPILER = "thunder_core.artifact.compilers:compiler_of"
 

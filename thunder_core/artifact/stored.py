@@ -11,14 +11,14 @@ import torch
 from thunder_core.artifact.backward import StoredDerivative
 from thunder_core.artifact.constants import Finder
 from thunder_core.artifact.cubins import Cubins, keep_cubins, read_cubins
-from thunder_core.artifact.manifest import CONSTANTS, ProgramFacts, StageFacts, StoredWiring, running
+from thunder_core.artifact.manifest import CONSTANTS, ProgramFacts, StageFacts, StoredAutogradSignature, running
 from thunder_core.artifact.read import Artifact, damaged
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.artifact.trust import Trust, trust_in
 from thunder_core.ir.printer import Source
 from thunder_core.ir.trace import Trace
-from thunder_core.run.generate import executable_at_first_call
-from thunder_core.run.program import RUNS, Program, Stage
+from thunder_core.runtime.generate import executable_at_first_call
+from thunder_core.runtime.program import RUNS, Program, Stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ def stored_programs(
     return [stored_program(artifact, facts, finder, cubins, strict=strict) for facts in artifact.manifest.programs]
 
 
-def is_whole(facts: ProgramFacts, derivative: StoredWiring) -> bool:
+def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
     """Whether what is said of a derivative fits together."""
     number = len(derivative.results)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
@@ -118,7 +118,7 @@ def stored_derivative(
     pairs = list(zip(kept, sources, strict=True))
     recorded = stored_source(artifact, body, finder)
     return StoredDerivative(
-        wiring=told,
+        signature=told,
         body=stored_stage(body, recorded).trace,
         stages=tuple(stored_stage(*pair) for pair in pairs),
         recorded=recorded,
@@ -132,7 +132,7 @@ def stored_derivative(
 def stored_source(artifact: Artifact, stage: StageFacts, finder: Finder) -> Source:
     """The text of a stage with the objects that it refers to by name."""
     needed = {name: kept for name, kept in stage.constants.items() if kept.kind != "lost"}
-    return Source(artifact.text(stage.file), {name: finder.value(name, kept) for name, kept in needed.items()})
+    return Source(artifact.source(stage), {name: finder.value(name, kept) for name, kept in needed.items()})
 
 
 def stored_tensors(artifact: Artifact) -> dict[str, torch.Tensor]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from thunder_core.artifact.former_names import current_path
 from thunder_core.artifact.manifest import SCHEMA_VERSION, text_of
 
 Content = dict[str, Any]
@@ -27,7 +28,7 @@ def upgraded(content: bytes, schema: int) -> bytes:
         for number in range(schema, SCHEMA_VERSION):
             found = {**UPGRADES[number](found), "schema_version": number + 1}
         return text_of(found)
-    except (KeyError, TypeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"it is no manifest of schema {schema}: {type(error).__name__} {error}") from error
 
 
@@ -64,4 +65,28 @@ def without_limit(content: Content) -> Content:
     return {**content, "compiler": {**compiler, "options": {**compiler["options"], "max_programs": 64}}}
 
 
-UPGRADES: Mapping[int, Callable[[Content], Content]] = {1: without_derivatives, 2: without_options, 3: without_limit}
+def with_former_names(content: Content) -> Content:
+    """Schema 4 has the names that modules of Thunder had then; those in the text of traces are mended as it is read."""
+    return {**content, "programs": [_with_former_names(program) for program in content["programs"]]}
+
+
+def _with_former_names(program: Content) -> Content:
+    return {**program, "stages": [{**stage, **_constants_of(stage)} for stage in program["stages"]]}
+
+
+def _constants_of(stage: Content) -> Content:
+    """The constants of a stage, where it has some, by the paths that they have now."""
+    constants = stage.get("constants", {})
+    found = {
+        name: {**facts, "text": current_path(facts["text"])} if facts["kind"] == "import" else facts
+        for name, facts in constants.items()
+    }
+    return {"constants": found} if "constants" in stage else {}
+
+
+UPGRADES: Mapping[int, Callable[[Content], Content]] = {
+    1: without_derivatives,
+    2: without_options,
+    3: without_limit,
+    4: with_former_names,
+}

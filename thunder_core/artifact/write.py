@@ -29,7 +29,7 @@ from thunder_core.artifact.manifest import (
     ProgramFacts,
     ShellFacts,
     StageFacts,
-    StoredWiring,
+    StoredAutogradSignature,
     ToleranceFacts,
     digest_of_file,
 )
@@ -47,8 +47,8 @@ from thunder_core.ir.trace import Trace
 from thunder_core.models.shell import config_text, generation_text, is_rebuildable, shell_of
 from thunder_core.package import __version__
 from thunder_core.report import Report, describe_environment, write_report
-from thunder_core.run.compiled import Specializations
-from thunder_core.run.program import Program
+from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.program import Program
 
 
 def write_artifact(
@@ -204,18 +204,18 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         guards=program.guards,
         sharp_edges=tuple(str(getattr(edge, "what", edge)) for edge in program.sharp_edges),
         devices=tuple(sorted(devices_of(program.last("computation")))),
-        derivative=stored_wiring(program),
+        derivative=stored_autograd_signature(program),
         recorded=program.recorded,
         written=program.written_before_last(),
     )
 
 
-def stored_wiring(program: Program) -> StoredWiring | None:
+def stored_autograd_signature(program: Program) -> StoredAutogradSignature | None:
     """How a program is connected to autograd."""
     if program.derivative is None:
         return None
     body = next(n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
-    return StoredWiring(**vars(program.derivative.wiring), body=body)
+    return StoredAutogradSignature(**vars(program.derivative.signature), body=body)
 
 
 def devices_of(trace: Trace) -> set[str]:

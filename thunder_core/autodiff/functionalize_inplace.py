@@ -12,10 +12,10 @@ from thunder_core.autodiff.vjp import call_with_rule
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.settings import settings_of
 from thunder_core.ir.evaluate import evaluate
-from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.library.objects import EXPECTATIONS
 from thunder_core.transforms.functionalize import Functionalize
 
 

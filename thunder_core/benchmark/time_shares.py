@@ -14,7 +14,7 @@ from thunder_core.ir.literal import Code
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
-from thunder_core.run.generate import executable
+from thunder_core.runtime.generate import executable
 
 RUNS = 5
 TICK = "tick_of_the_clock"

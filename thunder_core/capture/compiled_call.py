@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten
 
 from thunder_core.errors import CannotReplay, NotDifferentiable, SourceLine
-from thunder_core.ir.objects import Unexpected
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.runtime.library.objects import Unexpected
 
 BESIDE = "beside"  # the keyword for tensors that the function reads or writes past its arguments
 WHY_RECORDED = "it calls a compiled function that has a backward of its own"

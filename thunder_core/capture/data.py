@@ -17,10 +17,10 @@ from thunder_core.capture.measures import Measures
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.tensors import Tensors
 from thunder_core.errors import CannotReplay
-from thunder_core.ir.objects import digest_of
-from thunder_core.ir.output import node_name
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.runtime.library.objects import digest_of
+from thunder_core.runtime.library.output import node_name
 
 
 @dataclass(frozen=True, eq=False)

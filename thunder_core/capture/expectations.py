@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.capture.symbols import symbol_of
-from thunder_core.ir.objects import expect_items, expect_layout, expect_value
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
+from thunder_core.runtime.library.objects import expect_items, expect_layout, expect_value
 
 
 def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:

@@ -15,10 +15,10 @@ from thunder_core.capture.graph import memory_of
 from thunder_core.capture.symbols import LIFTS, UPDATES_STATISTICS, is_random, symbol_of, written_values
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.ir.evaluate import evaluate_one
-from thunder_core.ir.overlap import span
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.runtime.library.overlap import span
 
 ATEN = torch.ops.aten
 QUERIES = frozenset({torch.ops.prim.device.default})

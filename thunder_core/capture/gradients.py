@@ -163,7 +163,7 @@ class Gradients:
             found = torch.autograd.grad(roots, wanted, given, retain_graph, create_graph, **options)
         return self._tensors.to_real(found)
 
-    def is_spent(self, tensor: torch.Tensor) -> bool:
+    def has_freed_graph(self, tensor: torch.Tensor) -> bool:
         """Whether a backward pass freed a part of the graph that the tensor comes from."""
         with torch._C.DisableTorchFunction():
             return any(id(node) in self._spent for node in graph_of([self._tensors.fake(tensor)]))

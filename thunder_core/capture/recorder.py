@@ -53,10 +53,10 @@ from thunder_core.capture.trial import eager_error
 from thunder_core.capture.values import NUMBERS, Evaluation
 from thunder_core.capture.wrappers import Wrapped, is_wrapper, run_through, wrappers_in
 from thunder_core.errors import OperationFailed, ThunderError
-from thunder_core.ir.objects import with_data
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
+from thunder_core.runtime.library.objects import with_data
 
 QUERIES = frozenset({torch.ops.prim.device.default})
 ALIAS = torch.ops.aten.alias.default

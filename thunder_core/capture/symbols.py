@@ -18,7 +18,7 @@ from thunder_core.ir.tree import leaves
 ORDERED_NAMES = frozenset(
     {
         "torch._C._set_grad_enabled",
-        "thunder_core.ir.objects.with_data",
+        "thunder_core.runtime.library.objects.with_data",
         "torch.manual_seed",
         "torch.Tensor.requires_grad_",
         "torch.Tensor.detach_",

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch  # noqa: F401 (the kernels find PyTorch's own library by its being loaded)
 
-from thunder_core.ir.deferred import deferred
+from thunder_core.runtime.library.deferred import deferred
 
 ENTRY = "region"  # the function that the text defines
 SHARED_OBJECT = b"\x7fELF"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from thunder_core.autodiff.program_derivative import ProgramDerivative, unpacking
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.compiler import AUTOGRAD_OFF, NOTHING_FOLLOWED, last_program
-from thunder_core.derived import Derived, unpacking
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
 from thunder_core.memory.use import MemoryUse, Meter, memory_use
-from thunder_core.run.program import Program
+from thunder_core.runtime.program import Program
 
 RECORDED = "what PyTorch's autograd keeps for the backward is not in it: the program has no backward of its own ({why})"
 
@@ -33,7 +33,7 @@ def examine_memory(subject: Any) -> MemoryUse:
 def program_memory(program: Program) -> MemoryUse:
     """The account of a program: of its computation, and of its backward where it has one."""
     forward, derivative = program.last("computation"), program.derivative
-    if isinstance(derivative, Derived):
+    if isinstance(derivative, ProgramDerivative):
         return _differentiated(forward, derivative)
     found = memory_use(forward)
     return MemoryUse(
@@ -41,7 +41,7 @@ def program_memory(program: Program) -> MemoryUse:
     )
 
 
-def _differentiated(forward: Trace, derivative: Derived) -> MemoryUse:
+def _differentiated(forward: Trace, derivative: ProgramDerivative) -> MemoryUse:
     """Forward and backward, one after the other; the results are the caller's, and stay."""
     meter = Meter()
     meter.give(proxy for proxy in forward.inputs if isinstance(proxy, TensorProxy))
@@ -60,7 +60,7 @@ def _differentiated(forward: Trace, derivative: Derived) -> MemoryUse:
     return MemoryUse(outside, (*lines, *meter.run(backward)), kept)
 
 
-def _latest_backward(derivative: Derived) -> Trace:
+def _latest_backward(derivative: ProgramDerivative) -> Trace:
     """The backward that was compiled last; before there is one, what was derived, freed as it will be."""
     compiled = [stage.trace for stage in derivative.stages if stage.trace.name == "backward"]
     if compiled:

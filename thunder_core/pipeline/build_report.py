@@ -24,7 +24,7 @@ from thunder_core.pipeline.trace_stats import (
     trace_summaries,
 )
 from thunder_core.report import ModelFacts, RecipeFacts, Report, StageTime, describe_environment
-from thunder_core.run.program import Program
+from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
 
 

@@ -30,7 +30,7 @@ from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Inputs
 from thunder_core.pipeline.request import Request
 from thunder_core.report import Report
-from thunder_core.run.program import Program
+from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport, validate
 from thunder_core.validation.report import Evaluation
 

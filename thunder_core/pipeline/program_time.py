@@ -10,8 +10,8 @@ import torch
 
 from thunder_core.benchmark.time_shares import Timed, time_shares
 from thunder_core.ir.printer import print_trace
-from thunder_core.run.generate import executable
-from thunder_core.run.program import Program
+from thunder_core.runtime.generate import executable
+from thunder_core.runtime.program import Program
 
 NOTHING: Mapping[str, float] = {}
 
@@ -39,12 +39,12 @@ def _backward(program: Program, tensors: Any) -> list[Timed]:
     """The backward that was compiled last, given ones for gradients."""
     if program.derivative is None:
         return []
-    wiring, stage = program.derivative.wiring, program.stages_of("backward")[-1]
+    signature, stage = program.derivative.signature, program.stages_of("backward")[-1]
     with torch.no_grad():
         found = executable(print_trace(program.last("computation")), "computation")(*tensors)
-    pairs = zip(wiring.results, wiring.strides, stage.given, strict=True)
+    pairs = zip(signature.results, signature.strides, stage.given, strict=True)
     gradients = [_ones(found[place], strides) for place, strides, given in pairs if given]
-    return [Timed(stage.trace, lambda: [[*found[wiring.count :], *gradients]])]
+    return [Timed(stage.trace, lambda: [[*found[signature.count :], *gradients]])]
 
 
 def _ones(result: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:

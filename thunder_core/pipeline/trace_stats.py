@@ -11,7 +11,7 @@ from thunder_core.memory.use import MemoryUse
 from thunder_core.pipeline.executors import Candidate
 from thunder_core.pipeline.program_time import TimeShares
 from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, Refused, TraceSummary
-from thunder_core.run.program import Program, Stage
+from thunder_core.runtime.program import Program, Stage
 
 BEHIND = ("tail", "backward")  # traces that are made when they are first needed
 Lines = Counter[tuple[str, str, str]]

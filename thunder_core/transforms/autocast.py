@@ -16,12 +16,12 @@ from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.symbols import as_line
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.errors import DataDependent, OperationFailed
-from thunder_core.ir.objects import EXPECTATIONS
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BACKWARD_OF, BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.recipe import Transform
+from thunder_core.runtime.library.objects import EXPECTATIONS
 
 CAST = torch.ops.aten._to_copy.default
 STATE = "autocast"  # is in the name of each bound symbol that switches it

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from thunder_core.errors import Bug, NotComparable, OtherRandomNumbers
-from thunder_core.run.layouts import layouts_watched
+from thunder_core.runtime.layouts import layouts_watched
 from thunder_core.tolerance import Tolerance
 from thunder_core.validation.degenerate_outputs import condition_notes, condition_of, require_conclusive
 from thunder_core.validation.distance import measure_distance

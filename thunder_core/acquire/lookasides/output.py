@@ -18,8 +18,8 @@ from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.acquire.reductions import Dressed
 from thunder_core.capture.numbers import Unknown
-from thunder_core.ir.objects import fill, is_native, new
-from thunder_core.ir.output import log
+from thunder_core.runtime.library.objects import fill, is_native, new
+from thunder_core.runtime.library.output import log
 
 LEVELS = {
     logging.Logger.debug: logging.DEBUG,

@@ -1,0 +1,87 @@
+"""The watch that looks whether each tensor that runs is what its line was derived with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import thunder_core as thunder
+from thunder_core.capture import fake
+from thunder_core.errors import Bug
+from thunder_core.ir.proxy import tensor_proxy
+from thunder_core.recipe import Tolerance
+from thunder_core.runtime.layouts import differs, layouts_watched
+from thunder_core.validation.comparison import validate
+
+
+class Viewing(torch.nn.Module):
+    """A view whose strides PyTorch's functions for metadata give wrongly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x * self.weight).permute(0, 2, 1).view(1, 8, 4, 4).exp()
+
+
+def compiled_wrongly(monkeypatch: pytest.MonkeyPatch, module: torch.nn.Module) -> torch.nn.Module:
+    monkeypatch.setattr(fake, "FaithfulMode", FakeTensorMode)
+    compiled: torch.nn.Module = thunder.jit(module)
+    compiled(torch.randn(1, 16, 8))
+    return compiled
+
+
+def test_a_mismatch_names_the_line_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = compiled_wrongly(monkeypatch, Viewing())
+    x = torch.randn(1, 16, 8)
+    with layouts_watched() as watch:
+        compiled(x).sum().backward()
+    assert str(watch.mismatches[0]).startswith("`t2 = t1.view(1, 8, 4, 4)`")
+    assert "strides [8, 1, 32, 8], derived as torch.float32 of shape [1, 8, 4, 4] and strides [128, 1, 32, 8]" in str(
+        watch.mismatches[0]
+    )
+    assert watch.mismatches[0].source is not None
+    found = len(watch.mismatches)
+    compiled(x).sum().backward()
+    assert len(watch.mismatches) == found
+
+
+def test_programs_run_as_before_when_the_watch_ends() -> None:
+    compiled = thunder.jit(lambda x: x.sin().cos())
+    x = torch.randn(3, requires_grad=True)
+    code = thunder.jit(lambda x: x)
+    wanted = compiled(x)
+    with layouts_watched() as watch, pytest.raises(Bug), layouts_watched():
+        pass
+    with layouts_watched() as watch:
+        torch.testing.assert_close(compiled(x), wanted)
+        code(x)
+    compiled(x).sum().backward()
+    assert watch.mismatches == []
+
+
+def test_what_matters_of_strides() -> None:
+    proxy = tensor_proxy("x", torch.empty(1, 8, 4, 4))
+    assert not differs(torch.empty(1, 8, 4, 4), proxy)
+    assert not differs(torch.empty_strided((1, 8, 4, 4), (7, 16, 4, 1)), proxy)
+    assert differs(torch.empty(1, 8, 4, 4, memory_format=torch.channels_last), proxy)
+    assert differs(torch.empty(1, 8, 4, 4, dtype=torch.float64), proxy)
+    assert differs(torch.empty(1, 8, 4, 3), proxy)
+    last = tensor_proxy("x", torch.empty(1, 8, 4, 4, memory_format=torch.channels_last))
+    assert differs(torch.empty_strided((1, 8, 4, 4), (8, 1, 32, 8)), last)  # which no kernel takes for channels last
+    assert not differs(torch.empty(0, 3), tensor_proxy("x", torch.empty(3, 0).t()))
+
+
+def test_validation_notes_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Viewing()
+    tolerance = Tolerance(times_eager=1.5, floor=1e-6, kl=1.0, top1=0.0)
+    inputs = [{"x": torch.randn(1, 16, 8)}]
+    wrong = validate(compiled_wrongly(monkeypatch, module), module, inputs, tolerance, language_model=False)
+    assert any("laid out otherwise" in note and "view(1, 8, 4, 4)" in note for note in wrong.notes)
+    monkeypatch.undo()
+    assert not any(
+        "laid out" in n for n in validate(thunder.jit(module), module, inputs, tolerance, language_model=False).notes
+    )

@@ -1,0 +1,202 @@
+"""The bridge to `torch.autograd`: a program with a backward of its own is one node in the graph of the caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from weakref import ref
+
+import torch
+
+from thunder_core.errors import NotDifferentiable
+from thunder_core.runtime.autograd_signature import AutogradSignature
+from thunder_core.runtime.randomness import RandomState, drawing_from
+
+Tensors = tuple[torch.Tensor, ...]
+Gradients = Sequence[torch.Tensor | None]
+Backward = Callable[[list[torch.Tensor]], Gradients]
+GONE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Specify retain_graph=True if you need to backward through the graph a second time."
+)
+CHANGED = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation: an input of the "
+    "compiled program of shape {shape} is at version {found}; expected version {wanted} instead."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Bridge:
+    """A computation that autograd sees as one operation.
+
+    `forward(*inputs)` returns the results and then what is saved. `backward(given)` is what runs where gradients are
+    given for some results: it takes a list of what was saved and of these gradients, and empties it; None where it has
+    to be left to autograd. `recorded(*inputs)` computes the results by operations that autograd records, for that and
+    for derivatives of the derivative.
+    """
+
+    signature: AutogradSignature
+    forward: Callable[..., Tensors]
+    backward: Callable[[tuple[bool, ...]], Backward | None]
+    recorded: Callable[..., Tensors]
+
+    @cached_property
+    def inner(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """The places of results that others are computed from, and which these are."""
+        pairs = zip(self.signature.results, self.signature.within, strict=False)
+        return tuple((place, ends) for place, ends in pairs if ends)
+
+    def __call__(self, *inputs: torch.Tensor) -> Tensors:
+        """The results, as one node of autograd's graph."""
+        found: Tensors = Compiled.apply(self, *inputs)  # type: ignore[no-untyped-call]
+        return found
+
+    def gradients(self, run: Backward, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
+        """Run a backward; the list is emptied, so that what was saved can go as soon as it was read last."""
+        pairs = zip(incoming, self.signature.strides, strict=True)
+        saved += [laid_out(one, stride) for one, stride in pairs if one is not None]
+        del incoming, pairs
+        with self.mode(), torch._C.DisableTorchFunctionSubclass():
+            return run(saved)
+
+    def mode(self) -> AbstractContextManager[Any]:
+        """The context that all parts run under."""
+        return torch._C._DisableAutocast() if self.signature.beneath_autocast else nullcontext()
+
+    def again(self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients) -> Gradients:
+        """The gradients as functions of the inputs: the program is run once more, and autograd records it."""
+        again = torch.is_grad_enabled()
+        if self.signature.writes:
+            some = (
+                "derivatives for many gradients at once"
+                if are_vectorized(incoming)
+                else "one for some of the results alone"
+            )
+            asked = "the derivative of a derivative" if again else some
+            raise NotDifferentiable(
+                f"{asked} was asked for, of a program that writes to its inputs: it cannot be run once more",
+                fix="leave the part that writes out of the compiled program",
+            )
+        with torch.enable_grad():
+            given = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in inputs]
+        randomness = nullcontext() if state is None else drawing_from(state)
+        with torch.enable_grad(), randomness, self.mode(), torch._C.DisableTorchFunctionSubclass():
+            found = self.recorded(*given)
+        pairs = [
+            (found[place], one) for place, one in zip(self.signature.results, incoming, strict=True) if one is not None
+        ]
+        results, gradients = zip(*pairs, strict=True)
+        wanted = [given[place] for place in self.signature.followed]
+        with self.mode():
+            return torch.autograd.grad(results, wanted, gradients, create_graph=again, allow_unused=True)
+
+
+class Compiled(torch.autograd.Function):
+    """A program as an operation of autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, bridge: Bridge, *inputs: torch.Tensor) -> Tensors:
+        """Run the forward, of which autograd records nothing."""
+        signature = bridge.signature
+        ctx.state = RandomState.now() if signature.random else None
+        with bridge.mode():
+            found = bridge.forward(*inputs)
+        results = found[: signature.count]
+        ctx.watched = [(ref(results[place]), ends) for place, ends in bridge.inner]
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*map(without_base, found[signature.count :]))
+        ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in signature.results))
+        ctx.bridge, ctx.inputs = bridge, [(tensor, tensor._version) for tensor in inputs]
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Run the backward for the gradients that there are."""
+        bridge: Bridge = ctx.bridge
+        incoming = [gradients[place] for place in bridge.signature.results]
+        places: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
+        if all(one is None for one in incoming):
+            return tuple(places)
+        _require_seen(ctx.watched, incoming)
+        again = torch.is_grad_enabled() or are_vectorized(incoming)
+        run = None if again else bridge.backward(tuple(one is not None for one in incoming))
+        if run is None:
+            found = bridge.again(_unchanged(ctx.inputs), ctx.state, incoming)
+            if not torch.is_grad_enabled():
+                _let_go(ctx)
+        else:
+            saved = list(ctx.saved_tensors)
+            _let_go(ctx)
+            del gradients
+            found = bridge.gradients(run, saved, incoming)
+        for place, one in zip(bridge.signature.followed, found, strict=True):
+            places[place + 1] = one
+        return tuple(places)
+
+
+def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:
+    """Raise `NotDifferentiable` where a hook of a result would miss gradient that comes to it inside the program."""
+    for reference, ends in watched:
+        result = reference()
+        hooked = result is not None and (result.retains_grad or result._backward_hooks)
+        if result is not None and hooked and any(incoming[end] is not None for end in ends):
+            raise NotDifferentiable(
+                f"a result of the compiled program, of shape {list(result.shape)}, has "
+                f"{'retain_grad()' if result.retains_grad else 'a hook'}, and the program computes another result from "
+                "it: the gradient that comes back that way is not seen outside of the program",
+                fix="compile the part that makes this result, and call the rest on it outside of that",
+            )
+
+
+def _let_go(ctx: Any) -> None:
+    """Forget what was saved, unless the graph is to be kept."""
+    if not torch._C._autograd._get_current_graph_task_keep_graph():
+        ctx.maybe_clear_saved_tensors()
+        ctx.inputs = None
+
+
+def _unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.Tensor]:
+    """The inputs of a program, if they are what they were; PyTorch's own errors otherwise."""
+    if inputs is None:
+        raise RuntimeError(GONE)
+    for tensor, version in inputs:
+        if tensor._version != version:
+            raise RuntimeError(CHANGED.format(shape=list(tensor.shape), found=tensor._version, wanted=version))
+    return [tensor for tensor, _ in inputs]
+
+
+def connected(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., Any]:
+    """The function that computes all results of a program: as one operation of autograd, and behind it its views."""
+    if tail is None:
+        return bridge
+
+    def run(*inputs: torch.Tensor) -> Any:
+        return tail(*(inputs[place] for place in bridge.signature.viewed), *bridge(*inputs))
+
+    return run
+
+
+def without_base(saved: torch.Tensor) -> torch.Tensor:
+    """A tensor to save that keeps its memory alive, and no other tensor.
+
+    A view of a result holds that result, which holds the node of autograd's graph that holds the view: such a cycle of
+    C++ is never collected. Writes to the memory are noticed as before.
+    """
+    return saved if saved._base is None else saved.detach()
+
+
+def are_vectorized(gradients: Gradients) -> bool:
+    """Whether gradients stand for many each (`is_grads_batched`, `vectorize=True`), which no kernel can take."""
+    functorch = torch._C._functorch
+    given = [one for one in gradients if one is not None]
+    return any(functorch.is_legacy_batchedtensor(one) or functorch.is_functorch_wrapped_tensor(one) for one in given)
+
+
+def laid_out(gradient: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """A gradient with these strides: itself, or a copy."""
+    if gradient.stride() == stride:
+        return gradient
+    return torch.empty_strided(gradient.shape, stride, dtype=gradient.dtype, device=gradient.device).copy_(gradient)

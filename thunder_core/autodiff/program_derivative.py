@@ -1,0 +1,222 @@
+"""Programs with a backward of their own: how a computation is divided, and what is compiled of it, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from thunder_core.analysis.aliasing import names_written_to
+from thunder_core.analysis.grad_mode import SET_GRAD
+from thunder_core.autodiff.autograd_node import Backward, Bridge, Gradients, connected
+from thunder_core.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
+from thunder_core.autodiff.functionalize_inplace import functionalize_followed_writes
+from thunder_core.autodiff.output_aliases import split_output_aliases
+from thunder_core.autodiff.refusals import require_derivable
+from thunder_core.autodiff.reverse_mode import (
+    REQUIRE_GRAD,
+    Differentiated,
+    computed_from,
+    differentiate,
+    gradient_of,
+)
+from thunder_core.autodiff.rules import with_rules
+from thunder_core.autodiff.tape import Underivable
+from thunder_core.claiming.claim import claim, claim_operations
+from thunder_core.claiming.executor import Executor
+from thunder_core.claiming.free import UNPACK, free_after_last_use
+from thunder_core.ir.check import check_trace
+from thunder_core.ir.literal import Code
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.autograd_signature import AutogradSignature
+from thunder_core.runtime.generate import executable_trace
+from thunder_core.runtime.program import Stage
+from thunder_core.transform import Transform
+
+SAVED = "saved"
+UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # bound symbols that keep their place, and draw no random numbers
+
+
+@dataclass(eq=False)
+class ProgramDerivative:
+    """A differentiated computation: `body` as it was, its forward and backward, and the tail that makes views.
+
+    `steps` are the traces on the way to the forward. A backward is compiled when it is first asked for.
+    """
+
+    body: Trace
+    tail: Trace | None
+    steps: tuple[Trace, ...]
+    parts: Differentiated
+    executors: Sequence[Executor]
+    transforms: Sequence[Transform]
+    beneath_autocast: bool = False
+    _backwards: list[Stage] = field(default_factory=list)
+    _compiled: dict[tuple[bool, ...], Backward | None] = field(default_factory=dict)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The tail, and the stages of all backwards that were compiled, the latest last."""
+        return (*(() if self.tail is None else (Stage(self.tail, 0.0),)), *self._backwards)
+
+    @property
+    def saved(self) -> Sequence[Proxy]:
+        """The proxies that the forward returns behind the results of the computation."""
+        return self.parts.saved
+
+    @cached_property
+    def signature(self) -> AutogradSignature:
+        """The results and inputs by which autograd knows the computation."""
+        names = {proxy.name for proxy in self.tail.inputs} if self.tail else set()
+        return AutogradSignature(
+            count=len(self.body.output),
+            results=self.parts.results,
+            strides=tuple(gradient_of(self.body.output[place]).stride for place in self.parts.results),
+            followed=self.parts.followed,
+            random=any(bsym.ordered and bsym.symbol.name not in UNSEEDED for bsym in self.body.bound_symbols),
+            writes=bool({proxy.name for proxy in self.body.inputs} & names_written_to(self.body)),
+            viewed=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
+            beneath_autocast=self.beneath_autocast,
+            within=tuple(map(self._computed_from, self.parts.results)),
+        )
+
+    def _computed_from(self, place: int) -> tuple[int, ...]:
+        """The results, of those that gradients come in for, that are computed from the result at a place."""
+        start = self.body.output[place].name
+        known = computed_from([start], self.body)
+        ends = [self.body.output[other].name for other in self.parts.results]
+        return tuple(number for number, name in enumerate(ends) if name in known and name != start)
+
+    def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The function that computes the results of the whole computation; `forward` is its compiled forward."""
+        recorded = executable_trace(with_rules(self.body))
+        tail = executable_trace(self.tail) if self.tail else None
+        return connected(Bridge(self.signature, forward, self.compiled, recorded), tail)
+
+    def backward_trace(self) -> Trace:
+        """The backward for all results, as it was derived."""
+        return self.parts.backward(self._all)
+
+    def complete(self) -> None:
+        """Compile the backward for all results, if none was compiled yet."""
+        if not self._backwards:
+            self.compiled(self._all)
+
+    @property
+    def _all(self) -> tuple[bool, ...]:
+        return (True,) * len(self.parts.results)
+
+    def compiled(self, given: tuple[bool, ...]) -> Backward | None:
+        """The backward for the results that are given; None where autograd has to record the body for it."""
+        if given not in self._compiled:
+            try:
+                self._compiled[given] = self._compile(given)
+            except Underivable:
+                self._compiled[given] = self._with_zeros(given) if self.signature.writes else None
+        return self._compiled[given]
+
+    def _with_zeros(self, given: tuple[bool, ...]) -> Backward:
+        """The backward for all results, with zeros for the gradients that are not given: the body cannot run again."""
+        run = self._compile(self._all)
+        results = [gradient_of(self.body.output[place]) for place in self.parts.results]
+        reached = self.parts.reached(given)
+
+        def backward(saved: list[torch.Tensor]) -> Gradients:
+            rest = [saved.pop() for _ in range(sum(given))]
+            saved += [rest.pop() if taken else zeros_like(one) for taken, one in zip(given, results, strict=True)]
+            return [one if there else None for one, there in zip(run(saved), reached, strict=True)]
+
+        return backward
+
+    def _compile(self, given: tuple[bool, ...]) -> Backward:
+        before = time.perf_counter()
+        stages: list[Stage] = []
+
+        def note(trace: Trace) -> Trace:
+            nonlocal before
+            now = time.perf_counter()
+            stages.append(Stage(trace, now - before, given))
+            before = now
+            return trace
+
+        trace = note(check_trace(self.parts.backward(given)))
+        for transform in self.transforms:
+            trace = note(check_trace(transform(trace)))
+        with torch.no_grad(), torch._C._DisableAutocast():
+            trace = note(claim(trace, self.executors))
+        trace = note(check_trace(free_after_last_use(unpacking(trace))))
+        self._backwards += stages
+        return executable_trace(trace)
+
+
+def differentiate_program(
+    trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform], budget: float = 1.0
+) -> ProgramDerivative:
+    """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
+
+    Under autocast it is the trace of the operations that autocast makes; where bound symbols write to what autograd
+    follows, it is one that does not. `budget` bounds what is saved: a part of what would be, or bytes.
+    """
+    if not all(isinstance(proxy, TensorProxy) for proxy in trace.inputs):
+        raise Underivable("it takes a generator of random numbers")
+    require_derivable(trace.bound_symbols)
+    steps: list[Trace] = []
+    under = runs_under_autocast(trace.bound_symbols)
+    if under:
+        trace = trace.having(decompose_autocast(trace.bound_symbols), made_by="go beneath autocast")
+        steps.append(trace)
+
+    def divided(whole: Trace) -> ProgramDerivative:
+        body, tail = split_output_aliases(whole)
+        early = claim_operations(body, executors)
+        fuses = any(executor.fuses_regions for executor in executors)
+        parts = differentiate(early, recompute=fuses, budget=budget)
+        made = [one for one, old in ((body, whole), (early, body)) if one is not old]
+        return ProgramDerivative(body, tail, (*steps, *made, parts.forward), parts, executors, transforms, under)
+
+    try:
+        return divided(trace)
+    except Underivable as reason:
+        plain = functionalize_followed_writes(trace)
+        if plain is None:
+            raise
+        for transform in transforms:
+            plain = transform(plain)
+        steps.append(plain)
+        try:
+            return divided(plain)
+        except Underivable:
+            raise reason from None
+
+
+def claimed_forward(parts: ProgramDerivative) -> Trace:
+    """The forward with an executor named on every bound symbol."""
+    with torch.no_grad(), torch._C._DisableAutocast():
+        return claim(parts.parts.forward, parts.executors)
+
+
+def unpacking(trace: Trace) -> Trace:
+    """The trace as a function of one list, which it empties: what it takes can go as soon as it was read last."""
+    bsyms = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
+    return trace.having((*bsyms, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
+
+
+def zeros_like(proxy: TensorProxy) -> torch.Tensor:
+    """A tensor of zeros with the metadata of a proxy."""
+    return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device).zero_()
+
+
+def is_differentiable(trace: Trace) -> bool:
+    """Whether autograd would record anything of a trace in this thread's mode."""
+    return torch.is_grad_enabled() and any(
+        isinstance(proxy, TensorProxy) and proxy.requires_grad for proxy in trace.inputs
+    )
+
+
+__all__ = ["ProgramDerivative", "Underivable", "claimed_forward", "differentiate_program", "is_differentiable"]

@@ -1,1 +1,0 @@
-"""From traces to callables: generated code, specializations and their cache, and compiled modules."""

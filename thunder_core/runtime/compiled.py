@@ -1,0 +1,275 @@
+"""Compiled functions: a cache of programs, and a new trace when none of them takes the inputs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from thunder_core.capture.fake import Uninitialized
+from thunder_core.compile_options import CompileOptions
+from thunder_core.errors import ArtifactError, Bug, DataDependent, SourceLine, WrongInputs
+from thunder_core.ir.proxy import tensor_proxy
+from thunder_core.ir.raised import ProgramRaised
+from thunder_core.runtime.dispatch import ProgramIndex, Refusal, Route
+from thunder_core.runtime.library.objects import Refused, Unexpected
+from thunder_core.runtime.program import Program
+from thunder_core.runtime.raising import RaisingCalls
+from thunder_core.runtime.retraces import Retraces
+from thunder_core.runtime.selector import Selector
+from thunder_core.runtime.tracers import require_no_tracer
+
+
+class Compiler(Protocol):
+    """Traces and compiles a call; numbers at the paths `changing` become inputs, as far as that can be."""
+
+    def __call__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        changing: frozenset[str] = frozenset(),
+    ) -> Program:
+        """The program for such a call."""
+
+    @property
+    def settings(self) -> Any:
+        """The settings that it compiles with: the transforms, the options and the device."""
+
+
+REASONS_KEPT = 100
+VALUES = 8  # for so many values of one line are traces made, for equal inputs otherwise, and then no more
+PATHS = 32  # and for so many ways through a program that its values decide
+
+
+@dataclass(eq=False)
+class Specializations:
+    """The programs of one subject (a function or module), the most recently used first.
+
+    The `options` say when a program may be made. A number that was another one at a later call, such as a learning
+    rate, is `changing`. One that `inherits` was compiled without settings of its own, so that a program which calls it
+    has it compiled by those that it has; one that `derives` is a derivative of that compiled function.
+    """
+
+    subject: Callable[..., Any]
+    compiler: Compiler
+    options: CompileOptions
+    programs: OrderedDict[Program, None] = field(default_factory=OrderedDict)
+    last: Program | None = None
+    hits: int = 0
+    misses: int = 0
+    changing: set[str] = field(default_factory=set)
+    reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
+    raising: RaisingCalls = field(init=False)
+    retraces: Retraces = field(init=False)
+    index: ProgramIndex = field(default_factory=ProgramIndex)
+    selector: Selector = field(default_factory=Selector)
+    inherits: bool = False
+    derives: Any = None
+
+    @property
+    def programs_of(self) -> Specializations:
+        """The programs that a compiled function runs: these."""
+        return self
+
+    def __post_init__(self) -> None:
+        self.raising = RaisingCalls(self.subject)
+        self.retraces = Retraces(self.subject)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a program that takes the arguments, the one that ran last if it does, or trace anew."""
+        first = next(iter(self.programs), None)
+        many = len(self.programs) > 1
+        program = self.selector.choose(self.subject, args, kwargs, first) if many else first
+        route: Route | None = None
+        try:
+            while program is not None:
+                try:
+                    inputs, outside = program.prepare(self.subject, args, kwargs)
+                except ArtifactError:  # its text cannot be executed
+                    raise
+                except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
+                    route = route or Route(self.programs, self.index)
+                    program = route.after(program, error)
+                    continue
+                try:
+                    result = program.run(inputs, outside)
+                except Unexpected as error:
+                    route = route or Route(self.programs, self.index)
+                    program = route.after(program, error)
+                    continue
+                except ArtifactError:
+                    raise
+                except Exception as error:
+                    failure = error
+                else:
+                    if route is not None:
+                        self._prefer(program, route, args, kwargs)
+                    elif program is not first:
+                        self.programs.move_to_end(program, last=False)
+                    self.hits += 1
+                    self.last = program
+                    return result
+                try:
+                    return self.raising.once_more(program, failure, args, kwargs)
+                finally:
+                    del failure  # its traceback holds this frame
+            return self._compile(args, kwargs, route or Route(self.programs, self.index))
+        finally:
+            del route  # what refused the call has tracebacks that hold this frame
+
+    def _prefer(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Ask a program first from now on, for calls like this one and after those that refused what it took."""
+        self.index.add(program, route.features)
+        self.selector.learn(program, route.places, self.subject, args, kwargs)
+        self.programs.move_to_end(program, last=False)
+
+    def add(self, program: Program) -> None:
+        """Have one more program, to be asked before the others."""
+        self.programs[program] = None
+        self.programs.move_to_end(program, last=False)
+
+    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
+        """Trace a call that every program has refused, and make it."""
+        require_no_tracer((*args, *kwargs.values()))
+        refusals = route.in_order()
+        reasons = [reason(*refusal) for refusal in refusals]
+        if self.options.cache == "same input" and self.programs:
+            raise WrongInputs(
+                f'cache="same input" was asked for, and the input is another: {"; ".join(reasons)}',
+                fix='call it with inputs like the first ones, or use cache="constant values"',
+            )
+        known = self.raising.find(args, kwargs)
+        if known is not None:
+            self.hits += 1
+            return self.raising.again(known, args, kwargs)
+        self.misses += 1
+        if is_uninitialized(self.subject):
+            return self.subject(*args, **kwargs)
+        self.reasons.extend(reasons)
+        if refusals:
+            self.retraces.note(*refusals[0], reasons[0])
+        self.changing.update(path for refusal in refusals if (path := number_refused(*refusal)) is not None)
+        if self.options.data_dependent != "retrace":
+            require_few_values(refusals)
+        try:
+            program = self.compiler(self.subject, args, kwargs, frozenset(self.changing))
+        except Uninitialized:
+            return self.subject(*args, **kwargs)
+        except ProgramRaised as error:
+            raised = error.with_traceback(None)
+        else:
+            return self._run_first(program, args, kwargs, route)
+        try:
+            return self.raising.first(raised, args, kwargs, keep=self.options.cache != "no caching")
+        finally:
+            del raised  # what it was raised with has a traceback that holds this frame
+
+    def _run_first(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
+        """Run a new program on the inputs that it was traced for, and keep it."""
+        try:
+            inputs, outside = program.prepare(self.subject, args, kwargs)
+        except Refused as refused:
+            raise Bug(
+                f"the guards of a new program refuse its own inputs: {reason(program, refused)}",
+                fix="report this with the program that was compiled",
+            ) from None
+        self._keep(program, route, args, kwargs)
+        self.last = program
+        try:
+            return program.run(inputs, outside)
+        except Unexpected as error:
+            self._drop(program)
+            raise DataDependent(
+                f"the program decides by the value of a tensor, which is {error.wanted!s:.40} in eager PyTorch and "
+                f"{error.found!s:.40} by what was compiled",
+                fix="decide by something that rounding does not change, keep the line out of what is compiled, or do "
+                "without the executors and transforms that compute in other ways",
+                where=program.line_of(error),
+            ) from None
+        except Exception as error:
+            failure = error
+        try:
+            return self.raising.once_more(program, failure, args, kwargs)
+        finally:
+            del failure
+
+    def _keep(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep a program, before the others, as far as programs are kept."""
+        if self.options.cache == "no caching":
+            return
+        self.add(program)
+        self.raising.compiled()
+        self.index.add(program, route.features)
+        self.selector.learn(program, route.places, self.subject, args, kwargs)
+        if len(self.programs) > self.options.max_programs:
+            self.retraces.note_dropped(self.options.max_programs)
+        while len(self.programs) > self.options.max_programs:
+            self._drop(next(reversed(self.programs)))
+
+    def _drop(self, program: Program) -> None:
+        self.programs.pop(program, None)
+        self.index.discard(program)
+        self.selector.discard(program)
+
+
+def number_refused(program: Program, error: Exception) -> str | None:
+    """The path of the number for which a program refused a call, if it was for one."""
+    return program.numbers.get(error.number) if isinstance(error, Refused) else None
+
+
+def require_few_values(refusals: Iterable[Refusal]) -> None:
+    """Raise `DataDependent` where the programs that would take these inputs are for too many different values."""
+    met: dict[SourceLine | None, list[Unexpected]] = {}
+    for program, error in refusals:
+        if isinstance(error, Unexpected):
+            met.setdefault(program.line_of(error), []).append(error)
+    many = sum(map(len, met.values())) >= PATHS
+    for line, errors in sorted(met.items(), key=lambda item: -len(item[1])):
+        values = dict.fromkeys(f"{error.wanted!s:.40}" for error in errors)
+        if many or len(values) >= VALUES:
+            seen = ", ".join((*values, f"{errors[0].found!s:.40}"))
+            raise DataDependent(
+                f"the program was traced {len(errors)} times for values of a tensor at this line, and now gets yet "
+                f"another one: {seen}",
+                fix="decide by a comparison rather than by the value, use torch.where, keep the line out of what is "
+                'compiled, or have it traced for each value with data_dependent="retrace"',
+                where=line,
+            )
+
+
+def is_uninitialized(subject: Callable[..., Any]) -> bool:
+    """Whether a module waits for its first input to know the shapes of its parameters; that call is eager's."""
+    if not isinstance(subject, torch.nn.Module):
+        return False
+    tensors = (*torch.nn.Module.parameters(subject), *torch.nn.Module.buffers(subject))
+    return any(map(torch.nn.parameter.is_lazy, tensors))
+
+
+def reason(program: Program, error: Exception) -> str:
+    """The reason why a program does not take an input: the path, what was there while tracing, and what is now."""
+    if isinstance(error, Unexpected):
+        line = program.line_of(error)
+        place = "" if line is None else f" ({line})"
+        return f"a value that the program asks a tensor for{place}: was {error.wanted}, is {error.found}"
+    if not isinstance(error, Refused):
+        return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
+    told = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
+    return f"{told}, is {described(error.found)}"
+
+
+def described(value: Any) -> str:
+    """A value in a few words: constants as they are, tensors by their metadata, the rest by their class."""
+    if isinstance(value, torch.Tensor):
+        grad = ", requires grad" if value.requires_grad else ""
+        return f"{tensor_proxy('', value).described}{grad} of class {type(value).__name__}"
+    if isinstance(value, type):
+        return value.__name__
+    if value is None or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
+        return f"{value!r:.80}"
+    if isinstance(value, list | tuple | dict | set):
+        return f"a {type(value).__name__} of {len(value)} items"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,127 @@
+"""A check that each tensor that runs has the shape, the strides and the dtype with which its bound symbol was derived.
+
+A program's lines follow from metadata: which derivative a bound symbol has, and what an executor compiled for it.
+Nothing of this is looked at while a program runs; where it is looked for, the program runs with a bound symbol behind
+each bound symbol that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.capture.layouts import is_channels_last
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.errors import SourceLine
+from thunder_core.ir.literal import Scope
+from thunder_core.ir.printer import statement
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.generate import rewritten
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A tensor of a bound symbol that is not what the bound symbol was derived with."""
+
+    line: BoundSymbol
+    proxy: TensorProxy
+    found: str
+
+    @property
+    def source(self) -> SourceLine | None:
+        """The user's line, or that whose derivative it is part of."""
+        return self.line.source or (self.line.derives.source if self.line.derives else None)
+
+    def __str__(self) -> str:
+        place = f" ({self.source})" if self.source else ""
+        wanted = described(self.proxy.shape, self.proxy.stride, self.proxy.dtype)
+        return f"`{statement(self.line, Scope())}`{place}: `{self.proxy.name}` is {self.found}, derived as {wanted}"
+
+
+class Watch:
+    """The tensors that are looked for, by the numbers of the bound symbols that look, and the mismatches found."""
+
+    def __init__(self, *, exactly: bool = False) -> None:
+        self._exactly = exactly
+        self._wanted: list[tuple[BoundSymbol, TensorProxy]] = []
+        self._found: dict[int, Mismatch] = {}
+
+    @property
+    def mismatches(self) -> list[Mismatch]:
+        """The mismatches so far, one for each name of a bound symbol, in the order of their discovery."""
+        return list(self._found.values())
+
+    def rewriting(self, trace: Trace) -> Trace:
+        """The trace with a look at the tensors behind each bound symbol that makes some."""
+        return trace.having(self._lines(trace), made_by="look at layouts")
+
+    def _lines(self, trace: Trace) -> Iterator[BoundSymbol]:
+        for line in trace.bound_symbols:
+            yield line
+            for proxy in line.tensors:
+                if len(proxy.stride) == len(proxy.shape):
+                    self._wanted.append((line, proxy))
+                    yield BoundSymbol(LOOK, (len(self._wanted) - 1, proxy), {}, None, (), line.source, line.module)
+
+    def look(self, number: int, found: Any) -> None:
+        """Note a tensor that is not what it was derived as."""
+        line, proxy = self._wanted[number]
+        if isinstance(found, torch.Tensor) and differs(found, proxy, exactly=self._exactly):
+            told = described(found.shape, found.stride(), found.dtype)
+            self._found.setdefault(number, Mismatch(line, proxy, told))
+
+
+_watching: list[Watch] = []
+
+
+def look(number: int, found: object) -> None:
+    """Look at a tensor of a bound symbol, in a program that is watched."""
+    for watch in _watching:
+        watch.look(number, found)
+
+
+LOOK = symbol_of(look)
+
+
+@contextmanager
+def layouts_watched(*, exactly: bool = False) -> Iterator[Watch]:
+    """While this lasts, all programs look at each tensor that they make; what is not as it was derived is noted.
+
+    With `exactly`, the strides of all dimensions of size one matter, too. Programs from artifacts do not take part: of
+    their bound symbols nothing is known but the text.
+    """
+    watch = Watch(exactly=exactly)
+    _watching.append(watch)
+    try:
+        with rewritten(watch.rewriting):
+            yield watch
+    finally:
+        _watching.remove(watch)
+
+
+def differs(found: torch.Tensor, proxy: TensorProxy, *, exactly: bool = False) -> bool:
+    """Whether a tensor is another than a proxy says, in what kernels and derivatives go by.
+
+    Strides do not matter where there are no elements; those of dimensions of size one do where they decide which memory
+    format the tensor suggests, or with `exactly`.
+    """
+    if tuple(found.shape) != proxy.shape or found.dtype != proxy.dtype or found.layout is not torch.strided:
+        return True
+    strides = tuple(found.stride())
+    if strides == proxy.stride or not found.numel():
+        return False
+    pairs = zip(proxy.shape, strides, proxy.stride, strict=True)
+    if exactly or any(size > 1 and one != other for size, one, other in pairs):
+        return True
+    return is_channels_last(proxy.shape, strides) != is_channels_last(proxy.shape, proxy.stride)
+
+
+def described(shape: Any, strides: Any, dtype: torch.dtype) -> str:
+    """A tensor's metadata in words."""
+    return f"{dtype} of shape {list(shape)} and strides {list(strides)}"

@@ -1,0 +1,98 @@
+"""Compiled modules: the user's module in every respect, except that calling it runs programs."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.tracers import left_alone_by_dynamo, refuse_scripting
+
+Rejit = Callable[[torch.nn.Module], torch.nn.Module]
+
+
+def compiled_function(specializations: Specializations) -> Callable[..., Any]:
+    """A function that looks like the subject and runs its programs."""
+
+    @left_alone_by_dynamo
+    @functools.wraps(specializations.subject)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        return specializations.call(args, kwargs)
+
+    compiled._thunder = specializations  # type: ignore[attr-defined]
+    compiled.__prepare_scriptable__ = refuse_scripting  # type: ignore[attr-defined]
+    return compiled
+
+
+def compiled_module(call: Specializations, forward: Specializations, again: Rejit) -> torch.nn.Module:
+    """A module of a subclass of the subject's class that shares the subject's whole state.
+
+    Parameters, buffers, submodules, hooks and every other attribute are one set of objects under two names, so what
+    is done to one module is done to both. `again` compiles another subject likewise: a copy, or one from a pickle,
+    which holds it.
+    """
+    module: Any = call.subject
+    kind = type(module)
+
+    @left_alone_by_dynamo
+    @functools.wraps(kind.forward)
+    def run_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return forward.call(args, kwargs)
+
+    @left_alone_by_dynamo
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return call.call(args, kwargs)
+
+    run_forward._thunder = Original(kind.forward, forward)  # type: ignore[attr-defined]
+    run._thunder = Original(kind.__call__, call)  # type: ignore[attr-defined]
+    members = {
+        "__call__": run,
+        "forward": run_forward,
+        "__deepcopy__": lambda self, memo: again(copy.deepcopy(module, memo)),
+        "__copy__": lambda self: again(copy.copy(module)),
+        "__reduce_ex__": lambda self, protocol: (uncompiled, (kind,), (module, again), None, None, become_compiled),
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "__prepare_scriptable__": refuse_scripting,
+        "_thunder": call,
+    }
+    metaclass: Any = type(kind)
+    compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
+    object.__setattr__(compiled, "__dict__", module.__dict__)
+    return compiled
+
+
+@dataclass(frozen=True)
+class Original:
+    """The original of a method of a compiled module, where it is met inside a program that is traced as a whole.
+
+    `compiled` are the programs that the method runs otherwise, which hold for its module alone.
+    """
+
+    subject: Callable[..., Any]
+    compiled: Specializations
+
+    @property
+    def programs_of(self) -> Specializations:
+        """The programs that the method runs."""
+        return self.compiled
+
+
+def uncompiled(kind: type[torch.nn.Module]) -> torch.nn.Module:
+    """A module without any state, which stands for a compiled one of that class while a pickle of it is read."""
+    metaclass: Any = type(kind)
+    blank: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), {}))
+    return blank
+
+
+def become_compiled(blank: torch.nn.Module, state: tuple[torch.nn.Module, Rejit]) -> None:
+    """Make of the module that stood for it the compiled module: `state` is its subject, and what compiles that."""
+    subject, again = state
+    object.__setattr__(blank, "__class__", type(again(subject)))
+    object.__setattr__(blank, "__dict__", subject.__dict__)

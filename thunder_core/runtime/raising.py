@@ -1,0 +1,157 @@
+"""Calls in which the program raises: they are made in eager Python, so that all that happens until then happens."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import torch
+
+from thunder_core.analysis.aliasing import names_written_to
+from thunder_core.capture.settings import settings_of
+from thunder_core.errors import OperationFailed, SharpEdgeWarning, ThunderError
+from thunder_core.ir.printer import print_trace
+from thunder_core.ir.raised import ProgramRaised
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.blame import generated_frames
+from thunder_core.runtime.generate import executable
+from thunder_core.runtime.library.objects import EXPECTATIONS
+from thunder_core.runtime.program import Program
+
+MODES = ("_set_grad_enabled", "autocast", "inference_mode")  # of autograd's, which a program that fails puts back
+KEPT = 8  # programs that raise, of one subject; asking them takes time in each call that is traced
+
+
+@dataclass(frozen=True, eq=False)
+class Raising:
+    """A program that raised when it was traced, known by the guards under which it did."""
+
+    prologue: Trace
+    prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prepare", executable(print_trace(self.prologue), "prologue"))
+
+    def takes(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the guards hold."""
+        try:
+            self.prepare(subject, args, kwargs)
+        except Exception:  # a path may run the user's code: whatever it raises, it leads nowhere
+            return False
+        return True
+
+
+@dataclass(eq=False)
+class RaisingCalls:
+    """The programs of one subject that raise, the latest first.
+
+    The `undecided` are the texts of prologues under which the subject once raised and once did not, as where the value
+    of a tensor decides. Such a program is not kept again before another one is compiled: else calls that raise and
+    calls that do not, in turn, would all be made in eager.
+    """
+
+    subject: Callable[..., Any]
+    programs: list[Raising] = field(default_factory=list)
+    undecided: set[str] = field(default_factory=set)
+
+    def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raising | None:
+        """The program that takes the arguments, if there is one."""
+        return next((program for program in self.programs if program.takes(self.subject, args, kwargs)), None)
+
+    def again(self, program: Raising, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call that such a program takes.
+
+        It does not raise where values of tensors decide, which the program does not guard. Then it is dropped, so that
+        another call of that kind is traced.
+        """
+        result = self.subject(*args, **kwargs)
+        self._drop(program)
+        self.undecided.add(str(program.prologue))
+        return result
+
+    def first(self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any], *, keep: bool) -> Any:
+        """Make a call that raised when it was traced.
+
+        Where it does not raise, tracing was at fault, and `OperationFailed` says so; unless the program met a sharp
+        edge, which may have given it another value this time: then a `SharpEdgeWarning` does.
+        """
+        program = Raising(raised.prologue)
+        if keep and str(program.prologue) not in self.undecided:
+            self.programs = [program, *self.programs[: KEPT - 1]]
+        self.undecided.discard(str(program.prologue))
+        result = self.subject(*args, **kwargs)
+        self._drop(program)
+        if not raised.sharp:
+            blame_tracing(raised)
+        tell_of_sharp_edges(raised)
+        return result
+
+    def compiled(self) -> None:
+        """Another program has been compiled, which takes the calls that do not raise."""
+        self.undecided.clear()
+
+    def once_more(self, program: Program, failure: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call in which a compiled program has failed once more, where it may be, for all that happens before.
+
+        Raises what eager Python raises, or else the failure itself.
+        """
+        if is_repeatable(program, failure):
+            self.subject(*args, **kwargs)
+            failure.add_note("  eager PyTorch does not fail: this call has been made in eager, and has had its effects")
+        raise failure
+
+    def _drop(self, dropped: Raising) -> None:
+        self.programs = [program for program in self.programs if program is not dropped]
+
+
+def is_repeatable(program: Program, failure: Exception) -> bool:
+    """Whether a program that failed has effects for its epilogue or changes settings, and has left no mark yet.
+
+    It may have where it writes to its inputs, draws random numbers or was at its effects already.
+    """
+    if isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)) or is_of_epilogue(failure):
+        return False
+    computation = program.traces("computation")[0]
+    has_effects = any(line.output is None for line in program.last("epilogue").bound_symbols)
+    if not has_effects and not settings_of(computation.bound_symbols):
+        return False
+    written = names_written_to(computation)
+    lines = computation.bound_symbols
+    return not any(proxy.name in written for proxy in computation.inputs) and not any(map(changes_state, lines))
+
+
+def is_of_epilogue(failure: Exception) -> bool:
+    """Whether an error was raised by a program's effects."""
+    return any(frame.f_code.co_name == "epilogue" for frame, _ in generated_frames(failure))
+
+
+def changes_state(line: BoundSymbol) -> bool:
+    """Whether a line changes a state of the process that a failing program does not put back."""
+    name = line.symbol.name
+    is_put_back = settings_of((line,)) or any(mode in name for mode in MODES)
+    return line.ordered and name not in EXPECTATIONS and not is_put_back
+
+
+def blame_tracing(raised: ProgramRaised) -> NoReturn:
+    """Raise `OperationFailed` for an error that came of tracing."""
+    raise OperationFailed(
+        f"`{type(raised.error).__name__}: {raised.error}` was raised while the program was traced, and not by the same "
+        "call in eager PyTorch, which has been made and has had its effects",
+        fix="keep the line out of what is compiled, and report this",
+        where=raised.where,
+    ) from raised.error
+
+
+def tell_of_sharp_edges(raised: ProgramRaised) -> None:
+    """Warn of a call that was made in eager PyTorch because the program raised while it was traced, and only then."""
+    place = ("<compiled>", 0) if raised.where is None else (raised.where.filename, raised.where.lineno)
+    warnings.warn_explicit(
+        f"sharp edge: `{type(raised.error).__name__}: {raised.error}` was raised while the program was traced, and not "
+        "by the same call in eager PyTorch, whose result this is; nothing was compiled. The program reads what no "
+        'guard can hold: sharp_edges="error" lists it',
+        SharpEdgeWarning,
+        *place,
+    )

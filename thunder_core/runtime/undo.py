@@ -1,0 +1,52 @@
+"""Taking back what a computation did before it found that a value is not the one that it was traced for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.analysis.aliasing import names_written_to
+from thunder_core.capture.compiled_call import CompiledCall
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.library.objects import EXPECTATIONS
+from thunder_core.runtime.randomness import RandomState
+
+
+def written_before_last(computation: Trace) -> tuple[int, ...] | None:
+    """The inputs, by their places, that a computation may write to before it checks a value for the last time.
+
+    None for one that checks none.
+    """
+    lines = computation.bound_symbols
+    last = max((place for place, line in enumerate(lines) if expects(line)), default=None)
+    if last is None:
+        return None
+    written = names_written_to(computation.having(lines[: last + 1], made_by=computation.made_by))
+    return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
+
+
+def expects(line: BoundSymbol) -> bool:
+    """Whether a bound symbol may find that a value is not the one that the program was traced for."""
+    target = line.symbol.target
+    return line.symbol.name in EXPECTATIONS or (isinstance(target, CompiledCall) and target.valued)
+
+
+class Undo:
+    """The changes that a computation may make until it has checked all values: to inputs, and to random numbers."""
+
+    def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
+        tensors = [inputs[place] for place in written if isinstance(inputs[place], torch.Tensor)]
+        self._tensors = [(tensor, tensor.detach(), tensor.detach().clone()) for tensor in tensors]
+        self._random = RandomState.now(inputs)
+
+    def put_back(self) -> None:
+        """Make everything what it was."""
+        with torch.no_grad():
+            for tensor, memory, contents in self._tensors:
+                if (tensor.shape, tensor.stride()) != (memory.shape, memory.stride()):
+                    tensor.data = memory
+                memory.copy_(contents)
+        self._random.put_back()
