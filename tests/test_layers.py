@@ -41,8 +41,8 @@ FLOORS = (
     ("thunder_core.fusion", "thunder_core.recipe"),
     ("thunder_core.transforms",),
     ("thunder_core.autodiff",),
-    ("thunder_core.acquire", "thunder_core.run", "thunder_executors"),
-    ("thunder_core.autodiff.program_derivative", "thunder_core.nested"),
+    ("thunder_core.acquire", "thunder_executors"),
+    ("thunder_core.nested",),
     ("thunder_core.compiler", "thunder_recipes"),
     (
         "thunder_core.autodiff.public",

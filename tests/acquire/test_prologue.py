@@ -18,9 +18,9 @@ from thunder_core.runtime.library import tensor_guards
 
 LINEAR = """\
 # prologue: acquire
-from thunder_core.runtime.library.tensor_guards import tensors_match
-from thunder_core.runtime.library.tensor_guards import remember
 from thunder_core.runtime.library.objects import refuse
+from thunder_core.runtime.library.tensor_guards import remember
+from thunder_core.runtime.library.tensor_guards import tensors_match
 from thunder_core.runtime.library.tracers import tracer_at_work
 import torch
 from torch.nn.modules.linear import __dict__ as linear_globals
@@ -137,7 +137,7 @@ def test_a_known_parameter_that_is_changed_in_place_is_traced_again(change: str)
 
 
 def test_a_check_in_c_that_always_holds_would_go_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_guards, "known", lambda prologue, tensors: True)
+    monkeypatch.setattr(tensor_guards, "tensors_match", lambda prologue, tensors: True)
     compiled = thunder.jit(lambda x: x * x.shape[0])
     compiled(torch.ones(2))
     assert not torch.equal(compiled(torch.ones(5)), torch.ones(5) * 5)
@@ -176,8 +176,10 @@ def test_what_is_remembered_keeps_no_tensor_alive() -> None:
 
 
 def test_names_that_the_text_uses_itself_are_free_for_the_user() -> None:
-    def program(known: Tensor, remember: Tensor, refuse: Tensor, prologue: Tensor, tensors: int, passed: Tensor) -> Any:
-        return known + remember + refuse + prologue + tensors + passed
+    def program(
+        tensors_match: Tensor, remember: Tensor, refuse: Tensor, prologue: Tensor, tensors: int, passed: Tensor
+    ) -> Any:
+        return tensors_match + remember + refuse + prologue + tensors + passed
 
     compiled = thunder.jit(program)
     arguments = [torch.full((2,), float(n)) for n in range(6)]

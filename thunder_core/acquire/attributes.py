@@ -16,7 +16,7 @@ C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
 
 
 class Reads(Protocol):
-    """Where reads are guarded (`acquire.outside.Outside`): roots of paths, what was read, and what was not there."""
+    """The guarding of reads (`acquire.outside.Outside`): roots of paths, what was read, and what was not there."""
 
     def root(self, step: str, key: str, value: Any) -> Path:
         """The root of paths that is this object."""

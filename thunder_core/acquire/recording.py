@@ -1,4 +1,4 @@
-"""What an acquisition gives to the parts that it hands itself to, which it imports and which do not import it."""
+"""The interface of an acquisition for its own parts, which it imports and which do not import it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ NOWHERE: Mapping[str, str] = {}
 
 
 class Printable(Protocol):
-    """What is printed of a trace (`ir.trace.Trace`, which has a text because this module does not import it)."""
+    """The parts of a trace that are printed (`ir.trace.Trace`, which imports this module and is not imported by it)."""
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class Printable(Protocol):
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where the values of inputs come from, by their names."""
+        """The origins of the values of inputs, by their names."""
 
     @property
     def imports(self) -> frozenset[str]:
