@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import TypeAdapter, ValidationError
 
-from thunder_core.artifact.listing_check import is_shown_truly
 from thunder_core.artifact.former_names import in_current_names
+from thunder_core.artifact.listing_check import is_shown_truly
 from thunder_core.artifact.manifest import (
     MANIFEST,
     SCHEMA_VERSION,
