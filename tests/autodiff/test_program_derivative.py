@@ -384,6 +384,99 @@ def written_where_a_value_decides(program):
     return results
 
 
+def written_beside_values(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y[labels > 1] = x.mean()
+    kept = labels.masked_select(labels > 0)
+    return y.tanh() * kept.sum() + y.detach().nonzero().shape[0]
+
+
+@case(written_beside_values)
+def written_beside_what_needs_values(program):
+    """Operations that need values, and that autograd has no part in, keep no write from being differentiated."""
+    x, labels = leaf(3, 4), torch.arange(12).view(3, 4) % 4
+    out = program(x, labels)
+    out.sum().backward()
+    return [out, x.grad]
+
+
+def written_in_saved_values(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    kept = labels.masked_select(labels > 0).float()
+    y = x * 2
+    y += 1
+    y = y * kept.sum()
+    z = y.flatten()[: kept.shape[0]] * kept
+    kept.mul_(2)
+    return z
+
+
+@case(written_in_saved_values, derived=False)
+def written_where_it_was_saved_for_values(program):
+    x, labels = leaf(3, 4), torch.arange(12).view(3, 4) % 4
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        program(x, labels).sum().backward()
+    return [x.grad]
+
+
+def written_before_overlapping_windows(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y /= 3
+    return y.view(12).as_strided((5, 4), (2, 1)).sin() + y.t().add(1).as_strided((4, 3), (3, 1)).sum()
+
+
+@case(written_before_overlapping_windows)
+def windows_of_what_was_written(program):
+    x = leaf(3, 4)
+    out = program(x)
+    out.square().sum().backward()
+    return [out, x.grad]
+
+
+def written_beneath_windows_of_a_transpose(x: torch.Tensor) -> torch.Tensor:
+    y = (x.t() * 2).exp()
+    y += 1
+    return y.as_strided((6, 2), (2, 1)).square()
+
+
+@case(written_beneath_windows_of_a_transpose, derived=False)
+def windows_of_what_was_written_after_it_was_saved(program):
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        program(leaf(3, 4)).sum().backward()
+    return []
+
+
+@case(lambda x: (x.t() * 2).add_(1).as_strided((6, 2), (2, 1)).square())
+def windows_of_a_transpose_that_was_written(program):
+    x = leaf(3, 4)
+    out = program(x)
+    out.sum().backward()
+    return [out, x.grad]
+
+
+@case(lambda x: (x * 2).add_(1)[:1].as_strided((3, 2), (4, 1)).sin(), derived=False)
+def windows_beyond_the_rows_that_they_are_taken_of(program):
+    x = leaf(3, 4)
+    out = program(x)
+    out.sum().backward()
+    return [out, x.grad]
+
+
+@case(lambda x: x.view(torch.div(x.shape[0] * 4, 2, rounding_mode="trunc"), 2).sin())
+def shapes_by_constant_tensors(program):
+    x = leaf(3, 4)
+    out = program(x)
+    out.sum().backward()
+    return [out, x.grad]
+
+
+@case(lambda x: (x * 2).add_(1).view(torch.div(x.shape[0] * 4, 2, rounding_mode="trunc"), 2).sin())
+def shapes_by_constant_tensors_of_what_was_written(program):
+    x = leaf(3, 4)
+    out = program(x)
+    out.sum().backward()
+    return [out, x.grad]
+
+
 @case(lambda x: (x * 2)[:, [0, 2]].sin())
 def numbers_as_an_index(program):
     x = leaf(3, 4)

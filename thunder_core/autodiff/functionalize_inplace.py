@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
+from thunder_core.analysis.aliasing import alias_sets
 from thunder_core.analysis.grad_mode import followed_by_autograd
 from thunder_core.autodiff.tape import first_line
-from thunder_core.autodiff.vjp import call_with_rule
+from thunder_core.autodiff.vjp import call_with_rule, is_differentiable_proxy
+from thunder_core.capture.failures import NEEDS_VALUE
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.settings import settings_of
 from thunder_core.ir.evaluate import evaluate
@@ -37,7 +41,11 @@ def autograd_error(trace: Trace) -> str:
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode:
             values = _given(trace, mode)
-            evaluate((bsym for bsym in trace.bound_symbols if not _asks_for_values(bsym)), values, call_with_rule)
+            known = alias_sets(trace.bound_symbols, trace.aliases)
+            written = {known.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
+            for bsym in trace.bound_symbols:
+                if not _asks_for_values(bsym):
+                    _run(bsym, values, mode, lambda name: known.representative(name) in written)
             results = [values[proxy.name] for proxy in trace.outputs if isinstance(proxy, TensorProxy)]
             ends = [result for result in results if result.requires_grad]
             torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
@@ -49,7 +57,26 @@ def autograd_error(trace: Trace) -> str:
     return ""
 
 
-def _given(trace: Trace, mode: Any) -> dict[str, torch.Tensor]:
+def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FakeTensorMode, is_written: Callable[[str], bool]) -> None:
+    """Run a bound symbol without data; one that needs values has results as they were when it was recorded.
+
+    That is sound where autograd follows none of them, and nothing writes to memory that they might lie in.
+    """
+    try:
+        evaluate([bsym], values, call_with_rule)
+    except NEEDS_VALUE:
+        if bsym.mutates or _is_followed(bsym, values) or any(is_written(proxy.name) for proxy in bsym.outputs):
+            raise
+        values.update((proxy.name, fake_like(proxy, mode)) for proxy in bsym.tensors)
+
+
+def _is_followed(bsym: BoundSymbol, values: dict[str, Any]) -> bool:
+    """Whether autograd would follow a result of a bound symbol."""
+    followed = any(getattr(values.get(proxy.name), "requires_grad", False) for proxy in bsym.inputs)
+    return followed and any(map(is_differentiable_proxy, bsym.outputs))
+
+
+def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, torch.Tensor]:
     """Tensors without data for the inputs and constants of a trace."""
     proxies = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
     constants = {name: value for name, value in trace.constants.items() if isinstance(value, torch.Tensor)}

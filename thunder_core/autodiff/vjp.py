@@ -11,13 +11,14 @@ import torch
 from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from thunder_core.autodiff.rules import target_of
+from thunder_core.autodiff.rules import is_ruled, target_of
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.symbols import symbol_of
-from thunder_core.ir.evaluate import evaluate_one
+from thunder_core.ir.evaluate import evaluate, evaluate_one
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import replace_leaves
 
 MISSING_FORMULA = (
     "derivative for",
@@ -174,10 +175,19 @@ def _derived(bsym: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
 
 
 def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """The result of a bound symbol, or of its rule if it has one, on tensors by the names of its inputs."""
+    """The result of a bound symbol, or of its rule if it has one, on tensors by the names of its inputs.
+
+    A bound symbol that takes a number out of a constant tensor, which these do not have, is run by its operations: they
+    were recorded with the number where it is used.
+    """
     if not all(isinstance(proxy, TensorProxy) for proxy in bsym.inputs):
         raise Underivable("it takes something that is not a tensor")
-    return evaluate_one(bsym, tensors, call_with_rule)
+    operations = list(bsym.at_level("aten"))
+    if is_ruled(bsym) or not any(operation.gives_number for operation in operations):
+        return evaluate_one(bsym, tensors, call_with_rule)
+    values = dict(tensors)
+    evaluate((operation for operation in operations if not operation.gives_number), values)
+    return replace_leaves(bsym.output, lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf)
 
 
 def call_with_rule(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

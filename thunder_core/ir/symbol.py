@@ -89,6 +89,11 @@ class BoundSymbol:
         return self.ordered or bool(self.mutates)
 
     @property
+    def gives_number(self) -> bool:
+        """Whether the call gave a number, which stands where it is used, so that nothing refers to the call."""
+        return isinstance(self.output, int | float | complex) and not self.has_effect
+
+    @property
     def tensors(self) -> tuple[TensorProxy, ...]:
         """The tensors that come into being on this line."""
         return tuple(proxy for proxy in self.defines if isinstance(proxy, TensorProxy))

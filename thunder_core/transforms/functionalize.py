@@ -16,6 +16,7 @@ from thunder_core.analysis.grad_mode import followed_by_autograd, grad_modes
 from thunder_core.capture.functional import Functional
 from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.symbols import UPDATES_STATISTICS, is_reshaping, symbol_of
+from thunder_core.ir.overlap import span
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -120,8 +121,8 @@ class _Excluded:
         if name.startswith(PARTS_FROM_AUTOGRAD):
             parts = any(proxy.name in self.recorded for proxy in line.inputs) and _is_used(operation, line)
             return memory & self.followed if parts else set()
-        if name.startswith(LOOKS_AROUND):
-            return memory & (self.given.keys() | self.followed)
+        if _looks_around(operation):
+            return memory & (self.given.keys() | (set() if _stays_within(operation) else self.followed))
         updates = name.startswith("aten.") and f"aten::{name.split('.')[1]}" in UPDATES_STATISTICS
         if updates and any(proxy.name in self.recorded for proxy in line.outputs):
             return {self.known.representative(name) for name in line.mutates}
@@ -175,6 +176,10 @@ class _Rewriting:
             raise _Unfit(representatives)  # it writes to other memory too, which is left as it is
         try:
             for operation in line.at_level("aten"):
+                if operation.gives_number:
+                    continue
+                if _looks_around(operation):
+                    self._value(operation.args[0], representatives)  # in memory as it is in the trace, or unfit
                 self._machine.run(operation)
         except Exception as error:  # whatever PyTorch says to the operation under functionalization
             raise _Unfit(representatives) from error
@@ -252,6 +257,21 @@ class _Rewriting:
             if isinstance(made, TensorProxy) and made.name not in read:
                 names[made.name] = made.named(next(self._fresh))
         self.lines.append(maker.renamed(names))
+
+
+def _looks_around(operation: BoundSymbol) -> bool:
+    """Whether an operation addresses memory by strides of its own."""
+    return operation.symbol.name.removeprefix("torch.ops.").startswith(LOOKS_AROUND)
+
+
+def _stays_within(operation: BoundSymbol) -> bool:
+    """Whether what an operation addresses by strides of its own are elements of its input, as their metadata tells."""
+    (source, *_), result = operation.args, operation.output
+    offset = operation.args[3] if len(operation.args) > 3 else operation.kwargs.get("storage_offset")
+    if offset is not None or not isinstance(source, TensorProxy) or not isinstance(result, TensorProxy):
+        return False
+    read, addressed = (torch.empty_strided(proxy.shape, proxy.stride, device="meta") for proxy in (source, result))
+    return bool(torch.ops.aten.is_non_overlapping_and_dense(read)) and span(addressed) <= span(read)
 
 
 def _draws_or_computes(operation: BoundSymbol) -> bool:
