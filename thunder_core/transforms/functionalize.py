@@ -16,12 +16,12 @@ from thunder_core.analysis.grad_mode import followed_by_autograd, grad_modes
 from thunder_core.capture.functional import Functional
 from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.symbols import UPDATES_STATISTICS, is_reshaping, symbol_of
-from thunder_core.ir.overlap import span
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.recipe import Transform
+from thunder_core.runtime.library.overlap import span
 
 MADE_BY = "functionalize"
 COPY = torch.ops.aten.copy_.default
