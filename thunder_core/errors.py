@@ -480,8 +480,9 @@ class ImportRefused(ArtifactError):
     """The artifact refers to an object of a module that nobody trusts, so that the module was not imported.
 
     Importing runs a module's code. For an artifact that is done only with PyTorch, transformers and what they import,
-    Thunder and its installed plug-ins, the packages of the classes of the model (or of the function) that is loaded,
-    and with what the user names: `load(..., trusted_modules=("package",))`, or `--trust-module package`.
+    Thunder and its plug-ins, where these were installed (or where `PYTHONPATH` leads), with the packages of the classes
+    of the model (or of the function) that is loaded, and with what the user names:
+    `load(..., trusted_modules=("package",))`, or `--trust-module package`.
     """
 
     code = "TH0605"

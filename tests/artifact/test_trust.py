@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
+import site
 import sys
 import types
 from pathlib import Path
@@ -15,6 +17,7 @@ import thunder_core as thunder
 from tests.artifact.damages import manifest_of, reseal
 from tests.artifact.test_listing_check import rewrite
 from tests.cli.small import own_model
+from thunder_core.artifact.installation import stray_location
 from thunder_core.artifact.manifest import ConstantFacts, TransformFacts
 from thunder_core.artifact.object_paths import follow
 from thunder_core.artifact.trust import trust_in
@@ -90,6 +93,87 @@ def test_a_strangers_module_is_not_imported(reference, artifact, model, stranger
     assert "trusted_modules=" in refused.value.fix
     assert not mark.exists()
     assert STRANGER not in sys.modules
+
+
+def make_package(folder: Path, name: str) -> Path:
+    """A package in a folder that leaves the mark when it is imported."""
+    (folder / name).mkdir(parents=True)
+    (folder / name / "__init__.py").write_text(f"{MARKS}def thing(**given):\n    return None\n")
+    return folder
+
+
+@pytest.fixture
+def scipy_not_imported(monkeypatch):
+    """The library is known by its name, and nothing of it has been imported."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "scipy"]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_folder_that_is_called_like_a_library_is_none(
+    artifact, model, x, mark, tmp_path, monkeypatch, scipy_not_imported
+):
+    """Python's path leads to the current folder first where it is run with `-m` or `-c`."""
+    monkeypatch.chdir(make_package(tmp_path / "downloads", "scipy"))
+    monkeypatch.syspath_prepend("")
+    importlib.invalidate_caches()
+    add_constant(artifact, constant("scipy:thing"))
+    with pytest.raises(ImportRefused, match="where nothing was installed") as refused:
+        thunder.load(artifact, model)
+    assert str(tmp_path / "downloads" / "scipy") in str(refused.value)
+    assert not mark.exists()
+    monkeypatch.setenv("PYTHONPATH", "")
+    with pytest.raises(ImportRefused):
+        thunder.load(artifact, model)
+    assert not mark.exists()
+    loaded = thunder.load(artifact, model, trusted_modules=("scipy",), strict=True)
+    assert mark.read_text() == "ran "
+    assert torch.equal(loaded(x), model(x))
+
+
+def test_a_folder_that_claims_to_be_a_plug_in_is_none(artifact, model, mark, tmp_path, monkeypatch):
+    folder = make_package(tmp_path / "downloads", "a_plug_in_of_the_tests")
+    facts = folder / "a_plug_in_of_the_tests-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: a-plug-in-of-the-tests\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text("[thunder.executors]\nown = a_plug_in_of_the_tests\n")
+    monkeypatch.syspath_prepend(folder)
+    add_constant(artifact, constant("a_plug_in_of_the_tests:thing"))
+    with pytest.raises(ImportRefused, match="where nothing was installed"):
+        thunder.load(artifact, model)
+    assert not mark.exists()
+
+
+def test_what_a_users_settings_name_is_trusted(artifact, model, mark, tmp_path, monkeypatch, scipy_not_imported):
+    """`PYTHONPATH` leads to a checkout of a library."""
+    folder = make_package(tmp_path / "checkout", "scipy")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    add_constant(artifact, constant("scipy:thing"))
+    thunder.load(artifact, model)
+    assert mark.read_text() == "ran "
+
+
+def test_a_library_that_was_installed_in_place_is_trusted(
+    artifact, model, mark, tmp_path, monkeypatch, scipy_not_imported
+):
+    """`pip install -e` leaves a record beside the packages that are installed."""
+    folder = make_package(tmp_path / "sources", "scipy")
+    facts = tmp_path / "site" / "scipy-1.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: scipy\nVersion: 1\n")
+    (facts / "direct_url.json").write_text(json.dumps({"url": folder.as_uri(), "dir_info": {"editable": True}}))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path / "site")])
+    add_constant(artifact, constant("scipy:thing"))
+    thunder.load(artifact, model)
+    assert mark.read_text() == "ran "
+
+
+@pytest.mark.parametrize("name", ["builtins", "json", "numpy", "regex", "scipy", "sympy", "transformers", "triton"])
+def test_installed_packages_are_no_strays(name, monkeypatch):
+    for module in [module for module in sys.modules if module.partition(".")[0] == name and name != "builtins"]:
+        monkeypatch.delitem(sys.modules, module)
+    assert stray_location(name) is None
 
 
 @pytest.mark.parametrize("trusted", [STRANGER, (STRANGER,), (f"{STRANGER}.inner", "math")])

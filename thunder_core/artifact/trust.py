@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from thunder_core import plugins
+from thunder_core.artifact.installation import stray_location
 from thunder_core.errors import BadOption, ImportRefused
 
 BROUGHT = "transformers_modules."
@@ -28,7 +29,8 @@ LIBRARIES = frozenset({"builtins", "torch", "transformers", "numpy", "scipy", "s
 class Trust:
     """The modules that may be imported for an artifact: those of these names, and what lies beneath them.
 
-    A module that this process has imported already may be referred to, whatever its name: that runs nothing.
+    Libraries and plug-ins count where they were installed: another module of such a name, in the current folder, does
+    not. A module that this process has imported already may be referred to, whatever its name: that runs nothing.
     """
 
     roots: frozenset[str]
@@ -38,20 +40,35 @@ class Trust:
         module = path.partition(":")[0]
         if not module.partition(".")[0]:
             raise ImportError(f"{module!r} is no name of a module")
-        if module not in sys.modules and not self.covers(module) and plugins.installed(module):
-            raise ImportRefused(
-                f"the artifact refers to {path}, and {module} is no module of its model or of a library that it needs",
-                fix="look at what that is; if you trust it, import it before the artifact is loaded, or load it with "
-                f"trusted_modules=({module!r},) or --trust-module {module}",
-            )
+        if module not in sys.modules and plugins.installed(module):
+            self._require(path, module)
         in_memory = module in sys.modules and not self.covers(module)
         return object_in_memory(path) if in_memory else plugins.imported(path)
 
+    def _require(self, path: str, module: str) -> None:
+        """Raise `ImportRefused` for a module of anybody else, or one that only has the name of a library."""
+        if self._names(module):
+            return
+        stray = stray_location(module.partition(".")[0]) if self.covers(module) else None
+        if self.covers(module) and stray is None:
+            return
+        why = "is no module of its model or of a library that it needs"
+        why = why if stray is None else f"would come from {stray}, where nothing was installed"
+        raise ImportRefused(
+            f"the artifact refers to {path}, and {module} {why}",
+            fix="look at what that is; if you trust it, import it before the artifact is loaded, or load it with "
+            f"trusted_modules=({module!r},) or --trust-module {module}",
+        )
+
     def covers(self, module: str) -> bool:
-        """Whether a module is one of the roots or beneath one."""
+        """Whether a module is one of the roots, a library or a plug-in by its name, or beneath one."""
+        top = module.partition(".")[0]
+        return self._names(module) or top in LIBRARIES or top in plugins.packages()
+
+    def _names(self, module: str) -> bool:
+        """Whether a module is one of the roots, or beneath one."""
         parts = module.split(".")
-        names = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
-        return bool(names & self.roots) or parts[0] in plugins.packages()
+        return any(".".join(parts[:length]) in self.roots for length in range(1, len(parts) + 1))
 
 
 def object_in_memory(path: str) -> object:
@@ -66,7 +83,7 @@ def object_in_memory(path: str) -> object:
 
 def trust_in(subject: object, trusted_modules: Iterable[str] = ()) -> Trust:
     """The trust in the libraries, in the packages of a subject's own code, and in what the user adds."""
-    return Trust(LIBRARIES | {root_of(name) for name in modules_of(subject)} | named(trusted_modules))
+    return Trust(frozenset(root_of(name) for name in modules_of(subject)) | named(trusted_modules))
 
 
 def root_of(module: str) -> str:
