@@ -17,6 +17,7 @@ ROOMS = (
     "autodiff",
     "capture",
     "claiming",
+    "functionalization",
     "fusion",
     "ir",
     "memory",

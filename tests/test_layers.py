@@ -36,7 +36,7 @@ FLOORS = (
     ("thunder_core.requirement", "thunder_core.declaration", "thunder_core.free_memory"),
     ("thunder_core.transform", "thunder_core.analysis"),
     ("thunder_core.capture",),
-    ("thunder_core.patterns", "thunder_core.runtime"),
+    ("thunder_core.patterns", "thunder_core.runtime", "thunder_core.functionalization"),
     ("thunder_core.claiming",),
     ("thunder_core.fusion", "thunder_core.recipe"),
     ("thunder_core.transforms",),

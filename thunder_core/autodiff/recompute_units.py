@@ -8,15 +8,11 @@ from dataclasses import dataclass, field
 import torch
 
 from thunder_core.analysis.aliasing import names_written_to
+from thunder_core.capture.writes import updates_statistics
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves
-
-# Operations that update running statistics, which their schemas do not say.
-WRITES = frozenset(
-    f"torch.ops.aten.{name}.default" for name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
-)
 
 
 @dataclass(eq=False)
@@ -80,7 +76,7 @@ class Units:
                 one.not_recomputable = True
             self.all.append(unit)
         if (bsym.ordered and not _is_repeatable(bsym)) or any(
-            one.symbol.name in WRITES for one in bsym.at_level("aten")
+            updates_statistics(one.symbol.target) for one in bsym.at_level("aten")
         ):
             unit.not_recomputable = True
         for proxy in bsym.inputs:

@@ -11,14 +11,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from thunder_core.capture.symbols import LIFTS, is_random, is_reshaping, out_of_place, symbol_of, written_values
+from thunder_core.capture.symbols import LIFTS, is_random, symbol_of
 from thunder_core.capture.tensors import tensors_in
+from thunder_core.capture.writes import is_reshaping, out_of_place, written_values
 from thunder_core.errors import SourceLine
+from thunder_core.functionalization.local import functionalize_local
 from thunder_core.ir.evaluate import bindings
 from thunder_core.ir.proxy import TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import replace_leaves
-from thunder_core.transforms.functionalize_local import functionalize_local
 
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 SKIPPED = frozenset({torch.ops.prim.device.default})

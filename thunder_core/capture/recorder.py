@@ -42,16 +42,13 @@ from thunder_core.capture.symbols import (
     is_idle,
     is_ordered,
     is_random,
-    is_reshaping,
-    may_write,
-    out_of_place,
     symbol_of,
-    written_values,
 )
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import eager_error
 from thunder_core.capture.values import NUMBERS, Evaluation
 from thunder_core.capture.wrappers import Wrapped, is_wrapper, run_through, wrappers_in
+from thunder_core.capture.writes import is_reshaping, may_write, out_of_place, written_values
 from thunder_core.errors import OperationFailed, ThunderError
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.overrides import get_testing_overrides, resolve_name
 
+from thunder_core.capture.writes import written_values
 from thunder_core.ir.literal import followed
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
@@ -152,55 +153,6 @@ def is_random(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapp
     return bool(args[position] if position < len(args) else kwargs.get("dropout_p", 0.0))
 
 
-@cache
-def written_arguments(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
-    """(position, name) of each argument that the operator writes to, by its schema."""
-    return tuple(
-        (position, argument.name)
-        for position, argument in enumerate(operator._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    )
-
-
-# Operators that write to running statistics although their schemas do not say so: always, or in training.
-STATISTICS = ("running_mean", "running_var")
-UPDATES_STATISTICS: dict[str, str | None] = {
-    "aten::native_batch_norm": "training",
-    "aten::cudnn_batch_norm": "training",
-    "aten::miopen_batch_norm": "training",
-    "aten::batch_norm_gather_stats": None,
-    "aten::batch_norm_gather_stats_with_counts": None,
-    "aten::batch_norm_update_stats": None,
-}
-
-
-def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
-    """The arguments that a call of the operator writes to."""
-    for position, name in written_arguments(operator):
-        yield args[position] if position < len(args) else kwargs.get(name)
-    if operator._schema.name in UPDATES_STATISTICS:
-        names = (argument.name for argument in operator._schema.arguments)
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        training = UPDATES_STATISTICS[operator._schema.name]
-        if training is None or given.get(training):
-            yield from (given.get(name) for name in STATISTICS)
-
-
-@cache
-def is_reshaping(operator: torch._ops.OpOverload) -> bool:
-    """Whether an operator gives a tensor other metadata in place."""
-    return torch.Tag.inplace_view in operator.tags
-
-
-@cache
-def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
-    """The operator that makes a new tensor of what an in-place one (`mul_`) writes over its first operand, if any."""
-    name = target._schema.name.removeprefix("aten::")
-    if not name.endswith("_") or name.endswith("__"):
-        return None
-    return getattr(getattr(torch.ops.aten, name[:-1], None), target._overloadname, None)
-
-
 def as_line(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
     """An aten operation of a bound symbol as a bound symbol of its own."""
     target, args, kwargs = part.symbol.target, part.args, part.kwargs
@@ -214,12 +166,6 @@ def as_line(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
         mutates=tuple(leaf.name for leaf in leaves(written) if isinstance(leaf, Proxy)),
         ordered=is_random(target, args, kwargs),
     )
-
-
-def may_write(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call writes to what it is given, by PyTorch's names for what does."""
-    name = getattr(function, "__name__", "")
-    return "out" in kwargs or bool(kwargs.get("inplace")) or name.startswith("__i") or name.rstrip("_") + "_" == name
 
 
 @cache

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cache
-from typing import Any
 
 import torch
 
 from thunder_core.analysis.aliasing import AliasSets, tensors_written
-from thunder_core.capture.symbols import out_of_place
+from thunder_core.capture.writes import OUT, without_write
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 
 # Element by element too, whatever their tags say.
 WHOLE = frozenset({"aten::copy", "aten::fill", "aten::zero", "aten::masked_fill"})
-OUT = "out"
 OTHERWISE = (torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
 
 
@@ -33,7 +30,7 @@ def result_of(operation: BoundSymbol) -> TensorProxy | None:
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload) or any(tag in target.tags for tag in OTHERWISE):
         return None
-    plain = functional(target) if target._schema.is_mutable else target
+    plain = without_write(target) if target._schema.is_mutable else target
     if plain is None or not (torch.Tag.pointwise in plain.tags or plain._schema.name in WHOLE):
         return None
     made = next(tensors_written(operation)) if target._schema.is_mutable else operation.output
@@ -47,30 +44,6 @@ def _keeps_shape(operation: BoundSymbol, made: TensorProxy) -> bool:
     given = [value for value in operation.args if isinstance(value, TensorProxy)]
     shape = torch.broadcast_shapes(*(proxy.shape for proxy in given)) if given else None  # type: ignore[no-untyped-call]
     return shape is not None and tuple(shape) == made.shape
-
-
-@cache
-def functional(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
-    """The operator that computes the same without writing, for one that writes its result over one tensor.
-
-    That is its first operand (`mul_`), or comes as `out`.
-    """
-    schema = target._schema
-    namespace, _, name = schema.name.partition("::")
-    written = [place for place, one in enumerate(schema.arguments) if one.alias_info is not None]
-    if namespace != "aten" or len(written) != 1:
-        return None
-    if written == [0] and (other := out_of_place(target)) is not None:
-        return other
-    if written == [len(schema.arguments) - 1] and schema.arguments[-1].name == OUT:
-        packet = getattr(torch.ops.aten, name)
-        every = [getattr(packet, overload) for overload in packet.overloads()]
-        return next((one for one in every if _words(one._schema) == _words(schema)[:-1]), None)
-    return None
-
-
-def _words(schema: Any) -> list[tuple[str, str]]:
-    return [(one.name, str(one.type)) for one in schema.arguments]
 
 
 def is_plain(value: object) -> bool:

@@ -13,9 +13,10 @@ import torch
 
 from thunder_core.analysis.aliasing import AliasSets, alias_sets, is_view
 from thunder_core.analysis.grad_mode import followed_by_autograd, grad_modes
-from thunder_core.capture.functional import Functional
 from thunder_core.capture.settings import is_decisive
-from thunder_core.capture.symbols import UPDATES_STATISTICS, is_reshaping, symbol_of
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.capture.writes import is_reshaping, updates_statistics
+from thunder_core.functionalization.functionalizer import Functionalizer
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -123,8 +124,7 @@ class _Excluded:
             return memory & self.followed if parts else set()
         if _looks_around(operation):
             return memory & (self.given.keys() | (set() if _stays_within(operation) else self.followed))
-        updates = name.startswith("aten.") and f"aten::{name.split('.')[1]}" in UPDATES_STATISTICS
-        if updates and any(proxy.name in self.recorded for proxy in line.outputs):
+        if updates_statistics(target) and any(proxy.name in self.recorded for proxy in line.outputs):
             return {self.known.representative(name) for name in line.mutates}
         return set()
 
@@ -144,7 +144,7 @@ class _Rewriting:
         self._fresh = (name for name in (f"t{n}" for n in itertools.count()) if name not in taken)
         self._makers = {proxy.name: line for line in self.source.bound_symbols for proxy in line.defines}
         self._renamed: dict[str, Proxy] = {}
-        self._machine = Functional(lambda: next(self._fresh))
+        self._machine = Functionalizer(lambda: next(self._fresh))
 
     def trace(self) -> Trace:
         """The whole trace; `_Unfit` where that cannot be."""

@@ -12,8 +12,8 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from thunder_core.analysis.aliasing import tensors_written
+from thunder_core.capture.writes import OUT, without_write
 from thunder_core.fusion.region import Region
-from thunder_core.fusion.updates import OUT, functional
 from thunder_core.ir.evaluate import evaluate, evaluate_one
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -104,7 +104,7 @@ def called(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]
         return computed(formula, dtype, args, kwargs)
     if not target._schema.is_mutable:
         return INSTEAD.get(target, target)(*args, **kwargs)
-    plain: Any = functional(target)
+    plain: Any = without_write(target)
     return INSTEAD.get(plain, plain)(*args, **{name: value for name, value in kwargs.items() if name != OUT})
 
 

@@ -27,7 +27,7 @@ from thunder_core.autodiff.public.trees import (
 )
 from thunder_core.autodiff.refusals import require_derivable
 from thunder_core.autodiff.segment import Segment, aside
-from thunder_core.transforms.functionalize_local import functionalize_local
+from thunder_core.functionalization.local import functionalize_local
 
 Run = Callable[..., Any]
 

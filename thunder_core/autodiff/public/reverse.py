@@ -18,8 +18,8 @@ from thunder_core.autodiff.segment import Segment, aside
 from thunder_core.autodiff.step import Step
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.errors import NotDifferentiable
+from thunder_core.functionalization.local import functionalize_local
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.transforms.functionalize_local import functionalize_local
 
 ALIAS = torch.ops.aten.alias.default
 FIX = "write it with operations that PyTorch can differentiate, or give it a rule of its own"

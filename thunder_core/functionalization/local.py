@@ -13,7 +13,8 @@ import torch
 
 from thunder_core.analysis.aliasing import AliasSets
 from thunder_core.capture.fake import empty, new_mode
-from thunder_core.capture.symbols import out_of_place, symbol_of
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.capture.writes import out_of_place
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves

@@ -12,8 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.graph import memory_of
-from thunder_core.capture.symbols import LIFTS, UPDATES_STATISTICS, is_random, symbol_of, written_values
+from thunder_core.capture.symbols import LIFTS, is_random, symbol_of
 from thunder_core.capture.tensors import tensors_in
+from thunder_core.capture.writes import updates_statistics, written_values
 from thunder_core.ir.evaluate import evaluate_one
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -32,7 +33,7 @@ class Unfit(Exception):
     """The operation has no form that writes nothing; the message says why."""
 
 
-class Functional:
+class Functionalizer:
     """Runs operations of a trace under functionalization and writes down the operations that they turn into.
 
     Each runs as it is too, on tensors that do share memory, which tells where it all lies.
@@ -194,7 +195,7 @@ class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-    def __init__(self, machine: Functional) -> None:
+    def __init__(self, machine: Functionalizer) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.machine = machine
 
@@ -204,7 +205,7 @@ class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _replaced(function: Callable[..., Any]) -> Callable[..., Any]:
     """An operator whose schema says what it writes, for one whose schema does not."""
-    if not isinstance(function, torch._ops.OpOverload) or function._schema.name not in UPDATES_STATISTICS:
+    if not isinstance(function, torch._ops.OpOverload) or not updates_statistics(function):
         return function
     if function._schema.name not in REPLACED:
         raise Unfit(f"{function} writes what its schema does not say")

@@ -1,0 +1,28 @@
+"""Recompute units: what updates running statistics, seen by its schema or not, is never computed a second time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from thunder_core.autodiff.recompute_units import Unit, Units
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.capture.writes import UPDATES_STATISTICS
+from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.symbol import BoundSymbol
+
+
+def unit_of(operator: torch._ops.OpOverload) -> Unit:
+    units = Units()
+    units.add(BoundSymbol(symbol_of(operator), (Proxy("x"),), {}, Proxy("y")), 0, -1)
+    (unit,) = units
+    return unit
+
+
+@pytest.mark.parametrize("name", UPDATES_STATISTICS)
+def test_what_updates_statistics_unseen_is_not_recomputed(name: str) -> None:
+    assert unit_of(getattr(torch.ops.aten, name.removeprefix("aten::")).default).not_recomputable
+
+
+def test_what_only_computes_is_recomputed() -> None:
+    assert not unit_of(torch.ops.aten.native_layer_norm.default).not_recomputable

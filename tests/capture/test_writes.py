@@ -1,0 +1,43 @@
+"""What operators write to, and the operators that compute the same without writing, beside the operators themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from thunder_core.capture.writes import UPDATES_STATISTICS, out_of_place, without_write, written_values
+
+ATEN: Any = torch.ops.aten
+FORMS = {
+    "in place": (ATEN.mul_.Tensor, ATEN.mul.Tensor),
+    "in place by a number": (ATEN.add_.Scalar, ATEN.add.Scalar),
+    "into a tensor": (ATEN.mul.out, ATEN.mul.Tensor),
+    "a factory": (ATEN.zero_.default, ATEN.zero.default),
+    "nothing written": (ATEN.mul.Tensor, None),
+    "two tensors written": (ATEN.aminmax.out, None),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_operator_that_does_not_write(form: str) -> None:
+    writing, expected = FORMS[form]
+    assert without_write(writing) is expected
+
+
+def test_only_what_writes_over_its_first_operand_is_in_place() -> None:
+    assert out_of_place(ATEN.mul_.Tensor) is ATEN.mul.Tensor
+    assert out_of_place(ATEN.mul.out) is None
+    assert out_of_place(ATEN.__ixor__.Tensor) is None
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_norm_writes_to_its_statistics_in_training_alone(training: bool) -> None:
+    x, mean, variance = torch.randn(4, 3), torch.zeros(3), torch.ones(3)
+    given = (x, None, None, mean, variance, training, 0.1, 1e-5)
+    assert "aten::native_batch_norm" in UPDATES_STATISTICS
+    ATEN.native_batch_norm.default(*given)
+    written = list(written_values(ATEN.native_batch_norm.default, given, {}))
+    assert list(map(id, written)) == ([id(mean), id(variance)] if training else [])
+    assert bool(mean.any()) is training

@@ -1,0 +1,94 @@
+"""Writes: the arguments that a call of an operator writes to, and operators that compute the same without writing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+OUT = "out"  # the keyword by which operators are given the tensor that they write to
+
+# Operators that write to running statistics although their schemas do not say so: always, or in training.
+STATISTICS = ("running_mean", "running_var")
+UPDATES_STATISTICS: dict[str, str | None] = {
+    "aten::native_batch_norm": "training",
+    "aten::cudnn_batch_norm": "training",
+    "aten::miopen_batch_norm": "training",
+    "aten::batch_norm_gather_stats": None,
+    "aten::batch_norm_gather_stats_with_counts": None,
+    "aten::batch_norm_update_stats": None,
+}
+
+
+@cache
+def written_arguments(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+    """(position, name) of each argument that the operator writes to, by its schema."""
+    return tuple(
+        (position, argument.name)
+        for position, argument in enumerate(operator._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """The arguments that a call of the operator writes to."""
+    for position, name in written_arguments(operator):
+        yield args[position] if position < len(args) else kwargs.get(name)
+    if operator._schema.name in UPDATES_STATISTICS:
+        names = (argument.name for argument in operator._schema.arguments)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        training = UPDATES_STATISTICS[operator._schema.name]
+        if training is None or given.get(training):
+            yield from (given.get(name) for name in STATISTICS)
+
+
+def updates_statistics(target: object) -> bool:
+    """Whether what a bound symbol calls is an operator that may write to running statistics unseen."""
+    return isinstance(target, torch._ops.OpOverload) and target._schema.name in UPDATES_STATISTICS
+
+
+@cache
+def is_reshaping(operator: torch._ops.OpOverload) -> bool:
+    """Whether an operator gives a tensor other metadata in place."""
+    return torch.Tag.inplace_view in operator.tags
+
+
+def may_write(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call writes to what it is given, by PyTorch's names for what does."""
+    name = getattr(function, "__name__", "")
+    return "out" in kwargs or bool(kwargs.get("inplace")) or name.startswith("__i") or name.rstrip("_") + "_" == name
+
+
+@cache
+def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The operator that makes a new tensor of what an in-place one (`mul_`) writes over its first operand, if any."""
+    name = target._schema.name.removeprefix("aten::")
+    if not name.endswith("_") or name.endswith("__"):
+        return None
+    return getattr(getattr(torch.ops.aten, name[:-1], None), target._overloadname, None)
+
+
+@cache
+def without_write(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
+    """The operator that computes the same without writing, for one that writes its result over one tensor.
+
+    That is its first operand (`mul_`), or comes as `out`.
+    """
+    schema = target._schema
+    namespace, _, name = schema.name.partition("::")
+    written = [place for place, one in enumerate(schema.arguments) if one.alias_info is not None]
+    if namespace != "aten" or len(written) != 1:
+        return None
+    if written == [0] and (other := out_of_place(target)) is not None:
+        return other
+    if written == [len(schema.arguments) - 1] and schema.arguments[-1].name == OUT:
+        packet = getattr(torch.ops.aten, name)
+        every = [getattr(packet, overload) for overload in packet.overloads()]
+        return next((one for one in every if _words(one._schema) == _words(schema)[:-1]), None)
+    return None
+
+
+def _words(schema: Any) -> list[tuple[str, str]]:
+    return [(one.name, str(one.type)) for one in schema.arguments]
