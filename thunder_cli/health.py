@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,11 +20,11 @@ from thunder_cli.views.quantity import size
 from thunder_core import plugins
 from thunder_core.cache import cache_folder
 from thunder_core.claiming.executor import Executor
-from thunder_core.errors import ThunderError
+from thunder_core.errors import PythonNotSupported, ThunderError
+from thunder_core.interpreter.versions import require_supported
 from thunder_core.requirement import CxxCompiler, cxx_name, problem_of_cxx
 
 State = Literal["ok", "optional", "degraded", "missing"]
-PYTHONS = ((3, 11), (3, 13))
 SPARE_DISK = 2 << 30  # bytes; an artifact of a small model with its kernels, and the cache of a compiler
 STRANGERS = ("thunder", "lightning-thunder")
 NEEDED = ("transformers", "safetensors", "huggingface_hub", "pydantic", "typer", "rich", "scipy")
@@ -71,9 +70,12 @@ def verdict(name: str, holds: bool, found: str, fix: str, otherwise: State = "mi
 @examination
 def python() -> Iterator[Check]:
     """Whether this Python is one whose bytecode the interpreter knows."""
-    low, high = (".".join(map(str, version)) for version in PYTHONS)
-    known = PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]
-    yield verdict("python", known, platform.python_version(), f"use Python {low} to {high}")
+    try:
+        require_supported()
+    except PythonNotSupported as error:
+        yield Check("python", "missing", error.what, error.fix)
+    else:
+        yield Check("python", "ok", platform.python_version())
 
 
 @examination

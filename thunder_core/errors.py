@@ -365,6 +365,17 @@ class CompilerFailed(MissingRequirement):
     code = "TH0304"
 
 
+class PythonNotSupported(MissingRequirement):
+    """The version of Python is not one whose bytecode is known, or its build lays out objects in another way.
+
+    Programs are read from the bytecode of CPython, which is another one in each minor version. So a version that is
+    newer than those that the message names is refused, not guessed at; and so are PyPy, 32-bit builds and the builds
+    without the global interpreter lock.
+    """
+
+    code = "TH0305"
+
+
 # ---- 04: validation -------------------------------------------------------------------------------------------
 
 

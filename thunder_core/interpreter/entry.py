@@ -10,10 +10,15 @@ from thunder_core.interpreter.machine import Machine
 from thunder_core.interpreter.observed import ObservedMachine
 from thunder_core.interpreter.observer import Observer
 from thunder_core.interpreter.tracebacks import without_own_entries
+from thunder_core.interpreter.versions import require_supported
 
 
 def interpret(function: Callable[..., Any], observer: Observer | None = None) -> Callable[..., Any]:
-    """A callable that runs `function` inside the interpreter; the observer, if any, hears of what it does."""
+    """A callable that runs `function` inside the interpreter; the observer, if any, hears of what it does.
+
+    Raises `PythonNotSupported` on a Python whose bytecode is not known.
+    """
+    require_supported()
 
     def interpreted(*arguments: Any, **keywords: Any) -> Any:
         machine = Machine() if observer is None else ObservedMachine(observer)

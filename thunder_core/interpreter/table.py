@@ -1,9 +1,10 @@
 """The table of opcodes: `@opcode("NAME")` puts a handler in, `handlers` takes those of one Python version out."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from thunder_core.interpreter.versions import HERE, Version, require_supported
 
 if TYPE_CHECKING:
     from thunder_core.interpreter.decode import Context
@@ -25,8 +26,8 @@ class Row:
     """One handler: the versions that it serves, whether it is for observed runs only, and its preparation."""
 
     handler: Handler
-    since: tuple[int, int]
-    until: tuple[int, int]
+    since: Version
+    until: Version
     observed: bool
     prepare: Preparation | None
 
@@ -36,8 +37,8 @@ _rows: dict[str, list[Row]] = {}
 
 def opcode(
     *names: str,
-    since: tuple[int, int] = (3, 11),
-    until: tuple[int, int] = (3, 99),
+    since: Version = (3, 11),
+    until: Version = (3, 99),
     observed: bool = False,
     prepare: Preparation | None = None,
 ) -> Callable[[Handler], Handler]:
@@ -51,8 +52,12 @@ def opcode(
     return register
 
 
-def handlers(observed: bool, version: tuple[int, int] = sys.version_info[:2]) -> dict[str, Row]:
-    """The row of each opcode for a version; an observed run prefers the rows made for it."""
+def handlers(observed: bool, version: Version = HERE) -> dict[str, Row]:
+    """The row of each opcode for a version; an observed run prefers the rows made for it.
+
+    Rows hold from a version on, so a version that nobody has gone through is refused: raises `PythonNotSupported`.
+    """
+    require_supported(version)
     table: dict[str, Row] = {}
     for name, rows in _rows.items():
         served = [row for row in rows if row.since <= version < row.until and (observed or not row.observed)]

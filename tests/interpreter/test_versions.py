@@ -1,0 +1,72 @@
+"""Versions and builds of Python that nobody has gone through are refused, not taken for the newest known one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.readme import ROOT
+from thunder_core.errors import PythonNotSupported
+from thunder_core.interpreter import entry, native, table, versions
+from thunder_core.interpreter.versions import SUPPORTED, Build, require_supported
+
+NEXT = (SUPPORTED[-1][0], SUPPORTED[-1][1] + 1)
+UNKNOWN = {
+    "in the place of CPython": Build(implementation="pypy"),
+    "32 bits": Build(pointer=4),
+    "global interpreter lock": Build(free_threaded=True),
+    "traces references": Build(traces_references=True),
+}
+
+
+@pytest.mark.parametrize("observed", [True, False])
+def test_handlers_of_an_unknown_version_are_refused(observed):
+    assert table.handlers(observed, SUPPORTED[-1])["BINARY_OP"]
+    for version in (NEXT, (3, 10), (4, 0)):
+        with pytest.raises(PythonNotSupported, match=r"CPython 3\.11, 3\.12 and 3\.13, and this is Python"):
+            table.handlers(observed, version)
+
+
+@pytest.mark.parametrize("build", UNKNOWN.values())
+def test_memory_of_an_unknown_build_is_not_touched(build):
+    for offsets in (native.offsets_of(SUPPORTED[-1], build), native.offsets_of(NEXT, Build())):
+        with pytest.raises(PythonNotSupported):
+            _ = offsets.type_version
+
+
+@pytest.mark.parametrize("words", UNKNOWN)
+def test_a_build_is_named(words):
+    with pytest.raises(PythonNotSupported, match=words) as caught:
+        require_supported(SUPPORTED[0], UNKNOWN[words])
+    assert "CPython 3.11 to 3.13" in caught.value.fix
+
+
+def test_this_python_has_offsets_handlers_and_no_problem():
+    require_supported()
+    assert set(native.OFFSETS) == set(SUPPORTED)
+    assert not Build().problem
+
+
+def test_nothing_is_interpreted_on_an_unknown_version(monkeypatch):
+    monkeypatch.setattr(entry, "require_supported", lambda: versions.require_supported(NEXT))
+    with pytest.raises(PythonNotSupported):
+        entry.interpret(len)
+
+
+def test_what_a_new_version_touches_is_listed():
+    """Each file that asks for the version, and no other, is named in CONTRIBUTING.md."""
+    folder = ROOT / "thunder_core" / "interpreter"
+    asks = re.compile(r"version_info|since=\(|until=\(|_3_\d+|OFFSETS|SUPPORTED: ")
+    asking = {
+        str(path.relative_to(folder)) for path in folder.rglob("*.py") if asks.search(path.read_text(encoding="utf-8"))
+    }
+    _, _, section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Another version of Python\n")
+    listed = set(re.findall(r"^\| `([\w/]+\.py)` \|", section.partition("\n## ")[0], re.MULTILINE))
+    assert asking <= listed
+    assert all((folder / name).is_file() for name in listed)
+
+
+def test_the_package_says_the_same_versions():
+    low, high = SUPPORTED[0], SUPPORTED[-1]
+    assert f'requires-python = ">=3.{low[1]},<3.{high[1] + 1}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
