@@ -6,13 +6,13 @@ import importlib.util
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import thunder_core
+from tests.processes import run_python
 from thunder_core.artifact import write_artifact
 from thunder_core.models.inputs import example_inputs
 from thunder_core.models.load import LoadedModel, load_model, rebuild_model
@@ -70,9 +70,7 @@ def artifact_of(loaded: LoadedModel, folder: Path, *, grad: bool, executors: tup
 def run_file(path: Path) -> subprocess.CompletedProcess[str]:
     python_path = os.pathsep.join(str(part) for part in (ROOT, ROOT / "executors", ROOT / "recipes"))
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": python_path, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, path.name], cwd=path.parent, env=environment, capture_output=True, text=True, check=False
-    )
+    return run_python(path.name, cwd=path.parent, env=environment)
 
 
 def test_the_list_names_the_traces_and_stages(thunder, artifact):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.cli.small import QUICK, assert_refused, own_model
+from tests.processes import run_python
 from thunder_core.artifact.loading import load, rebuilt
 from thunder_core.artifact.read import open_artifact
 from thunder_core.artifact.replay import example_of
@@ -106,8 +106,7 @@ print("trained")
 
 def test_another_process_trains_by_it_without_tracing(step, here):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = [sys.executable, "-c", TRAINS_ELSEWHERE]
-    done = subprocess.run(run, capture_output=True, text=True, cwd=here, env=environment, check=False)
+    done = run_python("-c", TRAINS_ELSEWHERE, cwd=here, env=environment)
     assert (done.stdout, done.returncode) == ("trained\n", 0), done.stderr
 
 
@@ -162,8 +161,7 @@ def test_its_backward_can_be_read(thunder, step, here):
     assert "# ---- backward of" in thunder("inspect-trace", step, "-t", "backward", "--stage", "0", "--plain").out
     assert thunder("inspect-trace", step, "-t", "backward", "--output", "backward.py").status == 0
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = [sys.executable, "backward.py"]
-    done = subprocess.run(run, capture_output=True, text=True, cwd=here, env=environment, check=False)
+    done = run_python("backward.py", cwd=here, env=environment)
     assert done.stdout.count("gradient of ") == PARAMETERS, done.stderr
 
 
