@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -33,6 +35,8 @@ ARGUMENT_ERROR = cast(type[Exception], typer.BadParameter.__base__)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `thunder` with the arguments (default: those of the process) and return its exit status."""
+    if arguments is None:
+        atexit.register(gc.freeze)  # else Python looks once more at each object of PyTorch's, for a second and longer
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = set(takewhile(lambda argument: argument != "--", given))
     audience = Audience(json="--json" in options, debug="--debug" in options)

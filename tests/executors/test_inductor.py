@@ -299,7 +299,7 @@ def test_ctrl_c_ends_the_compiler_and_all_that_it_has_started(tmp_path):
     with config.patch({"cpp.cxx": (None, str(script))}), pytest.raises(KeyboardInterrupt):
         thread.start()
         build([region])
-    assert time.monotonic() - interrupted[0] < 5
+    assert time.monotonic() - interrupted[0] < 1
     thread.join()
     group = int(started.read_text())
     with pytest.raises(ProcessLookupError):

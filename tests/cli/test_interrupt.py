@@ -1,0 +1,45 @@
+"""Ctrl-C in a process of its own: from the signal to the end of the process it is less than a second."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+COMPILER = """#!/bin/sh
+[ "$1" = --version ] && echo "g++ 12" && exit
+sleep 60 &
+echo $$ > {started}.new
+mv {started}.new {started}
+sleep 60
+"""
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def test_ctrl_c_while_a_compiler_runs_ends_the_command_within_a_second(llama, tmp_path):
+    """PyTorch, transformers and Inductor are loaded then: what Python does when it ends counts too."""
+    script, started = tmp_path / "g++", tmp_path / "started"
+    script.write_text(COMPILER.format(started=started))
+    script.chmod(0o755)
+    command = [sys.executable, "-m", "thunder_cli.main", "optimize", str(llama), "--out", str(tmp_path / "out")]
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "CXX": str(script)}
+    environment["THUNDER_CACHE_DIR"] = str(tmp_path / "cache")
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, process_group=0)
+    wait_for(started, process)
+    interrupted = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate()
+    took = time.monotonic() - interrupted
+    assert process.returncode == 130
+    assert "TH1301" in told
+    assert not (tmp_path / "out").exists()
+    assert took < 1
