@@ -273,7 +273,9 @@ OPTIONS = {
 
 @pytest.mark.parametrize("case", OPTIONS)
 def test_a_bad_option_is_found_before_anything_is_loaded(thunder, here, model, monkeypatch, case):
-    monkeypatch.setattr(bench, "load_model", lambda request: pytest.fail("nothing may be loaded"))
+    monkeypatch.setattr(
+        "thunder_core.pipeline.session.load_model", lambda request: pytest.fail("nothing may be loaded")
+    )
     arguments, code, words = OPTIONS[case]
     done = thunder("bench", "./nowhere" if case == "no such model" else model, *arguments)
     assert (done.status, done.out) == (2, "")

@@ -66,7 +66,7 @@ def test_not_validated_is_said(thunder, llama):
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(thunder, here, llama, monkeypatch):
-    monkeypatch.setattr("thunder_core.pipeline.optimization.load_model", lambda request: pytest.fail("too heavy"))
+    monkeypatch.setattr("thunder_core.pipeline.session.load_model", lambda request: pytest.fail("too heavy"))
     done = thunder("optimize", llama, "-r", "hf-llama", "--dry-run")
     assert done.status == 0
     assert "Plan" in done.out

@@ -251,7 +251,7 @@ def test_a_model_that_cannot_be_trained(thunder, here, tmp_path, monkeypatch, fo
     ids=["no labels", "target"],
 )
 def test_what_is_refused_before_anything_is_loaded(thunder, here, llama, monkeypatch, options, code, words):
-    monkeypatch.setattr("thunder_core.pipeline.optimization.load_model", lambda request: pytest.fail("too heavy"))
+    monkeypatch.setattr("thunder_core.pipeline.session.load_model", lambda request: pytest.fail("too heavy"))
     run = ("optimize", llama, "--train", *options, "--out", "result")
     assert_refused(thunder(*run), here, 2, code, words)
     assert_refused(thunder(*run, "--dry-run"), here, 2, code, words)

@@ -11,7 +11,7 @@ from thunder_core.free_memory import is_out_of_memory
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline import bench, estimate, optimization
+from thunder_core.pipeline import estimate
 from thunder_core.pipeline.purpose import Purpose
 
 MIB = 1 << 20
@@ -92,7 +92,3 @@ def test_the_words_of_the_allocator_are_known() -> None:
             torch.empty(shape)
         assert is_out_of_memory(caught.value)
     assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-
-
-def test_both_ways_ask_first() -> None:
-    assert optimization.require_memory is bench.require_memory is estimate.require_memory

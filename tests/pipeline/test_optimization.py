@@ -12,7 +12,7 @@ from tests.pipeline.conftest import Watcher, quick
 from thunder_core.artifact.loading import load
 from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, OutOfTolerance, OutputExists
 from thunder_core.models.load import rebuild_model
-from thunder_core.pipeline import STAGES, optimization, optimize
+from thunder_core.pipeline import STAGES, optimize, session
 from thunder_core.recipe import Recipe, Tolerance
 from thunder_core.report import Report
 from thunder_core.transform import Transform
@@ -105,7 +105,7 @@ def test_a_gpu_that_is_full_is_named(out, monkeypatch):
     def fail(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(optimization, "validate", fail)
+    monkeypatch.setattr(session, "validate", fail)
     with pytest.raises(OutOfMemory, match="validate"):
         optimize(quick(out))
 
@@ -114,7 +114,7 @@ def test_other_errors_pass_unchanged(out, monkeypatch):
     def fail(*_, **__):
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(optimization, "validate", fail)
+    monkeypatch.setattr(session, "validate", fail)
     with pytest.raises(RuntimeError, match="something else"):
         optimize(quick(out))
     assert list(out.parent.iterdir()) == []
@@ -159,7 +159,7 @@ def test_a_tolerance_of_the_recipe_decides(out):
 def test_an_existing_folder_is_kept_before_anything_is_loaded(out, monkeypatch):
     out.mkdir()
     (out / "thesis.tex").write_text("ten years of work")
-    monkeypatch.setattr(optimization, "load_model", lambda request: pytest.fail("nothing may be loaded"))
+    monkeypatch.setattr(session, "load_model", lambda request: pytest.fail("nothing may be loaded"))
     for force in (False, True):
         with pytest.raises(OutputExists):
             optimize(quick(out, force=force))

@@ -14,12 +14,11 @@ from thunder_core.artifact.write import name_of
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.inspect.subject import GRAD, Stage, Subject
 from thunder_core.ir.listing import Listing
-from thunder_core.models.load import load_model
-from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.samples import sequence_length
+from thunder_core.pipeline.session import InputSize, open_model
 
 NOTHING: Mapping[str, object] = {}
 NO_SIZES: Mapping[str, int] = {}
@@ -34,15 +33,11 @@ def traced_model(request: Request) -> Subject:
     Raises what `thunder optimize` raises for the same request until it has traced.
     """
     prepared = prepare(request)
-    sequence = sequence_length(prepared.loading.config, request.seq)
-    loaded = load_model(prepared.model)
-    prepared.recipe.validate_all(loaded.model)
-    compiled = apply(prepared, loaded.model)
-    batch, seed = request.batch, prepared.model.seed
-    purpose = Purpose(request.train)
-    with purpose.ready(loaded.model):
-        purpose.call(compiled, loaded.model)(**purpose.inputs(loaded, batch=batch, seq=sequence, seed=seed))
-    subject = traced(compiled, source=loaded.source, drawn={"batch": batch, "seq": sequence, "seed": seed})
+    size = InputSize(request.batch, sequence_length(prepared.loading.config, request.seq))
+    session = open_model(prepared, Purpose(request.train))
+    with session.ready():
+        session.call(session.inputs(size))
+    subject = traced(session.compiled, source=session.loaded.source, drawn={**size._asdict(), "seed": session.seed})
     return replace(subject, train=request.train)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from thunder_core.artifact.weights import kept_weights
 from thunder_core.benchmark import BenchmarkReport
@@ -16,6 +17,7 @@ from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.planning import Plan, named
 from thunder_core.pipeline.prepare import as_facts
 from thunder_core.pipeline.program_time import TimeShares
+from thunder_core.pipeline.session import Session
 from thunder_core.pipeline.trace_stats import (
     executor_shares,
     memory_points,
@@ -26,42 +28,51 @@ from thunder_core.pipeline.trace_stats import (
 from thunder_core.report import ModelFacts, RecipeFacts, Report, StageTime, describe_environment
 from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
+from thunder_core.validation.report import Evaluation
+
+
+@dataclass(frozen=True)
+class Results:
+    """What was found of a compiled model: how near it is, how it is judged, how fast it is, and who takes the time."""
+
+    validation: ValidationReport | None
+    evaluation: Evaluation | None
+    benchmark: BenchmarkReport | None
+    shares: TimeShares
 
 
 def build_report(
     plan: Plan,
-    loaded: LoadedModel,
-    compiled: object,
+    session: Session,
     program: Program,
     times: Sequence[StageTime],
-    validation: ValidationReport | None,
-    benchmark: BenchmarkReport | None,
-    shares: TimeShares,
+    results: Results,
     kernels: Sequence[DeviceCode] = (),
 ) -> Report:
     """Everything about one run."""
-    computation, use = program.last("computation"), program_memory(program)
+    computation, use, request = program.last("computation"), program_memory(program), plan.request
     return Report(
         thunder=__version__,
         environment=describe_environment(),
-        model=model_facts(plan, loaded, (*retraced(compiled), *compiled_for(plan, kernels))),
+        model=model_facts(plan, session.loaded, (*retraced(session.compiled), *compiled_for(plan, kernels))),
         recipe=recipe_facts(plan),
         plan=tuple(f"{matter}: {text}" for matter, text in plan.rows()),
         degraded=(*plan.prepared.degraded, *as_facts(given_up(running(program)))),
         sharp_edges=tuple(f"{edge.what}{f' ({edge.where})' if edge.where else ''}" for edge in program.sharp_edges),
         stages=tuple(times),
         traces=trace_summaries(program),
-        executors=executor_shares(computation, shares, running_behind(program)),
+        executors=executor_shares(computation, results.shares, running_behind(program)),
         refused=refusals(plan.prepared.executors, computation),
         recorded=program.recorded,
         operations=operation_counts(computation),
         memory=memory_points(use),
         saved_bytes=use.saved,
-        train=plan.request.train,
-        weights_bytes=kept_weights(loaded.model).size if plan.request.include_weights else 0,
-        validation_state="pending" if plan.request.target else "validated" if validation else "off",
-        validation=validation,
-        benchmark=benchmark,
+        train=request.train,
+        weights_bytes=kept_weights(session.model).size if request.include_weights else 0,
+        validation_state="pending" if request.target else "validated" if results.validation else "off",
+        validation=results.validation,
+        evaluation=results.evaluation,
+        benchmark=results.benchmark,
     )
 
 

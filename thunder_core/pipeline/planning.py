@@ -17,6 +17,7 @@ from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.request_checks import check_request
 from thunder_core.pipeline.samples import real_samples, sequence_of
+from thunder_core.pipeline.session import InputSize
 
 STEP = "training: forward, loss and backward, in train mode"
 ELSEWHERE = "cuda"  # the device of a target
@@ -58,6 +59,11 @@ class Plan:
             *unvalidated(request),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
         ]
+
+    @property
+    def size(self) -> InputSize:
+        """The size of every input."""
+        return InputSize(self.request.batch, self.seq)
 
     @property
     def purpose(self) -> Purpose:

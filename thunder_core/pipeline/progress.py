@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-STAGES = ("load", "check the recipe", "acquire", "transform", "compile", "validate", "benchmark", "write")
+CHECK_RECIPE = "check the recipe"
+STAGES = ("load", CHECK_RECIPE, "acquire", "transform", "compile", "validate", "benchmark", "write")
 EVALUATE = "evaluate"  # a stage that is there where samples to judge by were named
 
 

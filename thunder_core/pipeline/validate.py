@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from thunder_core.artifact.compatibility import require_here
 from thunder_core.artifact.consent import NO_CONSENT, Consent
-from thunder_core.artifact.loading import load_opened
 from thunder_core.artifact.manifest import EXAMPLE, ValidationState
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.report import read_report
@@ -22,20 +19,14 @@ from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
 from thunder_core.models.batches import IDS, longer_than
 from thunder_core.models.data_file import require_data_file
 from thunder_core.models.dataset import Dataset
-from thunder_core.models.load import LoadedModel
-from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.clock import Clock
-from thunder_core.pipeline.evaluate import evaluate as evaluated
-from thunder_core.pipeline.evaluate import require_judgeable
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
-from thunder_core.pipeline.rebuild import loaded_from
-from thunder_core.pipeline.recipes import find_recipe
 from thunder_core.pipeline.request_checks import require_metric, require_seed
 from thunder_core.pipeline.samples import USUAL_SEQUENCE, artifacts_samples
-from thunder_core.recipe import Tolerance
-from thunder_core.validation import ValidationReport, validate
+from thunder_core.pipeline.session import InputSize, open_saved
+from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation
 
 
@@ -92,43 +83,60 @@ def validate_artifact(
         require_authentic(artifact, consent)
         signed = is_signed(artifact.folder)
         write = write and artifact.manifest.validation != "validated"
-        sizes = sizes_of(artifact)
-        if input is None or not sizes:
-            require_drawn(artifact)
-        if evaluate is not None and artifact.manifest.train:
-            raise BadOption(f"--eval judges inference, and {folder} is for training", fix="leave --eval out")
+        size, drawn_with = size_of(artifact, real_inputs=input is not None)
+        require_inference(artifact, evaluate)
         if write:
             require_writable(artifact.folder)
         require_here(artifact.manifest)
-        loaded = loaded_from(artifact, trust_remote_code=consent.trust_remote_code)
-        compiled = load_opened(artifact, loaded.model, consent, strict=True)
-        trusted = consent.trust_remote_code
         data, judged_by = (
-            artifacts_samples(option, file, artifact, trust_remote_code=trusted)
+            artifacts_samples(option, file, artifact, trust_remote_code=consent.trust_remote_code)
             for option, file in (("--input", input), ("--eval", evaluate))
         )
-        purpose = Purpose(artifact.manifest.train, data, cut=True)
+        session = open_saved(artifact, Purpose(artifact.manifest.train, data, cut=True), consent, strict=True)
         if judged_by is not None:
-            require_judgeable(loaded, judged_by, sizes["batch"], sizes["seq"], purpose, metric)
-        clock.begin("validate")
-        task = Task(artifact, loaded, compiled, purpose, sizes)
-        validation = task.compared(inputs, seed, clock, allow_non_finite=allow_non_finite)
-        evaluation = task.judged(judged_by, metric, clock) if judged_by is not None else None
+            session.require_judgeable(judged_by, size, metric)
+        with session.ready():
+            clock.begin("validate")
+            first, accepts = drawn_with if seed is None else seed, allow_non_finite
+            validation = session.validate(
+                size, inputs, traced=0, seed=first, allow_non_finite=accepts, advance=clock.advance
+            )
+            evaluation = None
+            if judged_by is not None:
+                clock.begin(EVALUATE)
+                evaluation = session.evaluate(judged_by, size, metric, advance=clock.advance)
+        validation = validation.model_copy(update={"notes": (*validation.notes, *cut_notes(data, size.seq))})
         if write:
             clock.begin("write")
-            keep(artifact, validation, evaluation, machine_name(loaded.model.device))
+            keep(artifact, validation, evaluation, machine_name(session.device))
         clock.stop()
     state = "validated" if write else artifact.manifest.validation
     return Revalidation(artifact.folder, state, write, validation, signed and write, evaluation)
 
 
-def require_drawn(artifact: Artifact) -> None:
-    """Raise `WrongInputs` for an artifact that does not say how its inputs were drawn."""
-    if not artifact.manifest.drawn:
+def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
+    """The size of the inputs that an artifact's programs take, and the seed of those that were drawn.
+
+    Real inputs may be as those of an example that was not drawn. Raises `WrongInputs` for an artifact that does not say
+    how its inputs were drawn, or has no example.
+    """
+    drawn = artifact.manifest.drawn
+    if drawn:
+        return InputSize(drawn["batch"], drawn["seq"]), drawn["seed"]
+    if not real_inputs or not artifact.manifest.example:
         raise WrongInputs(
             f"{artifact.folder} does not say which inputs its programs take",
             fix="name real ones with --input, make it with `thunder optimize`, or compare it with the model in Python",
         )
+    example = read_tensors(artifact, EXAMPLE)
+    batch = max((tensor.shape[0] for tensor in example.values() if tensor.ndim), default=1)
+    return InputSize(batch, example[IDS].shape[-1] if IDS in example else USUAL_SEQUENCE), 0
+
+
+def require_inference(artifact: Artifact, evaluate: Path | None) -> None:
+    """Raise `BadOption` where a step of training is to be judged by samples."""
+    if evaluate is not None and artifact.manifest.train:
+        raise BadOption(f"--eval judges inference, and {artifact.folder} is for training", fix="leave --eval out")
 
 
 def require_writable(folder: Path) -> None:
@@ -140,65 +148,11 @@ def require_writable(folder: Path) -> None:
         )
 
 
-def sizes_of(artifact: Artifact) -> dict[str, int]:
-    """The batch and the sequence length that an artifact's programs take: as drawn, or those of its example."""
-    if artifact.manifest.drawn:
-        return artifact.manifest.drawn
-    if not artifact.manifest.example:
-        return {}
-    example = read_tensors(artifact, EXAMPLE)
-    batch = max((tensor.shape[0] for tensor in example.values() if tensor.ndim), default=1)
-    return {"batch": batch, "seq": example[IDS].shape[-1] if IDS in example else USUAL_SEQUENCE, "seed": 0}
-
-
-@dataclass(frozen=True)
-class Task:
-    """An artifact beside the model that it was made from, what they are called for, and with inputs of which sizes."""
-
-    artifact: Artifact
-    loaded: LoadedModel
-    compiled: torch.nn.Module
-    purpose: Purpose
-    sizes: Mapping[str, int]
-
-    def compared(self, inputs: int, seed: int | None, clock: Clock, *, allow_non_finite: bool) -> ValidationReport:
-        """The comparison on inputs that were not traced, or on the first ones of a file."""
-        first, loaded = self.sizes["seed"] if seed is None else seed, self.loaded
-        sizes = {"batch": self.sizes["batch"], "seq": self.sizes["seq"]}
-        numbers = self.purpose.validating(loaded, **sizes, wanted=inputs, traced=0)
-        report = validate(
-            self.compiled,
-            loaded.model,
-            [self.purpose.inputs(loaded, **sizes, seed=first, number=number) for number in numbers],
-            tolerance_of(self.artifact, loaded.model.dtype),
-            language_model=loaded.task in LANGUAGE_TASKS,
-            train=self.purpose.train,
-            allow_non_finite=allow_non_finite,
-            progress=clock.advance,
-            seed=first,
-        )
-        return report.model_copy(update={"notes": (*report.notes, *cut_notes(self.purpose.data, sizes["seq"]))})
-
-    def judged(self, data: Dataset, metric: str | None, clock: Clock) -> Evaluation:
-        """The model by a metric, before and after."""
-        clock.begin(EVALUATE)
-        sizes = {"batch": self.sizes["batch"], "seq": self.sizes["seq"]}
-        return evaluated(self.compiled, self.loaded, data, **sizes, cut=True, metric=metric, advance=clock.advance)
-
-
 def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
     """What is to be said of samples that are longer than what the programs take."""
     cut = 0 if data is None else longer_than(data, seq)
     if data is not None and cut:
         yield f"{cut} of the {len(data)} samples of {data.file.name} were cut to {seq} tokens, which the programs take"
-
-
-def tolerance_of(artifact: Artifact, dtype: torch.dtype) -> Tolerance:
-    """The tolerance that an artifact keeps; of one that keeps none, which an earlier version made, its recipe's."""
-    manifest = artifact.manifest
-    if manifest.tolerance is not None:
-        return Tolerance(**manifest.tolerance.model_dump())
-    return find_recipe(manifest.recipe or "default", manifest.options).loosest_tolerance(dtype)
 
 
 def keep(artifact: Artifact, validation: ValidationReport, evaluation: Evaluation | None, machine: str) -> None:

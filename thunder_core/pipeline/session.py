@@ -1,0 +1,182 @@
+"""One opened session: a model that is loaded, compiled and called; optimize, bench, validate and inspect share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import torch
+
+from thunder_core.artifact.consent import Consent
+from thunder_core.artifact.loading import load_opened
+from thunder_core.artifact.read import Artifact
+from thunder_core.models.dataset import Dataset
+from thunder_core.models.load import LoadedModel, load_model
+from thunder_core.models.task import LANGUAGE_TASKS
+from thunder_core.pipeline.application import apply
+from thunder_core.pipeline.estimate import require_memory
+from thunder_core.pipeline.evaluate import evaluate, require_judgeable
+from thunder_core.pipeline.prepare import Prepared
+from thunder_core.pipeline.progress import CHECK_RECIPE
+from thunder_core.pipeline.purpose import Inputs, Purpose
+from thunder_core.pipeline.rebuild import loaded_from
+from thunder_core.pipeline.recipes import find_recipe
+from thunder_core.recipe import Tolerance
+from thunder_core.validation import ValidationReport, validate
+from thunder_core.validation.report import Evaluation
+
+ONE_BATCH = "the file of inputs holds one batch, which was traced too: nothing else was validated on"
+
+Advance = Callable[[int, int], None]
+
+
+class InputSize(NamedTuple):
+    """The samples in an input, and the tokens in a sample."""
+
+    batch: int
+    seq: int
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """A loaded model, what compiles it, and what both are called for.
+
+    `names` are those of the model and of the recipe, by which a measurement is told from others; `seed` is that of
+    drawn inputs, unless a call names another; `tolerance` gives how far outputs of a dtype may be from the reference.
+    """
+
+    loaded: LoadedModel
+    purpose: Purpose
+    compile: Callable[[torch.nn.Module], torch.nn.Module]
+    names: Mapping[str, str]
+    seed: int
+    tolerance: Callable[[torch.dtype], Tolerance]
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The eager model."""
+        return self.loaded.model
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model."""
+        return self.loaded.model.device
+
+    @cached_property
+    def compiled(self) -> torch.nn.Module:
+        """The compiled model, made when it is first asked for."""
+        return self.compile(self.model)
+
+    def ready(self) -> AbstractContextManager[None]:
+        """The model in the mode that it is called in, its buffers and gradients put back after the block."""
+        return self.purpose.ready(self.model)
+
+    def call_of(self, function: Callable[..., Any]) -> Callable[..., object]:
+        """One call of the model, or of what computes the same: the forward, or a step of training."""
+        return self.purpose.call(function, self.model)
+
+    def call(self, inputs: Inputs) -> object:
+        """Call the compiled model once, which traces inputs of a new kind."""
+        return self.call_of(self.compiled)(**inputs)
+
+    def inputs(self, size: InputSize, number: int = 0, seed: int | None = None) -> Inputs:
+        """The inputs of that number: number 0 is what `optimize` traces."""
+        drawn_with = self.seed if seed is None else seed
+        return self.purpose.inputs(self.loaded, batch=size.batch, seq=size.seq, seed=drawn_with, number=number)
+
+    def configuration(self, size: InputSize) -> dict[str, str]:
+        """What a measurement depends on, so that only equals are compared."""
+        dtype = str(self.loaded.source["dtype"])
+        sizes = {"batch": str(size.batch), "seq": str(size.seq)}
+        return {**self.names, "dtype": dtype, **sizes, **self.purpose.configuration}
+
+    def require_memory(self, size: InputSize, *, runs: bool = True, validate: bool = False) -> None:
+        """Raise `OutOfMemory` for inputs of a size that this machine cannot take."""
+        require_memory(
+            self.loaded, self.purpose, batch=size.batch, seq=size.seq, seed=self.seed, runs=runs, validate=validate
+        )
+
+    def require_judgeable(self, samples: Dataset, size: InputSize, metric: str | None) -> None:
+        """Raise `BadData` for samples by which this model cannot be judged."""
+        require_judgeable(self.loaded, samples, size.batch, size.seq, self.purpose, metric)
+
+    def validate(
+        self,
+        size: InputSize,
+        wanted: int,
+        *,
+        traced: int = 1,
+        seed: int | None = None,
+        allow_non_finite: bool = False,
+        advance: Advance,
+    ) -> ValidationReport:
+        """The comparison with eager PyTorch on so many inputs, but for those of a file that were `traced`."""
+        numbers = self.purpose.validating(self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced)
+        report = validate(
+            self.compiled,
+            self.model,
+            [self.inputs(size, number, seed) for number in numbers],
+            self.tolerance(self.loaded.model.dtype),
+            language_model=self.loaded.task in LANGUAGE_TASKS,
+            train=self.purpose.train,
+            allow_non_finite=allow_non_finite,
+            progress=advance,
+            seed=self.seed if seed is None else seed,
+        )
+        only_traced = bool(traced) and numbers == [0]
+        return report.model_copy(update={"notes": (ONE_BATCH, *report.notes)}) if only_traced else report
+
+    def evaluate(self, samples: Dataset, size: InputSize, metric: str | None, *, advance: Advance) -> Evaluation:
+        """The metric on real samples, of the eager model and of the compiled one."""
+        cut = self.purpose.cut
+        return evaluate(self.compiled, self.loaded, samples, **size._asdict(), cut=cut, metric=metric, advance=advance)
+
+
+def open_model(prepared: Prepared, purpose: Purpose, begin: Callable[[str], None] = lambda stage: None) -> Session:
+    """A session of a model that a recipe compiles; `begin` is told of the stage in which the recipe looks at it.
+
+    Raises what `load_model` raises, and RecipeMismatch.
+    """
+    loaded = load_model(prepared.model)
+    begin(CHECK_RECIPE)
+    prepared.recipe.validate_all(loaded.model)
+    return Session(
+        loaded,
+        purpose,
+        partial(apply, prepared),
+        {"model": prepared.model_name, "recipe": prepared.recipe.name},
+        prepared.model.seed,
+        prepared.recipe.loosest_tolerance,
+    )
+
+
+def open_saved(
+    artifact: Artifact, purpose: Purpose, consent: Consent, *, device: str | None = None, strict: bool = False
+) -> Session:
+    """A session of an artifact, whose programs serve in place of a compiler, and of the model that it was made from.
+
+    Raises what `load` raises; with `strict`, calls that no program takes raise `WrongInputs`.
+    """
+    manifest = artifact.manifest
+    loaded = loaded_from(artifact, device, trust_remote_code=consent.trust_remote_code)
+    compiled = load_opened(artifact, loaded.model, consent, strict=strict)
+    model = str(manifest.source.get("name") or manifest.source.get("path") or manifest.recipe)
+    return Session(
+        loaded,
+        purpose,
+        lambda model: compiled,
+        {"model": model, "recipe": manifest.recipe},
+        0,
+        partial(tolerance_of, artifact),
+    )
+
+
+def tolerance_of(artifact: Artifact, dtype: torch.dtype) -> Tolerance:
+    """The tolerance that an artifact keeps; of one that keeps none, which an earlier version made, its recipe's."""
+    manifest = artifact.manifest
+    if manifest.tolerance is not None:
+        return Tolerance(**manifest.tolerance.model_dump())
+    return find_recipe(manifest.recipe or "default", manifest.options).loosest_tolerance(dtype)
