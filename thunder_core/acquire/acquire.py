@@ -119,9 +119,9 @@ class Run(Acquisition):
     def edges(self) -> tuple[SharpEdge, ...]:
         """The sharp edges that were met."""
         surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
-        for line in self.recorder.measures.asking:
-            what = f"`{line.symbol.name}` asks for the value of a tensor; the program is for the one that it got"
-            self.sharp_edges.setdefault(what, line.source)
+        for bsym in self.recorder.measures.asking:
+            what = f"`{bsym.symbol.name}` asks for the value of a tensor; the program is for the one that it got"
+            self.sharp_edges.setdefault(what, bsym.source)
         note_later_writes(self)
         met = self.sharp_edges.items()
         return (*surprises, *(SharpEdge(what, where, what in self.loud_edges) for what, where in met))
@@ -327,23 +327,23 @@ def _traces(run: Run, state: Mapping[str, object], output: Any, edges: tuple[Sha
     run.recorder.data.require_unwritten()
     epilogue = Epilogue(run.outside.path_of, results, run.has_freed_graph, run.recorder)
     epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
-    lines = computed(run, epilogue)
+    bsyms = computed(run, epilogue)
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     aliases = tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping)
-    lines = checked_ahead(lines, [proxy for _, proxy, _ in inputs], aliases, run.recorder.tensors.next_name)
-    require_defined(run, lines)
+    bsyms = checked_ahead(bsyms, [proxy for _, proxy, _ in inputs], aliases, run.recorder.tensors.next_name)
+    require_defined(run, bsyms)
     _guard_tensors(run, inputs)
     run.classes.guard_special()
     roots = run.roots
     objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
     given: list[tuple[Proxy, Path]] = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
-    read = {proxy.name for bsym in lines for proxy in bsym.inputs}
+    read = {proxy.name for bsym in bsyms for proxy in bsym.inputs}
     outside = run.recorder.numbers.from_outside
     given += [(number.proxy, number.source) for name, number in outside.items() if name in read]
     computation = Trace(
         name="computation",
         inputs=tuple(proxy for proxy, _ in given),
-        bound_symbols=lines,
+        bound_symbols=bsyms,
         output=tuple(epilogue.results.values()),
         origins={proxy.name: str(path) for proxy, path in given},
         constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
@@ -363,8 +363,8 @@ def blocks_of(run: Run) -> dict[str, int]:
     """The names made in each checkpointed function, by the number of its call; of nested calls the outer one."""
     found: dict[str, int] = {}
     for number, places in enumerate(run.checkpointed):
-        lines = run.recorder.bound_symbols[places.start : places.stop]
-        found |= {proxy.name: number for line in lines for proxy in line.defines}
+        bsyms = run.recorder.bound_symbols[places.start : places.stop]
+        found |= {proxy.name: number for bsym in bsyms for proxy in bsym.defines}
     return found
 
 
@@ -380,21 +380,21 @@ def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
     Autograd records none of them where the program runs its backward passes itself, and nothing that it leaves behind
     could be asked for another one.
     """
-    lines = spelled_out(with_chosen_attention(run.recorder.bound_symbols), epilogue.results.values())
+    bsyms = spelled_out(with_chosen_attention(run.recorder.bound_symbols), epilogue.results.values())
     kept = [tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn]
     if not run.recorder.gradients.passes or not all(map(run.has_freed_graph, (*kept, *epilogue.followed))):
-        return lines
-    return without_autograd(lines, torch.is_grad_enabled())
+        return bsyms
+    return without_autograd(bsyms, torch.is_grad_enabled())
 
 
-def require_defined(run: Run, lines: Iterable[BoundSymbol]) -> None:
+def require_defined(run: Run, bsyms: Iterable[BoundSymbol]) -> None:
     """Raise `OperationFailed` where a bound symbol reads a tensor that was made out of the recorder's sight.
 
     Higher-order operators do that: they run the functions that they are given under modes of their own.
     """
     defined = {proxy.name for _, proxy in (*run.recorder.inputs.values(), *run.recorder.tensors.objects.values())}
     defined |= run.recorder.numbers.from_outside.keys()
-    for bsym in lines:
+    for bsym in bsyms:
         if not all(proxy.name in defined for proxy in bsym.inputs):
             raise OperationFailed(
                 "the program uses an operation that hides what it does (a higher-order operator, or code that was "

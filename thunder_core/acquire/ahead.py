@@ -26,7 +26,7 @@ class Need:
 
 
 def checked_ahead(
-    lines: Sequence[BoundSymbol],
+    bsyms: Sequence[BoundSymbol],
     inputs: Iterable[Proxy],
     aliases: Iterable[Iterable[str]],
     next_name: Callable[[], str],
@@ -36,64 +36,64 @@ def checked_ahead(
     What a check hangs on is computed there too, in other names and on copies of what it writes to; that must make less
     than copies of all that is written to before the last check would take.
     """
-    checks = [place for place, line in enumerate(lines) if line.symbol.target is expect_value]
-    known = alias_sets(lines, aliases)
+    checks = [place for place, bsym in enumerate(bsyms) if bsym.symbol.target is expect_value]
+    known = alias_sets(bsyms, aliases)
     given = {known.representative(proxy.name): proxy for proxy in inputs}
-    first = next((place for place, line in enumerate(lines) if _writes(line, given.keys(), known)), len(lines))
+    first = next((place for place, bsym in enumerate(bsyms) if _writes(bsym, given.keys(), known)), len(bsyms))
     late = [place for place in checks if place > first]
-    if not late or any(_is_other_check(line) for line in lines[first:]):
-        return tuple(lines)
-    needs = [_need(lines, place, first, known) for place in late]
+    if not late or any(_is_other_check(bsym) for bsym in bsyms[first:]):
+        return tuple(bsyms)
+    needs = [_need(bsyms, place, first, known) for place in late]
     if None in needs:
-        return tuple(lines)
+        return tuple(bsyms)
     places = sorted({place for need in needs if need for place in need.places})
     written = {name for need in needs if need for name in need.written}
-    tensors = {proxy.name: proxy for line in lines for proxy in line.inputs if isinstance(proxy, TensorProxy)}
-    made = [proxy for place in places for proxy in lines[place].tensors] + [tensors[name] for name in written]
-    copied = {proxy.name: proxy for line in lines[: late[-1]] for proxy in _written_inputs(line, tensors, given, known)}
+    tensors = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
+    made = [proxy for place in places for proxy in bsyms[place].tensors] + [tensors[name] for name in written]
+    copied = {proxy.name: proxy for bsym in bsyms[: late[-1]] for proxy in _written_inputs(bsym, tensors, given, known)}
     if sum(proxy.bytes for proxy in made) > sum(proxy.bytes for proxy in copied.values()):
-        return tuple(lines)
-    ahead = _ahead(lines, places, late, [tensors[name] for name in sorted(written)], next_name)
-    return (*lines[:first], *ahead, *(line for place, line in enumerate(lines) if place >= first and place not in late))
+        return tuple(bsyms)
+    ahead = _ahead(bsyms, places, late, [tensors[name] for name in sorted(written)], next_name)
+    return (*bsyms[:first], *ahead, *(bsym for place, bsym in enumerate(bsyms) if place >= first and place not in late))
 
 
-def _writes(line: BoundSymbol, representatives: Collection[str], known: AliasSets) -> bool:
-    return any(known.representative(name) in representatives for name in line.mutates)
+def _writes(bsym: BoundSymbol, representatives: Collection[str], known: AliasSets) -> bool:
+    return any(known.representative(name) in representatives for name in bsym.mutates)
 
 
 def _written_inputs(
-    line: BoundSymbol, tensors: Mapping[str, TensorProxy], given: Mapping[str, Proxy], known: AliasSets
+    bsym: BoundSymbol, tensors: Mapping[str, TensorProxy], given: Mapping[str, Proxy], known: AliasSets
 ) -> Iterable[TensorProxy]:
-    return (tensors[name] for name in line.mutates if known.representative(name) in given and name in tensors)
+    return (tensors[name] for name in bsym.mutates if known.representative(name) in given and name in tensors)
 
 
-def _is_other_check(line: BoundSymbol) -> bool:
-    own = line.symbol.name.startswith(f"{expect_value.__module__}.")
-    return own and line.symbol.target is not expect_value
+def _is_other_check(bsym: BoundSymbol) -> bool:
+    own = bsym.symbol.name.startswith(f"{expect_value.__module__}.")
+    return own and bsym.symbol.target is not expect_value
 
 
-def _need(lines: Sequence[BoundSymbol], check: int, first: int, known: AliasSets) -> Need | None:
+def _need(bsyms: Sequence[BoundSymbol], check: int, first: int, known: AliasSets) -> Need | None:
     """The need of a check; None where it cannot be computed twice."""
-    names = {proxy.name for proxy in lines[check].inputs}
+    names = {proxy.name for proxy in bsyms[check].inputs}
     representatives = {known.representative(name) for name in names}
     places, touched = set[int](), set(names)
     for place in range(check - 1, first - 1, -1):
-        line = lines[place]
-        if line.ordered and line.symbol.target is expect_value:
+        bsym = bsyms[place]
+        if bsym.ordered and bsym.symbol.target is expect_value:
             continue
-        writes = any(known.representative(name) in representatives for name in line.mutates)
-        if not writes and names.isdisjoint(proxy.name for proxy in line.outputs):
-            if line.ordered and not line.outputs and line.symbol.name not in IRRELEVANT:
+        writes = any(known.representative(name) in representatives for name in bsym.mutates)
+        if not writes and names.isdisjoint(proxy.name for proxy in bsym.outputs):
+            if bsym.ordered and not bsym.outputs and bsym.symbol.name not in IRRELEVANT:
                 return None  # it changes how others compute
             continue
-        if line.ordered:
+        if bsym.ordered:
             return None  # it draws random numbers
         places.add(place)
-        names.update(proxy.name for proxy in line.inputs)
-        representatives.update(known.representative(proxy.name) for proxy in line.inputs)
-        touched.update(proxy.name for proxy in (*line.inputs, *line.outputs))
-    made = {proxy.name for place in places for proxy in lines[place].defines}
-    written = {name for place in places for name in lines[place].mutates}
+        names.update(proxy.name for proxy in bsym.inputs)
+        representatives.update(known.representative(proxy.name) for proxy in bsym.inputs)
+        touched.update(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
+    made = {proxy.name for place in places for proxy in bsyms[place].defines}
+    written = {name for place in places for name in bsyms[place].mutates}
     before = {known.representative(name) for name in written}
     shared = [name for name in touched if known.representative(name) in before]
     if any(name not in written for name in shared if name not in made) or len(before) < len(written - made):
@@ -102,7 +102,7 @@ def _need(lines: Sequence[BoundSymbol], check: int, first: int, known: AliasSets
 
 
 def _ahead(
-    lines: Sequence[BoundSymbol],
+    bsyms: Sequence[BoundSymbol],
     places: Sequence[int],
     checks: Sequence[int],
     written: Sequence[TensorProxy],
@@ -110,14 +110,14 @@ def _ahead(
 ) -> Iterable[BoundSymbol]:
     """The bound symbols at these places in other names, on copies of what they write to, and the checks."""
     names: dict[str, Proxy] = {}
-    at = lines[checks[0]]
+    at = bsyms[checks[0]]
     for proxy in written:
         copy = names[proxy.name] = replace(proxy, name=next_name(), requires_grad=False)
         yield BoundSymbol(COPY, (proxy,), {}, copy, (), at.source, at.module)
     for place in sorted((*places, *checks)):
-        line = lines[place]
-        for made in line.defines:
+        bsym = bsyms[place]
+        for made in bsym.defines:
             names[made.name] = replace(made, name=next_name())
-        inner = [proxy for part in line.subsymbols for proxy in part.defines if proxy.name not in names]
+        inner = [proxy for part in bsym.subsymbols for proxy in part.defines if proxy.name not in names]
         names |= {proxy.name: replace(proxy, name=next_name()) for proxy in inner}
-        yield line.renamed(names)
+        yield bsym.renamed(names)

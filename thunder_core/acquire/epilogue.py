@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.acquire.effects import Effect
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.paths import Path
-from thunder_core.acquire.prologue import line, path_name
+from thunder_core.acquire.prologue import path_name, statement
 from thunder_core.acquire.reductions import Frozen, Reduction, differing, is_bound_in_c, reduction_of, root_of_array
 from thunder_core.capture.batched import is_batched
 from thunder_core.capture.fake import new_mode
@@ -48,7 +48,7 @@ class Epilogue:
     ) -> None:
         self._taken: set[str] = set()
         self.scope = Scope(taken=self._taken)
-        self.lines: list[BoundSymbol] = []
+        self.bsyms: list[BoundSymbol] = []
         self.wanted: dict[Path, Proxy] = {}
         self.results: dict[str, Proxy] = {}
         self._path_of = path_of
@@ -72,11 +72,11 @@ class Epilogue:
             EFFECTS[effect.kind](self, effect)
         returned = self.value(output, "the result")
         name = self._name("result")
-        self.lines.append(line(returned, Proxy(name)))
+        self.bsyms.append(statement(returned, Proxy(name)))
         return Trace(
             name="epilogue",
             inputs=(*self.wanted.values(), *self.results.values()),
-            bound_symbols=tuple(self.lines),
+            bound_symbols=tuple(self.bsyms),
             output=Proxy(name),
             imports=frozenset(self.scope.imports),
             constants=dict(self.scope.constants),
@@ -161,7 +161,7 @@ class Epilogue:
         return self._reductions[id(value)][1]
 
     def _reduced(self, value: Any, reduction: Reduction, where: str) -> str:
-        """The call that makes an object anew, as a line."""
+        """The statement that makes an object anew."""
         if id(value) in self._reducing:
             raise CannotReplay(
                 f"{where} is, or holds, a {type(value).__name__} that holds itself, which cannot be made anew",
@@ -177,10 +177,10 @@ class Epilogue:
         words += [f"{key}={self.value(part, where)}" for key, part in reduction.keywords.items()]
         name = self._name(snake_case(type(value).__name__))
         self._made[id(value)] = (value, name)
-        self.lines.append(line(f"{call}({', '.join(words)})", Proxy(name)))
+        self.bsyms.append(statement(f"{call}({', '.join(words)})", Proxy(name)))
         if reduction.state is not None:
             self.scope.imports.add(f"{OBJECTS}:restore")
-            self.lines.append(line(f"restore({name}, {self.value(reduction.state, where)})"))
+            self.bsyms.append(statement(f"restore({name}, {self.value(reduction.state, where)})"))
         return name
 
     def _display(self, value: Any, where: str) -> str:
@@ -221,7 +221,7 @@ class Epilogue:
         context = literal(tensor.__tensor_flatten__()[1], self.scope)
         shape, stride = (literal(tuple(found), self.scope) for found in (tensor.shape, tensor.stride()))
         words = f"{{{inner}}}, {context}, {shape}, {stride}"
-        self.lines.append(line(f"{literal(kind, self.scope)}.__tensor_unflatten__({words})", Proxy(name)))
+        self.bsyms.append(statement(f"{literal(kind, self.scope)}.__tensor_unflatten__({words})", Proxy(name)))
         return name
 
     def _result(self, tensor: torch.Tensor, result: TensorProxy) -> str:
@@ -237,7 +237,7 @@ class Epilogue:
         except RuntimeError:  # a view that was made while autograd was off, and written to: PyTorch will not say
             return result.name
         if kept and fake.grad is not None:
-            self.lines.append(line(f"{result.name}.grad = {self.value(fake.grad, result.name)}"))
+            self.bsyms.append(statement(f"{result.name}.grad = {self.value(fake.grad, result.name)}"))
         if fake.grad_fn is None:
             return result.name
         self.followed.append(tensor)
@@ -246,7 +246,7 @@ class Epilogue:
         name = self._name(f"{result.name}_freed")
         self._made[id(tensor)] = (tensor, name)
         self.scope.imports.add("thunder_core.runtime.library.freed_graph:with_freed_graph")
-        self.lines.append(line(f"with_freed_graph({result.name})", Proxy(name)))
+        self.bsyms.append(statement(f"with_freed_graph({result.name})", Proxy(name)))
         return name
 
     def _dress(self, tensor: torch.Tensor, name: str) -> None:
@@ -254,12 +254,12 @@ class Epilogue:
         kind = type(tensor)
         if kind is not FakeTensor:
             self.scope.imports.add(f"{OBJECTS}:become")
-            self.lines.append(line(f"become({name}, {literal(kind, self.scope)})"))
+            self.bsyms.append(statement(f"become({name}, {literal(kind, self.scope)})"))
         state = attributes_of_tensor(tensor)
         if state:
             inner = ", ".join(f"{key!r}: {self.value(item, f'{name}.{key}')}" for key, item in state.items())
             self.scope.imports.add(f"{OBJECTS}:fill")
-            self.lines.append(line(f"fill({name}, state={{{inner}}})"))
+            self.bsyms.append(statement(f"fill({name}, state={{{inner}}})"))
 
     def _rebuild(self, value: Any, where: str) -> str:
         kind = type(value)
@@ -276,10 +276,10 @@ class Epilogue:
         name = self._name(snake_case(kind.__name__))
         self._made[id(value)] = (value, name)
         if kind in (dict, list, set):
-            self.lines.append(line(f"{kind.__name__}()", Proxy(name)))
+            self.bsyms.append(statement(f"{kind.__name__}()", Proxy(name)))
         else:
             self.scope.imports.add(f"{OBJECTS}:new")
-            self.lines.append(line(f"new({literal(kind, self.scope)})", Proxy(name)))
+            self.bsyms.append(statement(f"new({literal(kind, self.scope)})", Proxy(name)))
         self._fill(value, name, where)
         return name
 
@@ -296,21 +296,21 @@ class Epilogue:
             f"({', '.join(cells)},)" if cells else "None",
         ]
         self.scope.imports.add("types")
-        self.lines.append(line(f"types.FunctionType({', '.join(parts)})", Proxy(name)))
+        self.bsyms.append(statement(f"types.FunctionType({', '.join(parts)})", Proxy(name)))
         for attribute in differing(function):
             value = getattr(function, attribute)
             kept = dict(value) if attribute in ("__kwdefaults__", "__dict__", "__annotations__") and value else value
             self._count(kept, where)
-            self.lines.append(line(f"{name}.{attribute} = {self.value(kept, where)}"))
+            self.bsyms.append(statement(f"{name}.{attribute} = {self.value(kept, where)}"))
         return name
 
     def _rebuild_cell(self, cell: types.CellType, where: str) -> str:
         name = self._name("cell")
         self._made[id(cell)] = (cell, name)
         self.scope.imports.add("types")
-        self.lines.append(line("types.CellType()", Proxy(name)))
+        self.bsyms.append(statement("types.CellType()", Proxy(name)))
         if cell != types.CellType():
-            self.lines.append(line(f"{name}.cell_contents = {self.value(cell.cell_contents, where)}"))
+            self.bsyms.append(statement(f"{name}.cell_contents = {self.value(cell.cell_contents, where)}"))
         return name
 
     def _fill(self, value: Any, name: str, where: str) -> None:
@@ -328,7 +328,7 @@ class Epilogue:
         parts += [f"state={{{inner}}}"] if inner else []
         if len(parts) > 1:
             self.scope.imports.add(f"{OBJECTS}:fill")
-            self.lines.append(line(f"fill({', '.join(parts)})"))
+            self.bsyms.append(statement(f"fill({', '.join(parts)})"))
 
     # ---- effects --------------------------------------------------------------------------------------------
 
@@ -338,20 +338,20 @@ class Epilogue:
         owner = self.outside(effect.owner)
         value = self.value(effect.arguments[0], f"{effect.owner}.{effect.name}")
         if effect.level is None and is_name(effect.name):
-            self.lines.append(line(f"{owner}.{effect.name} = {value}"))
+            self.bsyms.append(statement(f"{owner}.{effect.name} = {value}"))
         else:
             setter = "setattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__setattr__"
-            self.lines.append(line(f"{setter}({owner}, {effect.name!r}, {value})"))
+            self.bsyms.append(statement(f"{setter}({owner}, {effect.name!r}, {value})"))
 
     def delete_attribute(self, effect: Effect) -> None:
         """`del owner.name`, or `object.__delattr__(owner, "name")` past what its class overrides."""
         assert effect.owner is not None
         owner = self.outside(effect.owner)
         if effect.level is None and is_name(effect.name):
-            self.lines.append(line(f"del {owner}.{effect.name}"))
+            self.bsyms.append(statement(f"del {owner}.{effect.name}"))
         else:
             deleter = "delattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__delattr__"
-            self.lines.append(line(f"{deleter}({owner}, {effect.name!r})"))
+            self.bsyms.append(statement(f"{deleter}({owner}, {effect.name!r})"))
 
     def call_method(self, effect: Effect) -> None:
         """`owner.method(arguments)`, or `list.method(owner, arguments)` past what its class overrides."""
@@ -379,7 +379,7 @@ class Epilogue:
         where = str(effect.owner or effect.name)
         words = [*first, *(self.value(argument, where) for argument in effect.arguments)]
         words += [f"{key}={self.value(argument, where)}" for key, argument in effect.keywords.items()]
-        self.lines.append(line(f"{called}({', '.join(words)})"))
+        self.bsyms.append(statement(f"{called}({', '.join(words)})"))
 
 
 EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {

@@ -12,12 +12,12 @@ from thunder_core.acquire.recording import Recording
 from thunder_core.autodiff.decompose_autocast import DEVICES, with_autocast_off
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.capture.gradients import Hooks, Outside
-from thunder_core.capture.symbols import SET_GRAD, as_line, symbol_of
+from thunder_core.capture.symbols import SET_GRAD, as_bound_symbol, symbol_of
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 
-# Lines that ask autograd to do something, which the backward pass of the program has done.
+# Symbols that ask autograd to do something, which the backward pass of the program has done.
 REQUESTS = frozenset(
     {
         "torch.Tensor.retain_grad",
@@ -79,41 +79,41 @@ def log_gradients(acquisition: Recording) -> None:
         acquisition.outside.set_attribute(tensor, "grad", grad)
 
 
-def spelled_out(lines: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
+def spelled_out(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
     """The bound symbols, with those whose inner results are read elsewhere as the aten operations that they consist of.
 
     A backward pass reads what the forward operations saved for it, and autocast what it cast before.
     """
-    lines = tuple(lines)
-    casting = under_autocast(lines)
-    made = {proxy.name for line in lines for proxy in line.outputs}
+    bsyms = tuple(bsyms)
+    casting = under_autocast(bsyms)
+    made = {proxy.name for bsym in bsyms for proxy in bsym.outputs}
     read = {proxy.name for proxy in outputs}
     found: list[BoundSymbol] = []
-    for line in reversed(lines):
-        inner = {proxy.name for part in line.subsymbols for proxy in part.outputs} - made
-        written = [as_line(part, line) for part in reversed(line.subsymbols)] if inner & read else [line]
-        if inner & read and is_ruled(line):  # it may have with_autocast_off autocast off for itself
-            written = [*reversed(with_autocast_off([*reversed(written)], casting.get(id(line), ())))]
+    for bsym in reversed(bsyms):
+        inner = {proxy.name for part in bsym.subsymbols for proxy in part.outputs} - made
+        written = [as_bound_symbol(part, bsym) for part in reversed(bsym.subsymbols)] if inner & read else [bsym]
+        if inner & read and is_ruled(bsym):  # it may have with_autocast_off autocast off for itself
+            written = [*reversed(with_autocast_off([*reversed(written)], casting.get(id(bsym), ())))]
         read |= {proxy.name for one in written for proxy in one.inputs}
         found += written
     return tuple(reversed(found))
 
 
-def under_autocast(lines: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
+def under_autocast(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
     """For bound symbols with a derivative of their own, by their identity, the devices that autocast is on for."""
     on = {device: torch.is_autocast_enabled(device) for device in DEVICES}
     found: dict[int, tuple[str, ...]] = {}
-    for line in lines:
-        if line.symbol.target is torch.set_autocast_enabled and len(line.args) == 2:
-            on[line.args[0]] = line.args[1]
-        elif is_ruled(line):
-            found[id(line)] = tuple(device for device, enabled in on.items() if enabled)
+    for bsym in bsyms:
+        if bsym.symbol.target is torch.set_autocast_enabled and len(bsym.args) == 2:
+            on[bsym.args[0]] = bsym.args[1]
+        elif is_ruled(bsym):
+            found[id(bsym)] = tuple(device for device, enabled in on.items() if enabled)
     return found
 
 
-def without_autograd(lines: Iterable[BoundSymbol], ambient: bool) -> tuple[BoundSymbol, ...]:
+def without_autograd(bsyms: Iterable[BoundSymbol], ambient: bool) -> tuple[BoundSymbol, ...]:
     """The bound symbols, none of them recorded by autograd: for a program that has its gradients already."""
-    kept = (line for line in lines if line.symbol.target is not SET_GRAD and line.symbol.name not in REQUESTS)
+    kept = (bsym for bsym in bsyms if bsym.symbol.target is not SET_GRAD and bsym.symbol.name not in REQUESTS)
     return (_switch(False), *kept, _switch(True)) if ambient else tuple(kept)
 
 

@@ -59,7 +59,7 @@ class Outside:
         self.effects = EffectLog()
         self.surprises: Surprises | None = None
         self.changes: frozenset[str] = frozenset()
-        self.closed: dict[int, tuple[Any, SourceLine | None]] = {}  # what a line writes to, and where that line is
+        self.closed: dict[int, tuple[Any, SourceLine | None]] = {}  # what a bound symbol writes to, and the user's line
         self.failure: CannotReplay | None = None
         self._roots: dict[int, Path] = {}
         self._expanded: set[int] = set()
@@ -102,9 +102,9 @@ class Outside:
     # ---- reading --------------------------------------------------------------------------------------------
 
     def require_open(self, value: Any) -> None:
-        """Raise `CannotReplay` for what a compiled function writes to, which the program calls by a line of its own.
+        """Raise `CannotReplay` for what a compiled function writes to, which the program calls by a bound symbol of its own.
 
-        When that line has run it is another one than tracing knows.
+        When that has run, the object is not the one that tracing knows.
         """
         if id(value) in self.closed:
             self.failure = CannotReplay(

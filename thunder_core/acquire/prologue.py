@@ -31,8 +31,8 @@ CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, PROXIED, SPECIAL_ME
 RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in CALLED)})
 
 
-def line(text: str, output: Proxy | None = None) -> BoundSymbol:
-    """A line of plain Python; what it evaluates to is given to the output's name."""
+def statement(text: str, output: Proxy | None = None) -> BoundSymbol:
+    """A statement of plain Python as a bound symbol; the value is given to the output's name."""
     return BoundSymbol(symbol=PYTHON, args=(Code(text),), kwargs={}, output=output)
 
 
@@ -47,7 +47,7 @@ class Prologue:
     ) -> None:
         self._taken: set[str] = {*RESERVED, *(str(root.key) for root in roots), *names.values()}
         self.scope = Scope({"torch"}, taken=self._taken)
-        self.lines: list[BoundSymbol] = []
+        self.bsyms: list[BoundSymbol] = []
         self.refusals: list[str] = []
         self.numbers: dict[int, Path] = {}
         self.places: dict[int, tuple[tuple[str, object], ...]] = {}
@@ -79,7 +79,7 @@ class Prologue:
         return Trace(
             name=NAME,
             inputs=tuple(Proxy(str(root.key)) for root in roots),
-            bound_symbols=tuple(self.lines),
+            bound_symbols=tuple(self.bsyms),
             output=tuple(outputs),
             imports=frozenset(self.scope.imports),
             constants=dict(self.scope.constants),
@@ -104,7 +104,7 @@ class Prologue:
         for guard in guards:
             self._guard(guard, unless=f"{passed} or ")
         self._overlaps(guards, tensors)
-        self.lines.append(line(f"if not {passed}: remember({NAME}, {tensors})"))
+        self.bsyms.append(statement(f"if not {passed}: remember({NAME}, {tensors})"))
         return tensors
 
     def _overlaps(self, guards: Sequence[Guard], tensors: str) -> None:
@@ -136,7 +136,7 @@ class Prologue:
 
     def _check(self, condition: str, reason: str, subject: str) -> None:
         self.scope.imports.add(REFUSE)
-        self.lines.append(line(f"if not ({condition}): refuse({len(self.refusals)}, {subject})"))
+        self.bsyms.append(statement(f"if not ({condition}): refuse({len(self.refusals)}, {subject})"))
         self.refusals.append(reason)
 
     # ---- expressions ----------------------------------------------------------------------------------------
@@ -198,8 +198,8 @@ class Prologue:
         return name
 
     def _assign(self, name: str, expression: str) -> str:
-        """A line that gives a value a name."""
-        self.lines.append(line(expression, Proxy(name)))
+        """The name that a statement gives to a value."""
+        self.bsyms.append(statement(expression, Proxy(name)))
         return name
 
 

@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.autodiff.decompose_autocast import DEVICES, with_autocast_off
 from thunder_core.capture.settings import GETTERS, Setting, chooses_attention, device_contexts
-from thunder_core.capture.symbols import as_line, symbol_of
+from thunder_core.capture.symbols import as_bound_symbol, symbol_of
 from thunder_core.ir.symbol import BoundSymbol
 
 ATTENTION = "scaled_dot_product"
@@ -45,16 +45,16 @@ class Settings:
         return id(GETTERS[getter]) in self._changed
 
 
-def with_chosen_attention(lines: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+def with_chosen_attention(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
     """The bound symbols; attention whose kernel the program has chosen, as the operations that it then consists of."""
     chosen = False
     autocast = {device: torch.is_autocast_enabled(device) for device in DEVICES}
-    for line in lines:
-        chosen = chosen or chooses_attention(line)
-        if line.symbol.target is torch.set_autocast_enabled and len(line.args) == 2:
-            autocast[line.args[0]] = line.args[1]
-        if chosen and line.subsymbols and any(ATTENTION in part.symbol.name for part in (line, *line.subsymbols)):
-            parts = [as_line(part, line) for part in line.subsymbols]
+    for bsym in bsyms:
+        chosen = chosen or chooses_attention(bsym)
+        if bsym.symbol.target is torch.set_autocast_enabled and len(bsym.args) == 2:
+            autocast[bsym.args[0]] = bsym.args[1]
+        if chosen and bsym.subsymbols and any(ATTENTION in part.symbol.name for part in (bsym, *bsym.subsymbols)):
+            parts = [as_bound_symbol(part, bsym) for part in bsym.subsymbols]
             yield from with_autocast_off(parts, [device for device, enabled in autocast.items() if enabled])
         else:
-            yield line
+            yield bsym

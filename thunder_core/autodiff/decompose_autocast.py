@@ -8,7 +8,7 @@ import torch
 
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.tape import Underivable
-from thunder_core.capture.symbols import as_line, symbol_of
+from thunder_core.capture.symbols import as_bound_symbol, symbol_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 
@@ -42,7 +42,7 @@ def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
             return
         raise Underivable(f"`{bsym.symbol.name}`: what autocast makes of it is not known")
     for part in bsym.operations:
-        yield part if part is bsym else as_line(part, bsym)
+        yield part if part is bsym else as_bound_symbol(part, bsym)
 
 
 def with_autocast_off(bsyms: Sequence[BoundSymbol], on: Sequence[str] | None = None) -> list[BoundSymbol]:

@@ -139,26 +139,26 @@ def told(part: Part) -> str:
     return f"{part.value!r:.60}" if isinstance(part, Constant) else f"a {part.kind.__name__}"
 
 
-def call_of(line: BoundSymbol) -> CompiledCall | None:
+def call_of(bsym: BoundSymbol) -> CompiledCall | None:
     """The compiled function that a bound symbol calls, if it calls one."""
-    return line.symbol.target if isinstance(line.symbol.target, CompiledCall) else None
+    return bsym.symbol.target if isinstance(bsym.symbol.target, CompiledCall) else None
 
 
-def is_repeatable(line: BoundSymbol) -> bool:
+def is_repeatable(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol calls a compiled function that, run on copies of what it is given, leaves no mark."""
-    call, beside = call_of(line), {proxy.name for proxy in line.kwargs.get(BESIDE, ())}
-    return call is not None and not call.acts and beside.isdisjoint(line.mutates)
+    call, beside = call_of(bsym), {proxy.name for proxy in bsym.kwargs.get(BESIDE, ())}
+    return call is not None and not call.acts and beside.isdisjoint(bsym.mutates)
 
 
-def is_followed_call(line: BoundSymbol) -> bool:
+def is_followed_call(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol calls a compiled function that autograd follows."""
-    tensors = (proxy for proxy in (*line.inputs, *line.outputs) if isinstance(proxy, TensorProxy))
-    return call_of(line) is not None and any(proxy.requires_grad for proxy in tensors)
+    tensors = (proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy))
+    return call_of(bsym) is not None and any(proxy.requires_grad for proxy in tensors)
 
 
-def acts_before(lines: Iterable[BoundSymbol]) -> str | None:
+def acts_before(bsyms: Iterable[BoundSymbol]) -> str | None:
     """The name of a compiled function with effects that one of the bound symbols calls, if one does."""
-    return next((call.name for line in lines if (call := call_of(line)) is not None and call.acts), None)
+    return next((call.name for bsym in bsyms if (call := call_of(bsym)) is not None and call.acts), None)
 
 
 class _FromCall(torch.autograd.Function):

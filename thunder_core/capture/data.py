@@ -67,9 +67,9 @@ class Data:
             digest = digest_of(copied)
         told = Proxy(self._tensors.next_name())
         measures.emit(BoundSymbol(symbol_of(digest_of), (proxy,), {}, told))
-        line = measures.lines[-1]
-        measures.asking.append(replace(line, symbol=symbol_of(function)))
-        measures.emit(foreseen(line, told, digest))
+        bsym = measures.bsyms[-1]
+        measures.asking.append(replace(bsym, symbol=symbol_of(function)))
+        measures.emit(foreseen(bsym, told, digest))
         return copied
 
     # ---- arrays ---------------------------------------------------------------------------------------------

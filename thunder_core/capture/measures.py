@@ -26,7 +26,7 @@ class Measures:
     """
 
     evaluation: Evaluation
-    lines: Sequence[BoundSymbol]
+    bsyms: Sequence[BoundSymbol]
     emit: Callable[[BoundSymbol], None]
     fail: Callable[[Callable[..., Any], Exception | None], ThunderError]
     may: bool
@@ -35,10 +35,10 @@ class Measures:
     def number(self, proxy: Proxy) -> Any:
         """The value of a number, or the outcome of a condition."""
         self._require_repeatable(torch.Tensor.item)
-        line = next(line for line in reversed(self.lines) if proxy in line.outputs)
+        bsym = next(bsym for bsym in reversed(self.bsyms) if proxy in bsym.outputs)
         value = self.had(torch.Tensor.item, lambda: self.evaluation.value(proxy))
-        self.asking.append(line)
-        self.emit(foreseen(line, proxy, value))
+        self.asking.append(bsym)
+        self.emit(foreseen(bsym, proxy, value))
         return value
 
     def result(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:

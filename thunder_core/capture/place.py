@@ -1,4 +1,4 @@
-"""Places: where in the user's program a line of a trace comes from."""
+"""Places: where in the user's program a bound symbol comes from."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ForwardPlaces:
             self.places.append(place)
 
     def of_backward(self) -> Place | None:
-        """The place of the forward line whose derivative the engine computes now; None if that is unknown."""
+        """The place of the forward's bound symbol whose derivative the engine computes now; None if that is unknown."""
         node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()
         if node is None:
             return None

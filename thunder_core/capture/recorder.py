@@ -98,7 +98,7 @@ class Recorder:
         self._place_of_program = place
         self._forward = ForwardPlaces()
         self.unwrap: Callable[[torch.Tensor], None] = lambda tensor: None
-        self.backward_of: BackwardOf = lambda line, followed: None
+        self.backward_of: BackwardOf = lambda bsym, followed: None
         self.has_rule: Callable[[object], bool] = lambda function: False
         self._call: Call | None = None
         self._nowhere = False
@@ -171,12 +171,12 @@ class Recorder:
         self._defined.update(proxy.name for proxy in bsym.outputs)
         self.bound_symbols.append(bsym)
 
-    def exchange(self, start: int, lines: Iterable[BoundSymbol]) -> None:
+    def exchange(self, start: int, bsyms: Iterable[BoundSymbol]) -> None:
         """Put other bound symbols in the place of those from `start` on."""
         del self.bound_symbols[start:]
         self.measures.evaluation.forget()
-        for line in lines:
-            self._append(line)
+        for bsym in bsyms:
+            self._append(bsym)
 
     # ---- level one: what the user wrote ---------------------------------------------------------------------
 
@@ -248,8 +248,8 @@ class Recorder:
             self._memories.add(key, bsym, tensors_in((args, kwargs)), output)
         if bsym is not None and call.valued:
             self.measures.asking.append(bsym)
-            for line in expected(bsym, output, self.tensors.next_name):
-                self._append(line)
+            for check in expected(bsym, output, self.tensors.next_name):
+                self._append(check)
         elif bsym is not None:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
         return self.tensors.to_real(output)

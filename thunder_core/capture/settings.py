@@ -193,20 +193,20 @@ SETTERS: dict[Callable[..., Any], Setting] = {setter: one for one in SETTINGS fo
 GETTERS: dict[Callable[..., Any], Setting] = {getter: one for one in SETTINGS for getter in one.getters}
 
 
-def setting_of(line: BoundSymbol) -> Setting | None:
+def setting_of(bsym: BoundSymbol) -> Setting | None:
     """The setting that a bound symbol changes, if any."""
-    return SETTERS.get(line.symbol.target) if line.ordered else None
+    return SETTERS.get(bsym.symbol.target) if bsym.ordered else None
 
 
-def is_decisive(line: BoundSymbol) -> bool:
+def is_decisive(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes what the bound symbols after it give."""
-    setting = setting_of(line)
+    setting = setting_of(bsym)
     return setting is not None and setting.decisive
 
 
-def chooses_attention(line: BoundSymbol) -> bool:
+def chooses_attention(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes which operations attention consists of."""
-    setting = setting_of(line)
+    setting = setting_of(bsym)
     return setting is not None and setting.chooses_attention
 
 
@@ -224,7 +224,7 @@ def placed(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Mapping[s
     return {**kwargs, "device": contexts[max(contexts)].device}
 
 
-def settings_of(lines: Iterable[BoundSymbol]) -> tuple[Setting, ...]:
+def settings_of(bsyms: Iterable[BoundSymbol]) -> tuple[Setting, ...]:
     """The settings that bound symbols change, each once."""
-    found = {id(setting): setting for line in lines if (setting := setting_of(line)) is not None}
+    found = {id(setting): setting for bsym in bsyms if (setting := setting_of(bsym)) is not None}
     return tuple(found.values())

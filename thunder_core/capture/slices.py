@@ -40,8 +40,8 @@ class Slices:
     it needs.
     """
 
-    def __init__(self, lines: Sequence[BoundSymbol], memory: Callable[[str], int | None]) -> None:
-        self._lines = lines
+    def __init__(self, bsyms: Sequence[BoundSymbol], memory: Callable[[str], int | None]) -> None:
+        self._bsyms = bsyms
         self._memory = memory
         self.forget()
 
@@ -69,20 +69,20 @@ class Slices:
                 places.add(place)
                 heappush(waiting, -place)
 
-        need([*self._read(wanted), STATE], len(self._lines))
+        need([*self._read(wanted), STATE], len(self._bsyms))
         reached = []
         while waiting:
             place = -heappop(waiting)
             if place not in done:
                 reached.append(place)
-                need([*self._read(self._lines[place].inputs), *self._changed(self._lines[place])], place)
+                need([*self._read(self._bsyms[place].inputs), *self._changed(self._bsyms[place])], place)
         return reached[::-1], apart
 
     def changing_autograd(self, inputs: Container[str]) -> BoundSymbol | None:
         """A bound symbol that changes what autograd does with an input, which a call that is taken back cannot."""
         self._index()
-        lines = self._of_one_tensor
-        return next((line for line in lines if any(proxy.name in inputs for proxy in line.inputs)), None)
+        bsyms = self._of_one_tensor
+        return next((bsym for bsym in bsyms if any(proxy.name in inputs for proxy in bsym.inputs)), None)
 
     def first_effect(self) -> str | None:
         """The name of the first compiled function with effects that is called, if one is."""
@@ -95,17 +95,17 @@ class Slices:
 
     def _index(self) -> None:
         """Enter the bound symbols that are new."""
-        for place in range(self._indexed, len(self._lines)):
-            line = self._lines[place]
-            for resource in self._changed(line):
+        for place in range(self._indexed, len(self._bsyms)):
+            bsym = self._bsyms[place]
+            for resource in self._changed(bsym):
                 self._changes[resource].append(place)
-            outputs = {proxy.name for proxy in line.outputs}
-            inner = {proxy.name for part in line.subsymbols for proxy in part.defines} - outputs
+            outputs = {proxy.name for proxy in bsym.outputs}
+            inner = {proxy.name for part in bsym.subsymbols for proxy in part.defines} - outputs
             self._inside |= {("name", name): place for name in inner}
-            if line.symbol.name in OF_ONE_TENSOR:
-                self._of_one_tensor.append(line)
-            self._first_effect = self._first_effect or acts_before([line])
-        self._indexed = len(self._lines)
+            if bsym.symbol.name in OF_ONE_TENSOR:
+                self._of_one_tensor.append(bsym)
+            self._first_effect = self._first_effect or acts_before([bsym])
+        self._indexed = len(self._bsyms)
 
     def _last_change(self, resource: Resource, before: int) -> Sequence[int]:
         """The place, if any, of the last change of a resource before another place; it needs those before itself."""
@@ -117,36 +117,36 @@ class Slices:
         names = {proxy.name for proxy in proxies}
         return [("name", name) for name in names] + self._memories(names)
 
-    def _changed(self, line: BoundSymbol) -> list[Resource]:
-        changed: list[Resource] = [("name", name) for name in {proxy.name for proxy in line.outputs}]
-        states = ((RANDOM, is_drawing(line)), (STATE, line.ordered and is_state(line)))
-        unknown: list[Resource] = [("name", name) for name in line.mutates if self._memory(name) is None]
-        return changed + unknown + self._memories(line.mutates) + [state for state, changes in states if changes]
+    def _changed(self, bsym: BoundSymbol) -> list[Resource]:
+        changed: list[Resource] = [("name", name) for name in {proxy.name for proxy in bsym.outputs}]
+        states = ((RANDOM, is_drawing(bsym)), (STATE, bsym.ordered and is_state(bsym)))
+        unknown: list[Resource] = [("name", name) for name in bsym.mutates if self._memory(name) is None]
+        return changed + unknown + self._memories(bsym.mutates) + [state for state, changes in states if changes]
 
     def _memories(self, names: Iterable[str]) -> list[Resource]:
         return [("memory", memory) for memory in self.memory_of(names) - {None}]
 
 
-def is_drawing(line: BoundSymbol) -> bool:
+def is_drawing(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol draws random numbers, or changes what the next ones are."""
-    return line.ordered and not _is_own(line) and (bool(line.outputs) or _seeds(line))
+    return bsym.ordered and not _is_own(bsym) and (bool(bsym.outputs) or _seeds(bsym))
 
 
-def is_state(line: BoundSymbol) -> bool:
+def is_state(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes how others compute, random numbers apart."""
-    setting = setting_of(line)
-    idle = line.symbol.name in IRRELEVANT or _is_own(line) or (setting is not None and not setting.decisive)
-    return not (idle or line.outputs or line.mutates or _seeds(line))
+    setting = setting_of(bsym)
+    idle = bsym.symbol.name in IRRELEVANT or _is_own(bsym) or (setting is not None and not setting.decisive)
+    return not (idle or bsym.outputs or bsym.mutates or _seeds(bsym))
 
 
-def switches_autocast(line: BoundSymbol) -> bool:
+def switches_autocast(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes autocast's state."""
-    return call_of(line) is None and "autocast" in line.symbol.name
+    return call_of(bsym) is None and "autocast" in bsym.symbol.name
 
 
-def _is_own(line: BoundSymbol) -> bool:
-    return line.symbol.name.startswith("thunder_core.")
+def _is_own(bsym: BoundSymbol) -> bool:
+    return bsym.symbol.name.startswith("thunder_core.")
 
 
-def _seeds(line: BoundSymbol) -> bool:
-    return line.symbol.name.startswith(SEEDS)
+def _seeds(bsym: BoundSymbol) -> bool:
+    return bsym.symbol.name.startswith(SEEDS)

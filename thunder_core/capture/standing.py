@@ -63,7 +63,7 @@ def run_on_numbers(
     return output, call, {one[id(number)]: number for number in numbers}
 
 
-def shows_numbers(line: BoundSymbol, followed: frozenset[str], standing: Standing, backward_of: BackwardOf) -> bool:
+def shows_numbers(bsym: BoundSymbol, followed: frozenset[str], standing: Standing, backward_of: BackwardOf) -> bool:
     """Whether the backward of a bound symbol computes with its numbers as they are, and not with what it made of them.
 
     `backward_of(line, followed)` gives the operations of its backward, None where it has none that can be had.
@@ -71,18 +71,18 @@ def shows_numbers(line: BoundSymbol, followed: frozenset[str], standing: Standin
     names = {(value, value * FACTOR): number.proxy for value, number in standing.items()}
     one, other = ({proxy.name: pair[place] for pair, proxy in names.items()} for place in (0, 1))
     with torch._C.DisableTorchFunction(), _disable_current_modes():
-        first, second = (backward_of(_with_numbers(line, values), followed) for values in (one, other))
+        first, second = (backward_of(_with_numbers(bsym, values), followed) for values in (one, other))
     return first is not None and second is not None and _named(first, second, names) is not None
 
 
-def _with_numbers(line: BoundSymbol, values: dict[str, Any]) -> BoundSymbol:
+def _with_numbers(bsym: BoundSymbol, values: dict[str, Any]) -> BoundSymbol:
     """The bound symbol with these values for its numbers."""
 
     def value(leaf: Any) -> Any:
         return values.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
 
-    args, kwargs = replace_leaves((line.args, dict(line.kwargs)), value)
-    return replace(line, args=args, kwargs=kwargs, subsymbols=())
+    args, kwargs = replace_leaves((bsym.args, dict(bsym.kwargs)), value)
+    return replace(bsym, args=args, kwargs=kwargs, subsymbols=())
 
 
 def appearance(output: Any) -> list[Any]:

@@ -153,7 +153,7 @@ def is_random(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapp
     return bool(args[position] if position < len(args) else kwargs.get("dropout_p", 0.0))
 
 
-def as_line(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
+def as_bound_symbol(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
     """An aten operation of a bound symbol as a bound symbol of its own."""
     target, args, kwargs = part.symbol.target, part.args, part.kwargs
     if not isinstance(target, torch._ops.OpOverload):

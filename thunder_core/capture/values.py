@@ -17,7 +17,7 @@ from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Made, fresh_fake
 from thunder_core.capture.modes import without_recording
 from thunder_core.capture.slices import Slices, is_state, switches_autocast
-from thunder_core.capture.symbols import as_line
+from thunder_core.capture.symbols import as_bound_symbol
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import apart
 from thunder_core.ir.evaluate import evaluate
@@ -41,12 +41,12 @@ class Evaluation:
     run again, as long as what is asked for later stands behind it.
     """
 
-    def __init__(self, tensors: Tensors, lines: Sequence[BoundSymbol], numbers: Mapping[str, Any]) -> None:
+    def __init__(self, tensors: Tensors, bsyms: Sequence[BoundSymbol], numbers: Mapping[str, Any]) -> None:
         self._tensors = tensors
-        self._lines = lines
+        self._bsyms = bsyms
         self._numbers = numbers
         self._ambient = autocast_state()
-        self._slices = Slices(lines, tensors.memory_of_name)
+        self._slices = Slices(bsyms, tensors.memory_of_name)
         self.forget()
 
     def forget(self) -> None:
@@ -105,12 +105,12 @@ class Evaluation:
         wanted = list(wanted)
         new, apart = self._needed(wanted)
         if self._is_too_late(new, apart):
-            copying = self._copying or any(self._lines[place].mutates for place in new)
+            copying = self._copying or any(self._bsyms[place].mutates for place in new)
             self._begin_anew()
             self._copying = copying
             new, apart = self._needed(wanted)
-        ran = {place: list(spelled(self._lines[place], apart=place in apart)) for place in new}
-        self._take_inputs([*wanted, *(proxy for lines in ran.values() for line in lines for proxy in line.inputs)])
+        ran = {place: list(spelled(self._bsyms[place], apart=place in apart)) for place in new}
+        self._take_inputs([*wanted, *(proxy for bsyms in ran.values() for bsym in bsyms for proxy in bsym.inputs)])
         with torch.no_grad():
             self._run(ran)
         self._note(new)
@@ -123,13 +123,13 @@ class Evaluation:
         They cannot where others have written to what they read since, or now write to the inputs themselves; nor where
         one was run whole whose inner results are needed.
         """
-        writes = not self._copying and any(self._lines[place].mutates for place in new)
+        writes = not self._copying and any(self._bsyms[place].mutates for place in new)
         return writes or bool((self._done - self._apart) & apart) or any(map(self._is_passed, new))
 
     def _is_passed(self, place: int) -> bool:
         """Whether what a bound symbol reads was changed by one that stands behind it and was run."""
-        line = self._lines[place]
-        read = {proxy.name for proxy in line.inputs if isinstance(proxy, TensorProxy)}
+        bsym = self._bsyms[place]
+        read = {proxy.name for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
         changes = [self._written.get(memory, -1) for memory in self._slices.memory_of(read) - {None}]
         unknown = max(self._written.values(), default=-1) if None in self._slices.memory_of(read) else -1
         return place < max((unknown, *changes))
@@ -137,22 +137,22 @@ class Evaluation:
     def _note(self, places: Iterable[int]) -> None:
         """Remember that bound symbols were run, and the last one that wrote to some memory."""
         for place in places:
-            line = self._lines[place]
+            bsym = self._bsyms[place]
             self._done.add(place)
-            for memory in self._slices.memory_of(line.mutates):
+            for memory in self._slices.memory_of(bsym.mutates):
                 self._written[memory] = max(place, self._written.get(memory, -1))
 
-    def _run(self, lines: Mapping[int, Sequence[BoundSymbol]]) -> None:
+    def _run(self, bsyms: Mapping[int, Sequence[BoundSymbol]]) -> None:
         """Run bound symbols by their places, each in the state of autocast that there is at its place."""
         ambient = autocast_state()
         if self._random is not None:
             torch.set_rng_state(self._random)
         try:
-            for place, parts in lines.items():
+            for place, parts in bsyms.items():
                 switch(autocast_state(), self._autocast_before(place))
-                for line in parts:
-                    self._run_line(line)
-                if switches_autocast(self._lines[place]):
+                for bsym in parts:
+                    self._run_bsym(bsym)
+                if switches_autocast(self._bsyms[place]):
                     self._autocast.append((place, autocast_state()))
         finally:
             switch(autocast_state(), ambient)
@@ -161,14 +161,14 @@ class Evaluation:
     def _autocast_before(self, place: int) -> State:
         return self._autocast[bisect_left(self._autocast, place, key=itemgetter(0)) - 1][1]
 
-    def _run_line(self, line: BoundSymbol) -> None:
-        if switches_autocast(line) and line.symbol.target not in SWITCHES:
+    def _run_bsym(self, bsym: BoundSymbol) -> None:
+        if switches_autocast(bsym) and bsym.symbol.target not in SWITCHES:
             return
-        unknown = [proxy.name for proxy in line.inputs if proxy.name not in self._known]
+        unknown = [proxy.name for proxy in bsym.inputs if proxy.name not in self._known]
         if unknown:
             raise Unknowable(f"`{unknown[0]}`, which it hangs on, is not known before the call")
-        with nullcontext() if call_of(line) is None else without_recording():
-            evaluate([line], self._known)
+        with nullcontext() if call_of(bsym) is None else without_recording():
+            evaluate([bsym], self._known)
 
     def _take_inputs(self, proxies: Iterable[Proxy]) -> None:
         """Know the inputs among these; copies of them where bound symbols write to some."""
@@ -191,10 +191,10 @@ class Evaluation:
         Also which have to be run apart, as what they consist of, for others need what is made on the way.
         """
         places, apart = self._slices.behind(wanted, self._done)
-        lines = [self._lines[place] for place in places]
+        bsyms = [self._bsyms[place] for place in places]
         lasting = self._slices.changing_autograd(self._tensors.input_names())
-        if line := next(filter(is_unknowable, lines), lasting):
-            raise Unknowable(f"`{line.symbol.name}` stands before it")
+        if bsym := next(filter(is_unknowable, bsyms), lasting):
+            raise Unknowable(f"`{bsym.symbol.name}` stands before it")
         return places, apart
 
 
@@ -223,20 +223,20 @@ def copied(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch
 
 def switch(before: State, after: State) -> None:
     """Change autocast's state."""
-    for line in changes(before, after):
-        line.symbol.target(*line.args)
+    for bsym in changes(before, after):
+        bsym.symbol.target(*bsym.args)
 
 
-def spelled(line: BoundSymbol, *, apart: bool) -> Iterable[BoundSymbol]:
+def spelled(bsym: BoundSymbol, *, apart: bool) -> Iterable[BoundSymbol]:
     """The bound symbol, or what it consists of."""
-    return (as_line(part, line) for part in line.subsymbols) if apart else (line,)
+    return (as_bound_symbol(part, bsym) for part in bsym.subsymbols) if apart else (bsym,)
 
 
-def is_unknowable(line: BoundSymbol) -> bool:
+def is_unknowable(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes a state that cannot be taken back."""
-    if call_of(line) is not None:
-        return not is_repeatable(line)
-    return line.symbol.name in RESEEDS or (line.ordered and is_state(line) and "autocast" not in line.symbol.name)
+    if call_of(bsym) is not None:
+        return not is_repeatable(bsym)
+    return bsym.symbol.name in RESEEDS or (bsym.ordered and is_state(bsym) and "autocast" not in bsym.symbol.name)
 
 
 def unspoilt(generator: torch.Generator) -> torch.Generator:

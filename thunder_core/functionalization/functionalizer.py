@@ -43,7 +43,7 @@ class Functionalizer:
     """
 
     def __init__(self, next_name: Callable[[], str]) -> None:
-        self._lines: list[BoundSymbol] = []
+        self._bsyms: list[BoundSymbol] = []
         self._mode = new_mode()
         self._tensors: dict[str, torch.Tensor] = {}
         self._writing: dict[str, torch.Tensor] = {}
@@ -59,8 +59,8 @@ class Functionalizer:
 
     def taken(self) -> list[BoundSymbol]:
         """The operations that came out since the last time."""
-        lines, self._lines = self._lines, []
-        return lines
+        bsyms, self._bsyms = self._bsyms, []
+        return bsyms
 
     def _given(self, proxy: TensorProxy) -> torch.Tensor:
         if proxy.name not in self._tensors:
@@ -119,8 +119,8 @@ class Functionalizer:
             return self._proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
         words = replace_leaves(args, proxy), replace_leaves(dict(kwargs), proxy)
-        line = BoundSymbol(symbol_of(operator), *words, replace_leaves(output, proxy))
-        self._lines.append(replace(line, ordered=is_random(operator, args, kwargs)))
+        bsym = BoundSymbol(symbol_of(operator), *words, replace_leaves(output, proxy))
+        self._bsyms.append(replace(bsym, ordered=is_random(operator, args, kwargs)))
         return output
 
     def _copied(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:

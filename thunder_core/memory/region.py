@@ -19,12 +19,12 @@ OPERATORS = "torch.ops."
 INSIDE = "in a region: "  # what its own names begin with, among those of who calls it
 
 
-def run_region(text: str, line: BoundSymbol, storages: Storages, alone: Sequence[str] = ()) -> int:
+def run_region(text: str, bsym: BoundSymbol, storages: Storages, alone: Sequence[str] = ()) -> int:
     """Enter what a call of the region makes; the most bytes that are held on the way.
 
     `alone` names the inputs that nobody but the region holds, which go where it lets go of them.
     """
-    run = _Run(line, storages, alone)
+    run = _Run(bsym, storages, alone)
     for function in ast.parse(text).body:
         if isinstance(function, ast.FunctionDef):
             run.takes = [argument.arg for argument in function.args.args]
@@ -38,7 +38,7 @@ def run_region(text: str, line: BoundSymbol, storages: Storages, alone: Sequence
 class _Run:
     """The statements of a region, one after the other."""
 
-    line: BoundSymbol
+    bsym: BoundSymbol
     storages: Storages
     alone: Sequence[str]
     takes: list[str] = field(default_factory=list)
@@ -48,7 +48,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         operations: dict[str, list[BoundSymbol]] = defaultdict(list)
-        for operation in self.line.at_level("aten"):
+        for operation in self.bsym.at_level("aten"):
             operations[operation.symbol.name].append(operation)
         self.called = {name: iter(found) for name, found in operations.items()}
 
@@ -68,7 +68,7 @@ class _Run:
 
     def leave(self) -> None:
         """Its own names go; what it made that is not known by then is as PyTorch makes it."""
-        for proxy, base in births(self.line):
+        for proxy, base in births(self.bsym):
             if not self.storages.knows(proxy.name) and base is not None:
                 self.storages.share(proxy.name, base)
             elif not self.storages.knows(proxy.name):
@@ -80,7 +80,7 @@ class _Run:
     def _unpack(self, targets: ast.expr) -> None:
         """`arg0_1, arg1_1 = args`: the inputs, one by one."""
         if isinstance(targets, ast.Tuple | ast.List):
-            for name, proxy in zip(targets.elts, self.line.inputs, strict=True):
+            for name, proxy in zip(targets.elts, self.bsym.inputs, strict=True):
                 self._share(ast.unparse(name), proxy.name)
 
     def _let_go(self) -> None:
@@ -123,8 +123,8 @@ class _Run:
     def _return(self, value: ast.expr) -> None:
         """Give what the region returns the names that it has outside."""
         values = value.elts if isinstance(value, ast.Tuple) else [value]
-        if len(values) == len(self.line.outputs):
-            for proxy, one in zip(self.line.outputs, values, strict=True):
+        if len(values) == len(self.bsym.outputs):
+            for proxy, one in zip(self.bsym.outputs, values, strict=True):
                 self.storages.share(proxy.name, INSIDE + _shown(one))
 
 

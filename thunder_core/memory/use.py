@@ -101,7 +101,7 @@ class Meter:
 
     def unpack(self, trace: Trace) -> None:
         """Hold what a trace takes out of the list that it is given; what has an origin outside stays."""
-        taken = [proxy for line in trace.bound_symbols if line.symbol.name == PYTHON for proxy in line.tensors]
+        taken = [proxy for bsym in trace.bound_symbols if bsym.symbol.name == PYTHON for proxy in bsym.tensors]
         self.give(proxy for proxy in taken if not self.storages.knows(proxy.name) and is_outside(proxy, trace))
         for proxy in taken:
             if not self.storages.knows(proxy.name):
@@ -109,9 +109,9 @@ class Meter:
 
     def run(self, trace: Trace) -> Iterator[MemoryLine]:
         """Each statement with what is held after it."""
-        for number, line in enumerate(trace.bound_symbols, start=1):
-            peak = self._run(line)
-            yield MemoryLine(trace.name, number, line.symbol.name, self.storages.held, peak)
+        for number, bsym in enumerate(trace.bound_symbols, start=1):
+            peak = self._run(bsym)
+            yield MemoryLine(trace.name, number, bsym.symbol.name, self.storages.held, peak)
 
     def end(self, names: Iterable[str]) -> None:
         """The end of a function that returns these names: its other names go."""
@@ -120,27 +120,27 @@ class Meter:
             if name not in kept:
                 self.storages.drop(name)
 
-    def _run(self, line: BoundSymbol) -> int:
+    def _run(self, bsym: BoundSymbol) -> int:
         """The peak while the statement runs."""
         before = self.storages.held
-        if line.symbol.name == PYTHON:
+        if bsym.symbol.name == PYTHON:
             return before
-        if line.symbol.name == DELETE.name:
-            for name in deleted(line):
+        if bsym.symbol.name == DELETE.name:
+            for name in deleted(bsym):
                 self.storages.drop(name)
             return before
-        if line.symbol.name == LIST.name:
-            self._put(line.outputs[0].name, line.inputs)
+        if bsym.symbol.name == LIST.name:
+            self._put(bsym.outputs[0].name, bsym.inputs)
             return before
-        if line.symbol.empties:
-            return self._emptying(line)
-        code = kept_by(line.symbol.target)
+        if bsym.symbol.empties:
+            return self._emptying(bsym)
+        code = kept_by(bsym.symbol.target)
         if code is not None:
-            return run_region(code.text, line, self.storages)
-        if line.subsymbols and line.executor in EAGER:
-            return self._steps(line)
-        self.storages.enter(line)
-        return self.storages.held + workspace(line)
+            return run_region(code.text, bsym, self.storages)
+        if bsym.subsymbols and bsym.executor in EAGER:
+            return self._steps(bsym)
+        self.storages.enter(bsym)
+        return self.storages.held + workspace(bsym)
 
     def _put(self, given: str, proxies: tuple[Proxy, ...]) -> None:
         """Let a list hold tensors."""
@@ -148,10 +148,10 @@ class Meter:
         for place, proxy in enumerate(proxies):
             self.storages.share(f"{given}[{place}]", proxy.name)
 
-    def _emptying(self, line: BoundSymbol) -> int:
+    def _emptying(self, bsym: BoundSymbol) -> int:
         """Run a statement that empties a list: what nobody else holds goes while it runs, at its end at the latest."""
-        whole, alone = self._with_names(line)
-        code = kept_by(line.symbol.target)
+        whole, alone = self._with_names(bsym)
+        code = kept_by(bsym.symbol.target)
         if code is not None:
             peak = run_region(code.text, whole, self.storages, alone)
         else:
@@ -161,21 +161,21 @@ class Meter:
             self.storages.drop(name)
         return peak
 
-    def _with_names(self, line: BoundSymbol) -> tuple[BoundSymbol, list[str]]:
+    def _with_names(self, bsym: BoundSymbol) -> tuple[BoundSymbol, list[str]]:
         """The statement with the names of what its list holds, and those that were deleted and come back for it."""
-        given = line.inputs[0].name if line.inputs else ""
+        given = bsym.inputs[0].name if bsym.inputs else ""
         proxies = self.lists.pop(given, ())
         alone = [proxy.name for proxy in proxies if not self.storages.knows(proxy.name)]
         for place, proxy in enumerate(proxies):
             if proxy.name in alone:
                 self.storages.share(proxy.name, f"{given}[{place}]")
             self.storages.drop(f"{given}[{place}]")
-        return replace(line, args=([*proxies],), subsymbols=line.subsymbols[1:]) if proxies else line, alone
+        return replace(bsym, args=([*proxies],), subsymbols=bsym.subsymbols[1:]) if proxies else bsym, alone
 
-    def _steps(self, line: BoundSymbol) -> int:
+    def _steps(self, bsym: BoundSymbol) -> int:
         """Run the operations that a call consists of; what they make goes with the last that reads it."""
-        steps = tuple(line.at_level("aten"))
-        returned = {proxy.name for proxy in line.outputs}
+        steps = tuple(bsym.at_level("aten"))
+        returned = {proxy.name for proxy in bsym.outputs}
         last = {proxy.name: place for place, step in enumerate(steps) for proxy in (*step.inputs, *step.defines)}
         made: set[str] = set()
         peak = self.storages.held
@@ -186,7 +186,7 @@ class Meter:
             for name in [name for name in made if last[name] <= place]:
                 self.storages.drop(name)
                 made.discard(name)
-        for proxy in line.tensors:  # what no operation was seen to make
+        for proxy in bsym.tensors:  # what no operation was seen to make
             if not self.storages.knows(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
         return max(peak, self.storages.held)
@@ -198,9 +198,9 @@ def is_outside(proxy: Proxy, trace: Trace) -> bool:
     return not origin.startswith("gradient of")
 
 
-def deleted(line: BoundSymbol) -> list[str]:
+def deleted(bsym: BoundSymbol) -> list[str]:
     """The names that a `del` statement deletes."""
-    return [proxy.name for proxy in line.args if isinstance(proxy, Proxy)]
+    return [proxy.name for proxy in bsym.args if isinstance(proxy, Proxy)]
 
 
 def workspace(step: BoundSymbol) -> int:

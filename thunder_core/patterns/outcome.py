@@ -81,10 +81,10 @@ def trace_on(
     return Outcome(operations, results, shares, isinstance(output, torch.Tensor)), recorder.bound_symbols
 
 
-def live(lines: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
+def live(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
     """The aten operations of the bound symbols that lead to what is read."""
     kept: list[BoundSymbol] = []
-    for operation in reversed([part for bsym in lines for part in (bsym.subsymbols or (bsym,))]):
+    for operation in reversed([part for bsym in bsyms for part in (bsym.subsymbols or (bsym,))]):
         if any(proxy.name in read for proxy in operation.defines):
             kept.append(operation)
             read = read | {proxy.name for proxy in operation.inputs}

@@ -62,11 +62,11 @@ class Pattern:
         return found
 
     def _traced(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
-        outcome, lines = trace_on(self.function, self.parameters, arguments, grad)
-        if any(bsym.has_effect for bsym in lines):
-            line = next(bsym for bsym in lines if bsym.has_effect)
-            does = "writes to a tensor" if line.mutates else "draws random numbers or changes a state of the process"
-            raise BadPattern(f"the pattern {self.name!r} {does} (`{line.symbol.name}`)", fix=ALLOWED, where=self.where)
+        outcome, bsyms = trace_on(self.function, self.parameters, arguments, grad)
+        if any(bsym.has_effect for bsym in bsyms):
+            first = next(bsym for bsym in bsyms if bsym.has_effect)
+            does = "writes to a tensor" if first.mutates else "draws random numbers or changes a state of the process"
+            raise BadPattern(f"the pattern {self.name!r} {does} (`{first.symbol.name}`)", fix=ALLOWED, where=self.where)
         return outcome
 
 

@@ -46,11 +46,11 @@ class Replacement:
     def _tried(self, arguments: tuple[Any, ...], grad: bool) -> Outcome | str:
         function = self.meta or self.symbol.target
         try:
-            outcome, lines = trace_on(function, None, arguments, grad)
+            outcome, bsyms = trace_on(function, None, arguments, grad)
         except Exception as error:  # the reason is told; what runs instead is the program as it was written
             what = error.what if isinstance(error, ThunderError) else error
             return f"{self.symbol.short_name} fails on tensors without data: {type(error).__name__}: {what}"
-        effects = [bsym.symbol.name for bsym in lines if bsym.has_effect and _reaches_out(bsym)]
+        effects = [bsym.symbol.name for bsym in bsyms if bsym.has_effect and _reaches_out(bsym)]
         return f"{self.symbol.short_name} has an effect: {', '.join(effects)}" if effects else outcome
 
 

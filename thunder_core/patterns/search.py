@@ -12,10 +12,10 @@ import torch
 
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import leaves
-from thunder_core.patterns.lines import Lines
 from thunder_core.patterns.pattern import Pattern
 from thunder_core.patterns.placeholder import MISSING, Call, Item, Node, Parameter, Value, is_placeholder, node_of
 from thunder_core.patterns.spelling import COMMUTATIVE_FAMILIES, CONVERSIONS, PERHAPS_NOTHING
+from thunder_core.patterns.trace_index import TraceIndex
 
 MOST_TRIES = 8  # ways to lay one sketch at one bound symbol that are worth proving
 
@@ -41,41 +41,41 @@ class _State(NamedTuple):
 Goals = tuple[tuple[Any, Any], ...]
 
 
-def anchors(pattern: Pattern, lines: Lines) -> list[int]:
+def anchors(pattern: Pattern, index: TraceIndex) -> list[int]:
     """The positions that may be the pattern's last, from the end of the trace to its beginning."""
-    return sorted({p for sketch in pattern.sketches for p in _anchors(sketch.roots[-1], lines)}, reverse=True)
+    return sorted({p for sketch in pattern.sketches for p in _anchors(sketch.roots[-1], index)}, reverse=True)
 
 
-def candidates(pattern: Pattern, lines: Lines, anchor: int) -> Iterator[Candidate]:
+def candidates(pattern: Pattern, index: TraceIndex, anchor: int) -> Iterator[Candidate]:
     """Stretches that end in that bound symbol and look like the pattern."""
     for sketch in pattern.sketches:
-        yield from islice(_laid(pattern, sketch.roots, lines, anchor), MOST_TRIES)
+        yield from islice(_laid(pattern, sketch.roots, index, anchor), MOST_TRIES)
 
 
-def _laid(pattern: Pattern, sketch: Sequence[Value], lines: Lines, anchor: int) -> Iterator[Candidate]:
-    for state in _results(sketch, lines, anchor, _State({}, frozenset()), anchor):
+def _laid(pattern: Pattern, sketch: Sequence[Value], index: TraceIndex, anchor: int) -> Iterator[Candidate]:
+    for state in _results(sketch, index, anchor, _State({}, frozenset()), anchor):
         if all(parameter in state.bound for parameter in pattern.parameters):
-            arguments = tuple(lines.known(state.bound[parameter]) for parameter in pattern.parameters)
+            arguments = tuple(index.known(state.bound[parameter]) for parameter in pattern.parameters)
             yield Candidate(arguments, state.positions)
 
 
-def _results(sketch: Sequence[Value], lines: Lines, position: int, state: _State, anchor: int) -> Iterator[_State]:
+def _results(sketch: Sequence[Value], index: TraceIndex, position: int, state: _State, anchor: int) -> Iterator[_State]:
     """Ways to lay the last result at a position, and each one before it at the nearest position that fits."""
-    if not lines.free[position]:
+    if not index.free[position]:
         return
-    for proxy in lines.line(position).defines:
-        for found in _solved(((sketch[-1], proxy),), state, lines):
-            yield from _earlier(sketch[:-1], lines, found, anchor)
+    for proxy in index.bsym_at(position).defines:
+        for found in _solved(((sketch[-1], proxy),), state, index):
+            yield from _earlier(sketch[:-1], index, found, anchor)
 
 
-def _earlier(sketch: Sequence[Value], lines: Lines, state: _State, anchor: int) -> Iterator[_State]:
+def _earlier(sketch: Sequence[Value], index: TraceIndex, state: _State, anchor: int) -> Iterator[_State]:
     if not sketch:
         yield state
     elif node_of(sketch[-1]) in state.bound:
-        yield from _earlier(sketch[:-1], lines, state, anchor)
+        yield from _earlier(sketch[:-1], index, state, anchor)
     else:
-        for position in _nearest(_anchors(sketch[-1], lines), anchor):
-            yield from _results(sketch, lines, position, state, anchor)
+        for position in _nearest(_anchors(sketch[-1], index), anchor):
+            yield from _results(sketch, index, position, state, anchor)
 
 
 def _nearest(positions: list[int], anchor: int) -> Iterator[int]:
@@ -85,13 +85,13 @@ def _nearest(positions: list[int], anchor: int) -> Iterator[int]:
     yield from positions[middle:]
 
 
-def _anchors(value: Value, lines: Lines) -> list[int]:
+def _anchors(value: Value, index: TraceIndex) -> list[int]:
     """The positions of the bound symbols that may make a value of the sketch."""
     found: set[int] = set()
     node: Any = node_of(value)
     while isinstance(node, Call | Item):
         call = node.call if isinstance(node, Item) else node
-        found.update(lines.by_family.get(call.family, ()))
+        found.update(index.by_family.get(call.family, ()))
         first = call.first
         behind_nothing = call.family in PERHAPS_NOTHING and is_placeholder(first)
         node = node_of(first) if behind_nothing else call.item
@@ -101,7 +101,7 @@ def _anchors(value: Value, lines: Lines) -> list[int]:
 # ---- one sketch, one place ----------------------------------------------------------------------------------------
 
 
-def _solved(goals: Goals, state: _State, lines: Lines) -> Iterator[_State]:
+def _solved(goals: Goals, state: _State, index: TraceIndex) -> Iterator[_State]:
     """Every way in which each expected value is the actual one beside it."""
     while goals:
         (expected, actual), goals = goals[0], goals[1:]
@@ -121,8 +121,8 @@ def _solved(goals: Goals, state: _State, lines: Lines) -> Iterator[_State]:
                 return
             state = state.binding(node, actual)
         else:
-            for more, further in _steps(node, actual, state, lines):
-                yield from _solved(more + goals, further, lines)
+            for more, further in _steps(node, actual, state, index):
+                yield from _solved(more + goals, further, index)
             return
     yield state
 
@@ -140,27 +140,27 @@ def _inside(expected: Any, actual: Any) -> Goals | None:
     return tuple(zip(expected, actual, strict=True))
 
 
-def _steps(node: Call | Item, actual: Any, state: _State, lines: Lines) -> Iterator[tuple[Goals, _State]]:
+def _steps(node: Call | Item, actual: Any, state: _State, index: TraceIndex) -> Iterator[tuple[Goals, _State]]:
     """Ways in which a call may make a value of the program: what must hold besides, and what is settled with it."""
     if not isinstance(actual, Proxy):
         return
-    yield from _made_by(node, actual, state, lines)
+    yield from _made_by(node, actual, state, index)
     if isinstance(node, Call) and node.family in PERHAPS_NOTHING:
         yield ((node.first, actual),), state.binding(node, actual)
 
 
-def _made_by(node: Call | Item, actual: Proxy, state: _State, lines: Lines) -> Iterator[tuple[Goals, _State]]:
-    position = lines.producer.get(actual.name)
-    if position is None or not lines.free[position]:
+def _made_by(node: Call | Item, actual: Proxy, state: _State, index: TraceIndex) -> Iterator[tuple[Goals, _State]]:
+    position = index.producer.get(actual.name)
+    if position is None or not index.free[position]:
         return
-    output = lines.line(position).output
+    output = index.bsym_at(position).output
     item = node if isinstance(node, Item) else node.item
     if item is not None and _item(output, item.index) is actual and state.bound.get(item.call, position) == position:
         settled = state.binding(node, actual, position).binding(item.call, position)
-        yield from ((goals, settled) for goals in _pairings(item.call, position, lines))
-    if isinstance(node, Call) and lines.families[position] == node.family and isinstance(output, Proxy):
+        yield from ((goals, settled) for goals in _pairings(item.call, position, index))
+    if isinstance(node, Call) and index.families[position] == node.family and isinstance(output, Proxy):
         settled = state.binding(node, actual, position)
-        yield from ((goals, settled) for goals in _pairings(node, position, lines))
+        yield from ((goals, settled) for goals in _pairings(node, position, index))
 
 
 def _item(output: Any, index: int) -> Any:
@@ -168,34 +168,34 @@ def _item(output: Any, index: int) -> Any:
     return output[index] if inside else None
 
 
-def _pairings(call: Call, position: int, lines: Lines) -> Iterator[Goals]:
+def _pairings(call: Call, position: int, index: TraceIndex) -> Iterator[Goals]:
     """The arguments of a call beside those of a bound symbol of its family; both ways for commutative ones."""
-    if lines.families[position] != call.family:
+    if index.families[position] != call.family:
         return
     if call.family in CONVERSIONS:
-        yield ((call.first, lines.line(position).args[0]),)
+        yield ((call.first, index.bsym_at(position).args[0]),)
         return
-    expected, actual = call.arguments, lines.arguments(position)
+    expected, actual = call.arguments, index.arguments(position)
     if any(name not in actual and is_placeholder(value) for name, value in expected.items()):
         return
     if any(name not in expected and isinstance(value, Proxy) for name, value in actual.items()):
         return
     pairs = tuple((value, actual[name]) for name, value in expected.items() if name in actual)
-    if all(_plausible(value, other, lines) for value, other in pairs):
+    if all(_plausible(value, other, index) for value, other in pairs):
         yield pairs
     if call.family in COMMUTATIVE_FAMILIES and len(pairs) > 1:
         (first, one), (second, two), *rest = pairs
-        if _plausible(first, two, lines) and _plausible(second, one, lines):
+        if _plausible(first, two, index) and _plausible(second, one, index):
             yield ((first, two), (second, one), *rest)
 
 
-def _plausible(expected: Any, actual: Any, lines: Lines) -> bool:
+def _plausible(expected: Any, actual: Any, index: TraceIndex) -> bool:
     """Whether what makes a value is of the family that it would have to be of: a look ahead that is cheap."""
     node = expected._node if type(expected) is Value else None
     if type(node) is not Call or node.family in PERHAPS_NOTHING or node.item is not None:
         return True
-    position = lines.producer.get(actual.name) if isinstance(actual, Proxy) else None
-    return position is not None and lines.families[position] == node.family
+    position = index.producer.get(actual.name) if isinstance(actual, Proxy) else None
+    return position is not None and index.families[position] == node.family
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -33,14 +33,14 @@ def leave_inference_modes(error: BaseException) -> None:
 
 
 def tell_line(error: BaseException, trace: Trace) -> None:
-    """Add the user's line to an error that a line of the trace raised, as a note beneath its message."""
+    """Add the user's line to an error that a bound symbol raised, as a note beneath its message."""
     source = user_line(error, trace)
     if source is not None:
         error.add_note(f"  at: {source}")
 
 
 def user_line(error: BaseException, trace: Trace) -> SourceLine | None:
-    """The user's line behind the line of the trace that an error came from."""
+    """The user's line behind the bound symbol that an error came from."""
     found = (line_of(trace, frame.f_code.co_filename, number) for frame, number in generated_frames(error))
     return next(filter(None, found), None)
 
@@ -50,7 +50,7 @@ def line_of(trace: Trace, filename: str, number: int) -> SourceLine | None:
     text = "".join(linecache.getlines(filename))
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == trace.name]
     statements = functions[0].body[: len(trace.bound_symbols)] if functions else []
-    for statement, line in zip(statements, trace.bound_symbols, strict=False):
+    for statement, bsym in zip(statements, trace.bound_symbols, strict=False):
         if statement.lineno <= number <= (statement.end_lineno or 0):
-            return line.source
+            return bsym.source
     return None

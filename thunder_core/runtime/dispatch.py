@@ -83,7 +83,7 @@ class Route:
 
 
 def place_of(program: Program, error: Refused) -> str:
-    """The guard, or the line of the trace, at which a program refused a call, without its values."""
+    """The guard, or the user's line, at which a program refused a call, without its values."""
     if isinstance(error, Unexpected):
         return f"line {program.line_of(error)}"
     places = program.guarded

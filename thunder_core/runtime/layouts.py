@@ -1,6 +1,6 @@
 """A check that each tensor that runs has the shape, the strides and the dtype with which its bound symbol was derived.
 
-A program's lines follow from metadata: which derivative a bound symbol has, and what an executor compiled for it.
+A program's bound symbols follow from metadata: which derivative a bound symbol has, and what an executor compiled for it.
 Nothing of this is looked at while a program runs; where it is looked for, the program runs with a bound symbol behind
 each bound symbol that does.
 """
@@ -29,19 +29,19 @@ from thunder_core.runtime.generate import rewritten
 class Mismatch:
     """A tensor of a bound symbol that is not what the bound symbol was derived with."""
 
-    line: BoundSymbol
+    bsym: BoundSymbol
     proxy: TensorProxy
     found: str
 
     @property
     def source(self) -> SourceLine | None:
         """The user's line, or that whose derivative it is part of."""
-        return self.line.source or (self.line.derives.source if self.line.derives else None)
+        return self.bsym.source or (self.bsym.derives.source if self.bsym.derives else None)
 
     def __str__(self) -> str:
         place = f" ({self.source})" if self.source else ""
         wanted = described(self.proxy.shape, self.proxy.stride, self.proxy.dtype)
-        return f"`{statement(self.line, Scope())}`{place}: `{self.proxy.name}` is {self.found}, derived as {wanted}"
+        return f"`{statement(self.bsym, Scope())}`{place}: `{self.proxy.name}` is {self.found}, derived as {wanted}"
 
 
 class Watch:
@@ -59,22 +59,22 @@ class Watch:
 
     def rewriting(self, trace: Trace) -> Trace:
         """The trace with a look at the tensors behind each bound symbol that makes some."""
-        return trace.having(self._lines(trace), made_by="look at layouts")
+        return trace.having(self._bsyms(trace), made_by="look at layouts")
 
-    def _lines(self, trace: Trace) -> Iterator[BoundSymbol]:
-        for line in trace.bound_symbols:
-            yield line
-            for proxy in line.tensors:
+    def _bsyms(self, trace: Trace) -> Iterator[BoundSymbol]:
+        for bsym in trace.bound_symbols:
+            yield bsym
+            for proxy in bsym.tensors:
                 if len(proxy.stride) == len(proxy.shape):
-                    self._wanted.append((line, proxy))
-                    yield BoundSymbol(LOOK, (len(self._wanted) - 1, proxy), {}, None, (), line.source, line.module)
+                    self._wanted.append((bsym, proxy))
+                    yield BoundSymbol(LOOK, (len(self._wanted) - 1, proxy), {}, None, (), bsym.source, bsym.module)
 
     def look(self, number: int, found: Any) -> None:
         """Note a tensor that is not what it was derived as."""
-        line, proxy = self._wanted[number]
+        bsym, proxy = self._wanted[number]
         if isinstance(found, torch.Tensor) and differs(found, proxy, exactly=self._exactly):
             told = described(found.shape, found.stride(), found.dtype)
-            self._found.setdefault(number, Mismatch(line, proxy, told))
+            self._found.setdefault(number, Mismatch(bsym, proxy, told))
 
 
 _watching: list[Watch] = []

@@ -171,7 +171,7 @@ class Program:
             raise
 
     def line_of(self, error: BaseException) -> SourceLine | None:
-        """The user's line behind the line of the computation that raised."""
+        """The user's line behind the bound symbol of the computation that raised."""
         return user_line(error, self.last("computation"))
 
 

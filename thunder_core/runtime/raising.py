@@ -115,12 +115,12 @@ def is_repeatable(program: Program, failure: Exception) -> bool:
     if isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)) or is_of_epilogue(failure):
         return False
     computation = program.traces("computation")[0]
-    has_effects = any(line.output is None for line in program.last("epilogue").bound_symbols)
+    has_effects = any(bsym.output is None for bsym in program.last("epilogue").bound_symbols)
     if not has_effects and not settings_of(computation.bound_symbols):
         return False
     written = names_written_to(computation)
-    lines = computation.bound_symbols
-    return not any(proxy.name in written for proxy in computation.inputs) and not any(map(changes_state, lines))
+    bsyms = computation.bound_symbols
+    return not any(proxy.name in written for proxy in computation.inputs) and not any(map(changes_state, bsyms))
 
 
 def is_of_epilogue(failure: Exception) -> bool:
@@ -128,11 +128,11 @@ def is_of_epilogue(failure: Exception) -> bool:
     return any(frame.f_code.co_name == "epilogue" for frame, _ in generated_frames(failure))
 
 
-def changes_state(line: BoundSymbol) -> bool:
-    """Whether a line changes a state of the process that a failing program does not put back."""
-    name = line.symbol.name
-    is_put_back = settings_of((line,)) or any(mode in name for mode in MODES)
-    return line.ordered and name not in EXPECTATIONS and not is_put_back
+def changes_state(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol changes a state of the process that a failing program does not put back."""
+    name = bsym.symbol.name
+    is_put_back = settings_of((bsym,)) or any(mode in name for mode in MODES)
+    return bsym.ordered and name not in EXPECTATIONS and not is_put_back
 
 
 def blame_tracing(raised: ProgramRaised) -> NoReturn:

@@ -20,18 +20,18 @@ def written_before_last(computation: Trace) -> tuple[int, ...] | None:
 
     None for one that checks none.
     """
-    lines = computation.bound_symbols
-    last = max((place for place, line in enumerate(lines) if expects(line)), default=None)
+    bsyms = computation.bound_symbols
+    last = max((place for place, bsym in enumerate(bsyms) if expects(bsym)), default=None)
     if last is None:
         return None
-    written = names_written_to(computation.having(lines[: last + 1], made_by=computation.made_by))
+    written = names_written_to(computation.having(bsyms[: last + 1], made_by=computation.made_by))
     return tuple(place for place, proxy in enumerate(computation.inputs) if proxy.name in written)
 
 
-def expects(line: BoundSymbol) -> bool:
+def expects(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol may find that a value is not the one that the program was traced for."""
-    target = line.symbol.target
-    return line.symbol.name in EXPECTATIONS or (isinstance(target, CompiledCall) and target.valued)
+    target = bsym.symbol.target
+    return bsym.symbol.name in EXPECTATIONS or (isinstance(target, CompiledCall) and target.valued)
 
 
 class Undo:

@@ -13,7 +13,7 @@ from thunder_core.capture.autocast import DEVICES, State, autocast_state, change
 from thunder_core.capture.memo import Made, fresh_fake, signature
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
-from thunder_core.capture.symbols import as_line
+from thunder_core.capture.symbols import as_bound_symbol
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.errors import DataDependent, OperationFailed
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -44,18 +44,18 @@ class Autocast(Transform):
 
     def __call__(self, trace: Trace) -> Trace:
         """The trace with its casts; `OperationFailed` if it differentiates itself, since eager casts before that."""
-        for line in trace.bound_symbols:
-            if line.module.startswith(BACKWARD_OF):
+        for bsym in trace.bound_symbols:
+            if bsym.module.startswith(BACKWARD_OF):
                 raise OperationFailed(
                     "Autocast cannot be applied to a program that calls backward() itself: its gradients are computed",
                     fix="put the forward part under torch.autocast in the program, or compile that part alone",
-                    where=line.source,
+                    where=bsym.source,
                 )
         ambient = autocast_state()
         off = tuple((False, dtype) for _, dtype in ambient)
         cast = _Replay(trace).under(self.dtype)
-        lines = (*changes(ambient, off), *cast.bound_symbols, *changes(off, ambient))
-        return cast.having(lines, made_by="autocast")
+        bsyms = (*changes(ambient, off), *cast.bound_symbols, *changes(off, ambient))
+        return cast.having(bsyms, made_by="autocast")
 
 
 class _Replay:
@@ -63,7 +63,7 @@ class _Replay:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.lines: list[BoundSymbol] = []
+        self.bsyms: list[BoundSymbol] = []
         self._place = Place()
         self._values: dict[str, Any] = dict(trace.constants)
         self._context = _Context()
@@ -85,39 +85,39 @@ class _Replay:
             for kind in DEVICES:
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=False))
             stack.enter_context(self._recorder.recording())
-            for line in self.trace.bound_symbols:
-                self._place = Place(line.source, line.module)
-                self._run(line)
+            for bsym in self.trace.bound_symbols:
+                self._place = Place(bsym.source, bsym.module)
+                self._run(bsym)
         output = self._recorder.tensors.to_proxies(self._valued(self.trace.output))
-        return self.trace.having(self.lines, made_by="autocast", output=output)
+        return self.trace.having(self.bsyms, made_by="autocast", output=output)
 
-    def _run(self, line: BoundSymbol) -> None:
-        target = line.symbol.target
-        if STATE in line.symbol.name:
-            self._context.follow(line)
+    def _run(self, bsym: BoundSymbol) -> None:
+        target = bsym.symbol.target
+        if STATE in bsym.symbol.name:
+            self._context.follow(bsym)
         elif target is torch.manual_seed:
-            self.lines.append(line)
-        elif asks_for_a_value(line):
-            self._keep(line)
+            self.bsyms.append(bsym)
+        elif asks_for_a_value(bsym):
+            self._keep(bsym)
         else:
-            args, kwargs = self._valued((line.args, dict(line.kwargs)))
+            args, kwargs = self._valued((bsym.args, dict(bsym.kwargs)))
             output, found = self._recorded(target, args, kwargs)
-            self._bind(line.output, output)
-            self.lines += self._explicit(target, args, kwargs, found[0]) if is_computation(found) else found
+            self._bind(bsym.output, output)
+            self.bsyms += self._explicit(target, args, kwargs, found[0]) if is_computation(found) else found
 
-    def _keep(self, line: BoundSymbol) -> None:
+    def _keep(self, bsym: BoundSymbol) -> None:
         """A bound symbol that takes a value out of a tensor, or checks one, on what its tensors are now."""
-        made = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in line.defines}
+        made = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in bsym.defines}
         self._values |= made
-        read = {proxy.name: self._values[proxy.name] for proxy in line.inputs}
+        read = {proxy.name: self._values[proxy.name] for proxy in bsym.inputs}
         names = {name: one if isinstance(one, Proxy) else self._recorder.proxy_of(one) for name, one in read.items()}
-        self.lines.append(line.renamed(names | made))
+        self.bsyms.append(bsym.renamed(names | made))
 
     def _recorded(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
         """The result of a call, and the bound symbols that it made."""
         start = len(self._recorder.bound_symbols)
         output = target(*args, **kwargs)
-        return output, [line for line in self._recorder.bound_symbols[start:] if STATE not in line.symbol.name]
+        return output, [bsym for bsym in self._recorder.bound_symbols[start:] if STATE not in bsym.symbol.name]
 
     def _plain(self, target: Callable[..., Any], args: Any, kwargs: Any) -> list[BoundSymbol]:
         """The bound symbols that a call makes without autocast; none if dtypes then differ and it cannot be made."""
@@ -126,38 +126,38 @@ class _Replay:
         except RuntimeError:
             return []
 
-    def _explicit(self, target: Callable[..., Any], args: Any, kwargs: Any, line: BoundSymbol) -> Iterable[BoundSymbol]:
+    def _explicit(self, target: Callable[..., Any], args: Any, kwargs: Any, bsym: BoundSymbol) -> Iterable[BoundSymbol]:
         """Bound symbols that do without autocast what one does under it."""
         key = signature(target, args, kwargs, self._recorder.tensors.describe)
         if key is not None and (key, autocast_state()) in self._untouched:
-            return [line]
+            return [bsym]
         before = autocast_state()
         with _without_autocast():
-            if key_of(self._plain(target, args, kwargs)) == key_of([line]):
+            if key_of(self._plain(target, args, kwargs)) == key_of([bsym]):
                 self._untouched.add((key, before))
-                return [line]
-            return self._with_casts(target, args, kwargs, line)
+                return [bsym]
+            return self._with_casts(target, args, kwargs, bsym)
 
     def _with_casts(
-        self, target: Callable[..., Any], args: Any, kwargs: Any, line: BoundSymbol
+        self, target: Callable[..., Any], args: Any, kwargs: Any, bsym: BoundSymbol
     ) -> Sequence[BoundSymbol]:
         """The call on inputs that were cast before, if it then does the same; else what it consists of."""
         given = {self._recorder.proxy_of(tensor).name: tensor for tensor in tensors_in((args, kwargs))}
-        casts = [p for p in line.subsymbols if p.symbol.target is CAST and p.args[0].name in given]
+        casts = [p for p in bsym.subsymbols if p.symbol.target is CAST and p.args[0].name in given]
         made = {c.args[0].name: self._recorded(CAST, (given[c.args[0].name],), c.kwargs) for c in casts}
 
         def cast(leaf: Any) -> Any:
             name = self._recorder.proxy_of(leaf).name if isinstance(leaf, torch.Tensor) else ""
             return made[name][0] if name in made else leaf
 
-        parts = [as_line(part, line) for part in line.subsymbols]
+        parts = [as_bound_symbol(part, bsym) for part in bsym.subsymbols]
         direct = self._plain(target, *replace_leaves((args, kwargs), cast))
         names = {c.output.name: self._recorder.proxy_of(made[c.args[0].name][0]).name for c in casts}
-        rest = replace(line, subsymbols=tuple(part for part in line.subsymbols if part not in casts))
+        rest = replace(bsym, subsymbols=tuple(part for part in bsym.subsymbols if part not in casts))
         if key_of(direct) != key_of([rest], names):
             return parts
-        results = {old.name: new for old, new in zip(direct[0].outputs, line.outputs, strict=True)}
-        return [*(one for _, lines in made.values() for one in lines), direct[0].renamed(results)]
+        results = {old.name: new for old, new in zip(direct[0].outputs, bsym.outputs, strict=True)}
+        return [*(one for _, bsyms in made.values() for one in bsyms), direct[0].renamed(results)]
 
     def _valued(self, tree: Any) -> Any:
         return replace_leaves(tree, lambda leaf: self._values[leaf.name] if isinstance(leaf, Proxy) else leaf)
@@ -185,9 +185,9 @@ class _Context:
         self._is_ending = False
         self._around: State | None = None
 
-    def follow(self, line: BoundSymbol) -> None:
+    def follow(self, bsym: BoundSymbol) -> None:
         """Do what a bound symbol of the program does to autocast's state."""
-        target = line.symbol.target
+        target = bsym.symbol.target
         if target in (torch.autocast_increment_nesting, torch.autocast_decrement_nesting):
             self._depth += 1 if target is torch.autocast_increment_nesting else -1
             self._is_ending = target is torch.autocast_decrement_nesting and self._depth == 0
@@ -199,7 +199,7 @@ class _Context:
             if self._is_ending:
                 restore(self._around)
             else:
-                target(*line.args, **line.kwargs)
+                target(*bsym.args, **bsym.kwargs)
 
 
 def restore(state: State) -> None:
@@ -209,24 +209,24 @@ def restore(state: State) -> None:
         torch.set_autocast_dtype(kind, dtype)
 
 
-def asks_for_a_value(line: BoundSymbol) -> bool:
+def asks_for_a_value(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol gives what decides the way of a program, or checks it; `item` alone does neither."""
-    gives = bool(line.outputs) and not line.tensors and not line.has_effect
-    takes = gives and any(isinstance(proxy, TensorProxy) for proxy in line.inputs)
-    return line.symbol.name in EXPECTATIONS or (takes and line.symbol.target is not torch.Tensor.item)
+    gives = bool(bsym.outputs) and not bsym.tensors and not bsym.has_effect
+    takes = gives and any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs)
+    return bsym.symbol.name in EXPECTATIONS or (takes and bsym.symbol.target is not torch.Tensor.item)
 
 
-def is_computation(lines: Sequence[BoundSymbol]) -> bool:
+def is_computation(bsyms: Sequence[BoundSymbol]) -> bool:
     """Whether a call became one bound symbol that computes something, and writes to nothing."""
-    return len(lines) == 1 and bool(lines[0].subsymbols) and not lines[0].mutates
+    return len(bsyms) == 1 and bool(bsyms[0].subsymbols) and not bsyms[0].mutates
 
 
-def key_of(lines: Sequence[BoundSymbol], names: Mapping[str, str] | None = None) -> Hashable:
+def key_of(bsyms: Sequence[BoundSymbol], names: Mapping[str, str] | None = None) -> Hashable:
     """A key of what aten operations do, whatever the names of what they make; `names` are those of inputs."""
     known: dict[str, Hashable] = dict(names or {})
     found: list[Hashable] = []
-    for line in lines:
-        for part in line.subsymbols:
+    for bsym in bsyms:
+        for part in bsym.subsymbols:
             found.append(
                 (part.symbol.name, *(_described(leaf, known) for leaf in leaves((part.args, dict(part.kwargs)))))
             )

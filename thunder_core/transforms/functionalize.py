@@ -50,7 +50,7 @@ class Functionalize(Transform):
     def __call__(self, trace: Trace) -> Trace:
         """The trace with every write that can be said otherwise said otherwise."""
         known = alias_sets(trace.bound_symbols, trace.aliases)
-        representatives = {known.representative(name) for line in trace.bound_symbols for name in line.mutates}
+        representatives = {known.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
         if representatives:
             representatives -= _Excluded(trace, known).representatives()
         while representatives:
@@ -87,31 +87,31 @@ class _Excluded:
             if count > 1 or representative in self.followed
         }
         enabled = torch.is_grad_enabled()
-        lines = self.trace.bound_symbols
-        for line, enabled in zip(lines, grad_modes(lines), strict=True):
-            found |= set() if enabled else self._of((*line.inputs, *line.outputs)) & self.followed
-            found |= self._ordered(line) if line.ordered else set()
-            for operation in line.at_level("aten"):
-                found |= self._operation(operation, line)
-            if INFERENCE in line.symbol.name or is_decisive(line):
+        bsyms = self.trace.bound_symbols
+        for bsym, enabled in zip(bsyms, grad_modes(bsyms), strict=True):
+            found |= set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.followed
+            found |= self._ordered(bsym) if bsym.ordered else set()
+            for operation in bsym.at_level("aten"):
+                found |= self._operation(operation, bsym)
+            if INFERENCE in bsym.symbol.name or is_decisive(bsym):
                 return {self.known.representative(name) for each in self.trace.bound_symbols for name in each.mutates}
         return found if enabled else found | self.followed
 
     def _of(self, proxies: Iterable[Proxy]) -> set[str]:
         return {self.known.representative(proxy.name) for proxy in proxies}
 
-    def _ordered(self, line: BoundSymbol) -> set[str]:
+    def _ordered(self, bsym: BoundSymbol) -> set[str]:
         """A bound symbol that changes a state may read memory, as drawing random numbers of its size does, but no more.
 
         What it draws from the generator that there is may go anywhere.
         """
-        if line.subsymbols and all(map(_draws_or_computes, line.at_level("aten"))):
+        if bsym.subsymbols and all(map(_draws_or_computes, bsym.at_level("aten"))):
             return set()
-        given, made = self._of(line.inputs), self._of(line.outputs)
-        only_reads = bool(line.subsymbols) and not line.mutates and not given & made
+        given, made = self._of(bsym.inputs), self._of(bsym.outputs)
+        only_reads = bool(bsym.subsymbols) and not bsym.mutates and not given & made
         return set() if only_reads else given | made
 
-    def _operation(self, operation: BoundSymbol, line: BoundSymbol) -> set[str]:
+    def _operation(self, operation: BoundSymbol, bsym: BoundSymbol) -> set[str]:
         name = operation.symbol.name.removeprefix("torch.ops.")
         memory = self._of(operation.outputs)
         if name.startswith(RESIZES):
@@ -120,12 +120,12 @@ class _Excluded:
         if isinstance(target, torch._ops.OpOverload) and is_reshaping(target):
             return memory & (self.given.keys() | self._of(self.trace.outputs))  # the object is seen from outside
         if name.startswith(PARTS_FROM_AUTOGRAD):
-            parts = any(proxy.name in self.recorded for proxy in line.inputs) and _is_used(operation, line)
+            parts = any(proxy.name in self.recorded for proxy in bsym.inputs) and _is_used(operation, bsym)
             return memory & self.followed if parts else set()
         if _looks_around(operation):
             return memory & (self.given.keys() | (set() if _stays_within(operation) else self.followed))
-        if updates_statistics(target) and any(proxy.name in self.recorded for proxy in line.outputs):
-            return {self.known.representative(name) for name in line.mutates}
+        if updates_statistics(target) and any(proxy.name in self.recorded for proxy in bsym.outputs):
+            return {self.known.representative(name) for name in bsym.mutates}
         return set()
 
 
@@ -136,46 +136,46 @@ class _Rewriting:
     source: Trace
     known: AliasSets
     representatives: frozenset[str]
-    lines: list[BoundSymbol] = field(default_factory=list)
+    bsyms: list[BoundSymbol] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        taken = {proxy.name for line in self.source.bound_symbols for proxy in _names(line)}
+        taken = {proxy.name for bsym in self.source.bound_symbols for proxy in _names(bsym)}
         taken |= {proxy.name for proxy in self.source.inputs} | self.source.constants.keys()
         self._fresh = (name for name in (f"t{n}" for n in itertools.count()) if name not in taken)
-        self._makers = {proxy.name: line for line in self.source.bound_symbols for proxy in line.defines}
+        self._makers = {proxy.name: bsym for bsym in self.source.bound_symbols for proxy in bsym.defines}
         self._renamed: dict[str, Proxy] = {}
         self._machine = Functionalizer(lambda: next(self._fresh))
 
     def trace(self) -> Trace:
         """The whole trace; `_Unfit` where that cannot be."""
-        for line in self.source.bound_symbols:
-            if self._transforms(line):
-                self._run(line)
+        for bsym in self.source.bound_symbols:
+            if self._transforms(bsym):
+                self._run(bsym)
             else:
-                self.lines.append(self._reading(line))
+                self.bsyms.append(self._reading(bsym))
         written = self._copies()
         names = self._returned(written)
 
         def change(leaf: Any) -> Any:
             return names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
 
-        return self.source.having(self.lines, made_by=MADE_BY, output=replace_leaves(self.source.output, change))
+        return self.source.having(self.bsyms, made_by=MADE_BY, output=replace_leaves(self.source.output, change))
 
     def _of(self, names: Iterable[str]) -> set[str]:
         return {self.known.representative(name) for name in names} & self.representatives
 
-    def _transforms(self, line: BoundSymbol) -> bool:
+    def _transforms(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol writes to memory that is named anew, or makes a view of it."""
-        given, made = (self._of(proxy.name for proxy in proxies) for proxies in (line.inputs, line.defines))
-        return bool(self._of(line.mutates) or given & made)
+        given, made = (self._of(proxy.name for proxy in proxies) for proxies in (bsym.inputs, bsym.defines))
+        return bool(self._of(bsym.mutates) or given & made)
 
-    def _run(self, line: BoundSymbol) -> None:
+    def _run(self, bsym: BoundSymbol) -> None:
         """The bound symbol in operations that do not write."""
-        representatives = self._of(proxy.name for proxy in (*line.inputs, *line.outputs))
-        if not {self.known.representative(name) for name in line.mutates} <= self.representatives:
+        representatives = self._of(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
+        if not {self.known.representative(name) for name in bsym.mutates} <= self.representatives:
             raise _Unfit(representatives)  # it writes to other memory too, which is left as it is
         try:
-            for operation in line.at_level("aten"):
+            for operation in bsym.at_level("aten"):
                 if operation.gives_number:
                     continue
                 if _looks_around(operation):
@@ -183,29 +183,29 @@ class _Rewriting:
                 self._machine.run(operation)
         except Exception as error:  # whatever PyTorch says to the operation under functionalization
             raise _Unfit(representatives) from error
-        for proxy in line.inputs:
-            if isinstance(proxy, TensorProxy) and proxy.name in line.mutates:
+        for proxy in bsym.inputs:
+            if isinstance(proxy, TensorProxy) and proxy.name in bsym.mutates:
                 self._machine.value(proxy)  # here and now: what is put off may come in another grad mode
-        for proxy in line.tensors:
+        for proxy in bsym.tensors:
             if not self._of([proxy.name]):
                 self._renamed[proxy.name] = self._value(proxy, representatives)
-        self._take(line)
+        self._take(bsym)
 
-    def _reading(self, line: BoundSymbol) -> BoundSymbol:
+    def _reading(self, bsym: BoundSymbol) -> BoundSymbol:
         """A bound symbol that only reads, in the names of the values."""
-        read = [proxy for proxy in line.inputs if isinstance(proxy, TensorProxy) and self._of([proxy.name])]
+        read = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and self._of([proxy.name])]
         names: dict[str, Proxy] = {proxy.name: self._value(proxy) for proxy in read}
-        names |= {proxy.name: self._renamed[proxy.name] for proxy in line.inputs if proxy.name in self._renamed}
-        self._take(line)
-        for proxy in line.tensors:
+        names |= {proxy.name: self._renamed[proxy.name] for proxy in bsym.inputs if proxy.name in self._renamed}
+        self._take(bsym)
+        for proxy in bsym.tensors:
             if self._of([proxy.name]):
                 self._machine.add(proxy)
-        return line.renamed(names) if names else line
+        return bsym.renamed(names) if names else bsym
 
-    def _take(self, line: BoundSymbol | None) -> None:
+    def _take(self, bsym: BoundSymbol | None) -> None:
         """Write down the operations that came out, at the place of the bound symbol."""
         for one in self._machine.taken():
-            self.lines.append(one if line is None else replace(one, source=line.source, module=line.module))
+            self.bsyms.append(one if bsym is None else replace(one, source=bsym.source, module=bsym.module))
 
     def _value(self, proxy: TensorProxy, representatives: Iterable[str] = ()) -> TensorProxy:
         """The value of a name now, if that is as the rest of the trace knows it, down to its strides."""
@@ -220,8 +220,8 @@ class _Rewriting:
 
     def _copies(self) -> set[str]:
         """Write to what came from outside what it has to have at the end; the representatives of their alias sets."""
-        last = {self.known.representative(name): line for line in self.source.bound_symbols for name in line.mutates}
-        used = {proxy.name: proxy for line in self.source.bound_symbols for proxy in line.inputs}
+        last = {self.known.representative(name): bsym for bsym in self.source.bound_symbols for name in bsym.mutates}
+        used = {proxy.name: proxy for bsym in self.source.bound_symbols for proxy in bsym.inputs}
         given = [used[name] for name in (*(p.name for p in self.source.inputs), *self.source.constants) if name in used]
         for proxy in given:
             if isinstance(proxy, TensorProxy) and self._of([proxy.name]):
@@ -229,7 +229,7 @@ class _Rewriting:
                 value = self._value(proxy)
                 self._take(place)
                 copy = BoundSymbol(symbol_of(COPY), (proxy, value), {}, proxy, mutates=(proxy.name,))
-                self.lines.append(replace(copy, source=place.source, module=place.module))
+                self.bsyms.append(replace(copy, source=place.source, module=place.module))
         return self._of(proxy.name for proxy in given)
 
     def _returned(self, written: set[str]) -> dict[str, Proxy]:
@@ -256,7 +256,7 @@ class _Rewriting:
         for made in _names(maker):
             if isinstance(made, TensorProxy) and made.name not in read:
                 names[made.name] = made.named(next(self._fresh))
-        self.lines.append(maker.renamed(names))
+        self.bsyms.append(maker.renamed(names))
 
 
 def _looks_around(operation: BoundSymbol) -> bool:
@@ -283,24 +283,24 @@ def _draws_or_computes(operation: BoundSymbol) -> bool:
     )
 
 
-def _is_used(operation: BoundSymbol, line: BoundSymbol) -> bool:
+def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
     """Whether anyone reads what an operation makes; what autograd makes for itself on the way, nobody does.
 
     Nor does it matter for what has just been made with nothing but another tensor's shape.
     """
     given = {proxy.name for proxy in operation.inputs}
-    makers = [one for one in line.at_level("aten") if any(proxy.name in given for proxy in one.defines)]
+    makers = [one for one in bsym.at_level("aten") if any(proxy.name in given for proxy in one.defines)]
     if makers and all(FACTORY.match(maker.symbol.name) for maker in makers):
         return False
     made = {proxy.name for proxy in operation.outputs}
-    readers = (one for one in line.at_level("aten") if one is not operation)
+    readers = (one for one in bsym.at_level("aten") if one is not operation)
     return any(proxy.name in made for one in readers for proxy in one.inputs) or any(
-        proxy.name in made for proxy in line.outputs
+        proxy.name in made for proxy in bsym.outputs
     )
 
 
-def _names(line: BoundSymbol) -> Iterator[Proxy]:
+def _names(bsym: BoundSymbol) -> Iterator[Proxy]:
     """Each name that a bound symbol or one of its operations returns."""
-    yield from line.outputs
-    for part in line.subsymbols:
+    yield from bsym.outputs
+    for part in bsym.subsymbols:
         yield from _names(part)

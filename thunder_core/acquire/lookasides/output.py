@@ -196,11 +196,11 @@ def holds_tensors(value: Any, seen: set[int]) -> bool:
 
 def note_later_writes(acquisition: Any) -> None:
     """Note as sharp that the program may write to tensors of an object from outside that its epilogue is to show."""
-    lines = acquisition.recorder.bound_symbols
+    bsyms = acquisition.recorder.bound_symbols
     for place, value, where in acquisition.shown:
         state = getattr(value, "__dict__", None)
         has_tensors = isinstance(state, dict) and any(map(is_tensor, state.values()))
-        if has_tensors and not isinstance(value, torch.nn.Module) and any(line.mutates for line in lines[place:]):
+        if has_tensors and not isinstance(value, torch.nn.Module) and any(bsym.mutates for bsym in bsyms[place:]):
             acquisition.sharp_edges.setdefault(LATER_WRITES, where)
             acquisition.loud_edges.add(LATER_WRITES)
 

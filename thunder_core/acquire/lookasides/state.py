@@ -92,8 +92,8 @@ def exit_inference_mode(
     def run(context: torch.inference_mode, *raised: Any) -> None:
         function(context, *raised)
         _, name = acquisition.contexts.pop(id(context))
-        line = BoundSymbol(symbol_of(function), (name, None, None, None), {}, None, ordered=True)
-        acquisition.recorder.emit(line)
+        bsym = BoundSymbol(symbol_of(function), (name, None, None, None), {}, None, ordered=True)
+        acquisition.recorder.emit(bsym)
 
     return run
 

@@ -126,5 +126,5 @@ def is_native(kind: type) -> bool:
     return bool(kind.__flags__ & IMMUTABLE_TYPE) or getattr(made_by, "__self__", None) is kind
 
 
-# The names of lines that check what a computation finds.
+# The names of symbols that check what a computation finds.
 EXPECTATIONS = frozenset(f"{__name__}.{check.__name__}" for check in (expect_value, expect_layout, expect_items))

@@ -21,7 +21,7 @@ AMBIENT: dict[str, Callable[..., object]] = {
 }
 
 
-class Lines:
+class TraceIndex:
     """The bound symbols of a trace by position: who makes and who reads each name, and in what grad mode.
 
     A bound symbol that has become part of a stretch leaves its place empty; the new bound symbol takes one of these
@@ -66,7 +66,7 @@ class Lines:
     def replaced(self, positions: frozenset[int], kept: frozenset[int], place: int, bsym: BoundSymbol) -> None:
         """Put a bound symbol at the place, for those at the positions; those that are kept are read elsewhere too."""
         for position in positions - kept:
-            for proxy in self.line(position).inputs:
+            for proxy in self.bsym_at(position).inputs:
                 self.readers[proxy.name].discard(position)
             self.at[position] = None
         for position in positions | {place}:
@@ -78,7 +78,7 @@ class Lines:
         index = bisect_left(self.effects, first)
         return self.effects[index] if index < len(self.effects) and self.effects[index] < last else None
 
-    def line(self, position: int) -> BoundSymbol:
+    def bsym_at(self, position: int) -> BoundSymbol:
         """The bound symbol at a position that is not empty."""
         bsym = self.at[position]
         assert bsym is not None, position
@@ -88,7 +88,7 @@ class Lines:
         """The arguments of a bound symbol by name."""
         found = self._arguments.get(position)
         if found is None:
-            bsym = self.line(position)
+            bsym = self.bsym_at(position)
             found = self._arguments[position] = named_arguments(bsym.symbol.target, bsym.args, bsym.kwargs)
         return found
 
