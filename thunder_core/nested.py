@@ -16,6 +16,7 @@ from thunder_core.acquire.handover import Handover
 from thunder_core.acquire.outside import TOGETHER
 from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.analysis.grad_mode import grad_modes
+from thunder_core.capture.autograd_nodes import followed_from_call
 from thunder_core.capture.compiled_call import (
     BESIDE,
     CompiledCall,
@@ -24,7 +25,6 @@ from thunder_core.capture.compiled_call import (
     Part,
     Same,
     acts_before,
-    followed,
 )
 from thunder_core.capture.modes import without_our_functions, without_recording
 from thunder_core.capture.numbers import Unknown, settled
@@ -201,7 +201,7 @@ class Call:
         try:
             return self._traced(evaluates=False)
         except DataDependent:
-            if self.own.options.data_dependent == "error" or not self.recorder.measures.may:
+            if self.own.options.data_dependent == "error" or not self.recorder.data_dependent.allowed:
                 raise
             self._give_values()
             self.depends_on_values = True
@@ -212,7 +212,7 @@ class Call:
         for tensor in tensors_of((self.args, self.kwargs), self.acquisition):
             if isinstance(tensor, FakeTensor):
                 try:
-                    value = self.recorder.measures.evaluation.value(self.recorder.proxy_of(tensor))
+                    value = self.recorder.data_dependent.evaluation.value(self.recorder.proxy_of(tensor))
                 except Unknowable as reason:
                     self.refuse(f"asks for the value of a tensor, and {reason}")
                 self.stand_ins.give(tensor, value)
@@ -313,7 +313,7 @@ class Call:
         named = replace(proxy, name=self.recorder.tensors.next_name(), requires_grad=leaf.requires_grad)
         with torch._C.DisableTorchFunction():
             fake = self.recorder.tensors.made_tensor(named)
-            return named, followed(fake) if named.requires_grad else fake
+            return named, followed_from_call(fake) if named.requires_grad else fake
 
     def _require_repeatable(self, call: CompiledCall) -> None:
         if call.valued and (before := acts_before(self.recorder.bound_symbols)):

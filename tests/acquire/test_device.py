@@ -16,7 +16,7 @@ from thunder_core.compiler import specializations_of
 from thunder_core.errors import Bug
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.plugins import load
-from thunder_core.runtime.library.objects import Refused
+from thunder_core.runtime.library.objects import GuardFailed
 
 CUDA = torch.device("cuda")
 AWAY = torch.ones(3)
@@ -75,7 +75,7 @@ def test_its_guards_want_the_gpu() -> None:
         program = replace(cache.compiler, device=CUDA)(model, (x,), {})
         assert 'torch.is_autocast_enabled("cuda") is False' in str(program.last("prologue"))
         assert any("f32[2, 3] cuda:0" in guard for guard in program.guards)
-        with pytest.raises(Refused):
+        with pytest.raises(GuardFailed):
             program.prepare(model, (x,), {})
 
 

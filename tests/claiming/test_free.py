@@ -1,4 +1,4 @@
-"""Freeing: a region that empties its list holds what it was given alone, and lets go of it while it runs."""
+"""Freeing: a region that empties its list holds what it was given alone, and frees it while it runs."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def test_what_is_known_of_this_machine_is_asked_anew():
 def test_kernels_survive_as_bytes():
     kind = Specialization("k", (("x", "*fp32"), ("n", "i32")), (), (), 4)
     cubins = [Cubin(kind, image, "k", 8, "sm_90", "triton") for image in (b"one", b"twotwo")]
-    kernels = {str(number): launch.Kernel(cubin, ("x", "n"), (7, 1, 1)) for number, cubin in enumerate(cubins)}
+    kernels = {str(number): launch.CubinLaunch(cubin, ("x", "n"), (7, 1, 1)) for number, cubin in enumerate(cubins)}
     found = launch.kernels_of(launch.library_of(kernels))
     assert {name: (one.cubin, one.arguments, one.grid) for name, one in found.items()} == {
         name: (one.cubin, one.arguments, one.grid) for name, one in kernels.items()
@@ -230,7 +230,9 @@ def test_kernels_survive_as_bytes():
 
 def test_another_gpu_is_refused_by_name(monkeypatch):
     kind = Specialization("k", (), (), (), 4)
-    library = launch.library_of({"k": launch.Kernel(Cubin(kind, b"one", "k", 8, "sm_90", "triton"), (), (1, 1, 1))})
+    library = launch.library_of(
+        {"k": launch.CubinLaunch(Cubin(kind, b"one", "k", 8, "sm_90", "triton"), (), (1, 1, 1))}
+    )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
     with pytest.raises(ArtifactForeign, match="machine code for sm_90, and this GPU is sm_86"):

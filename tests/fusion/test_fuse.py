@@ -14,7 +14,7 @@ from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.fusion.region import Region
 from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Refused
+from thunder_core.ir.trace import RefusedOperations
 
 
 @dataclass
@@ -111,7 +111,7 @@ def test_a_refused_region_is_left_to_the_next_executor():
     result, _, trace = fused(lambda x: (x.exp() + 1).log(), x, refused="no")
     torch.testing.assert_close(result, (x.exp() + 1).log())
     assert claims_by_executor(trace) == {"torch": 3}
-    assert trace.refused == (Refused("replays", "no", 3, lasting=False),)
+    assert trace.refused == (RefusedOperations("replays", "no", 3, lasting=False),)
 
 
 def writes(x):

@@ -10,7 +10,7 @@ from tests.fusion.test_fuse import Replays, lines_called
 from thunder_core.analysis.aliasing import alias_sets
 from thunder_core.fusion.foreach import one_by_one
 from thunder_core.fusion.order import ordered
-from thunder_core.ir.trace import Refused
+from thunder_core.ir.trace import RefusedOperations
 
 SHAPES = [(4, 3), (4, 3), (5,), (4, 3), (5,)]
 
@@ -68,7 +68,7 @@ def test_an_executor_that_does_not_update_leaves_lists_as_they_are():
 def test_lists_whose_regions_are_refused_stay_whole():
     trace = compared(momentum, three, Replays(updates=True, refused="no"))
     assert len(lines_called(trace, "torch._foreach")) == 5
-    assert set(trace.refused) == {Refused("replays", "no", 5, lasting=False)}
+    assert set(trace.refused) == {RefusedOperations("replays", "no", 5, lasting=False)}
 
 
 def test_a_loop_over_parameters_with_numbers_in_between_is_a_region_for_each():

@@ -432,9 +432,9 @@ def test_a_line_that_meets_too_many_values_is_refused() -> None:
     assert "retrace" in caught.value.fix
     assert x.item() == 8.0
     assert compiled(torch.tensor([3.0])).shape == (6,)
-    patient = thunder.jit(program, data_dependent="retrace")
+    unlimited_retraces = thunder.jit(program, data_dependent="retrace")
     for number in range(12):
-        assert patient(torch.tensor([float(number)])).shape == (2 * number,)
+        assert unlimited_retraces(torch.tensor([float(number)])).shape == (2 * number,)
 
 
 class Trebled(Transform):

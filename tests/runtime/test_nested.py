@@ -99,10 +99,10 @@ def test_every_option_is_its_own(name: str) -> None:
 
 
 def test_what_it_refuses_it_refuses_inside() -> None:
-    trusting = thunder.jit(lambda x: x * 2, cache="same input")
-    trusting(X)
+    same_input = thunder.jit(lambda x: x * 2, cache="same input")
+    same_input(X)
     with pytest.raises(WrongInputs, match="same input"):
-        thunder.jit(lambda x: trusting(x))(torch.ones(3))
+        thunder.jit(lambda x: same_input(x))(torch.ones(3))
     offset = torch.ones(2)
     with pytest.raises(SharpEdgeError, match="offset"):
         pure = functional.jit(lambda x: x + offset)

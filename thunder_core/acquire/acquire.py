@@ -29,7 +29,7 @@ from thunder_core.acquire.settings import with_chosen_attention
 from thunder_core.acquire.sharp import SharpEdge, Surprises, settle, users_line
 from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.capture.settings import device_contexts
-from thunder_core.capture.standing import HiddenNumbers
+from thunder_core.capture.symbolic_probe import HiddenNumbers
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.compile_options import SharpEdges
 from thunder_core.errors import DataDependent, OperationFailed, ThunderError
@@ -119,7 +119,7 @@ class Run(Acquisition):
     def edges(self) -> tuple[SharpEdge, ...]:
         """The sharp edges that were met."""
         surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
-        for bsym in self.recorder.measures.asking:
+        for bsym in self.recorder.data_dependent.asking:
             what = f"`{bsym.symbol.name}` asks for the value of a tensor; the program is for the one that it got"
             self.sharp_edges.setdefault(what, bsym.source)
         note_later_writes(self)

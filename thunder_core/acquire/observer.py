@@ -99,7 +99,7 @@ class Acquisition(Observer):
         self.contexts: dict[int, tuple[Any, Proxy]] = {}
         self.sharp_edges: dict[str, SourceLine | None] = {}
         self.loud_edges: set[str] = set()
-        self.shown: list[tuple[int, Any, SourceLine | None]] = []  # what is printed as it is, and behind how many bound symbols
+        self.shown: list[tuple[int, Any, SourceLine | None]] = []  # what is printed, and behind how many bsyms
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
         self.nested: Nested | None = None

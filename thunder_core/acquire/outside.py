@@ -102,7 +102,7 @@ class Outside:
     # ---- reading --------------------------------------------------------------------------------------------
 
     def require_open(self, value: Any) -> None:
-        """Raise `CannotReplay` for what a compiled function writes to, which the program calls by a bound symbol of its own.
+        """Raise `CannotReplay` for what a compiled function writes to that the program calls by its own bound symbol.
 
         When that has run, the object is not the one that tracing knows.
         """

@@ -13,7 +13,7 @@ from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 
 # Operations that a compiler calls rather than writes: what stands on either side of one is never one kernel.
-CALLED = frozenset(
+EXTERN_CALLS = frozenset(
     f"torch.ops.aten.{name}"
     for name in (
         "mm", "addmm", "bmm", "baddbmm", "convolution", "_scaled_dot_product_flash_attention_for_cpu",
@@ -26,9 +26,9 @@ CALLED = frozenset(
 )  # fmt: skip
 
 
-def is_called(operation: BoundSymbol) -> bool:
+def is_extern_call(operation: BoundSymbol) -> bool:
     """Whether an aten operation is called as a whole: products of matrices, convolutions, attention."""
-    return operation.symbol.name.rpartition(".")[0] in CALLED
+    return operation.symbol.name.rpartition(".")[0] in EXTERN_CALLS
 
 
 def divided(bsyms: Sequence[BoundSymbol]) -> list[range]:
@@ -97,10 +97,10 @@ class _Values:
         depth = max((value.depth for value in given), default=0)
         for value in given:
             value.read = place
-            if value.depth == depth and not is_called(operation) and not is_view(operation):
+            if value.depth == depth and not is_extern_call(operation) and not is_view(operation):
                 value.fused = place
         for proxy in operation.defines:
             if is_view(operation) and given:
                 self.known[proxy.name] = given[0]
             elif isinstance(proxy, TensorProxy):
-                self.known[proxy.name] = _Value(place, depth + is_called(operation), proxy.bytes)
+                self.known[proxy.name] = _Value(place, depth + is_extern_call(operation), proxy.bytes)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import TreeSpec, tree_flatten
 
+from thunder_core.capture.autograd_nodes import FROM_CALL
 from thunder_core.errors import CannotReplay, NotDifferentiable, SourceLine
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.runtime.library.objects import Unexpected
+from thunder_core.runtime.library.objects import UnexpectedValue
 
 BESIDE = "beside"  # the keyword for tensors that the function reads or writes past its arguments
 WHY_RECORDED = "it calls a compiled function that has a backward of its own"
@@ -94,7 +94,7 @@ class CompiledCall:
         wanted = f"{self.spec}" if differing is None else told(differing[0])
         found = f"{spec}" if differing is None else told(part_like(differing[1]))
         if self.valued and not self.acts:
-            return Unexpected(wanted, found)
+            return UnexpectedValue(wanted, found)
         return CannotReplay(
             f"the compiled function `{self.name}` returned {found} where it returned {wanted} when the program that "
             "calls it was traced",
@@ -161,19 +161,6 @@ def acts_before(bsyms: Iterable[BoundSymbol]) -> str | None:
     return next((call.name for bsym in bsyms if (call := call_of(bsym)) is not None and call.acts), None)
 
 
-class _FromCall(torch.autograd.Function):
-    """The node of autograd's graph behind a tensor that a called compiled function made."""
-
-    @staticmethod
-    def forward(ctx: Any, source: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
-        ctx.mark_dirty(fake)
-        return fake
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        raise NotImplementedError("tracing goes around it")
-
-
 def require_taken_apart(nodes: Iterable[object]) -> None:
     """Raise `NotDifferentiable` where nodes of autograd's graph lead into a compiled function that is called."""
     if any(isinstance(node, FROM_CALL) for node in nodes):
@@ -181,14 +168,3 @@ def require_taken_apart(nodes: Iterable[object]) -> None:
             "the program calls backward() through a compiled function that has settings of its own",
             fix="compile both functions alike, or call backward() outside of the compiled program",
         )
-
-
-FROM_CALL: type = _FromCall._backward_cls
-
-
-def followed(fake: torch.Tensor) -> torch.Tensor:
-    """A fake as one that autograd follows into a compiled function."""
-    with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.enable_grad():
-        source = torch.empty(0, device="meta", requires_grad=True)
-        result: torch.Tensor = _FromCall.apply(source, fake)  # type: ignore[no-untyped-call]
-        return result

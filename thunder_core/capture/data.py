@@ -10,10 +10,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.capture.autograd_nodes import FROM_OUTSIDE
+from thunder_core.capture.data_dependent import DataDependentValues
 from thunder_core.capture.expectations import foreseen
-from thunder_core.capture.fake import FROM_OUTSIDE
 from thunder_core.capture.graph import memory_of
-from thunder_core.capture.measures import Measures
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.tensors import Tensors
 from thunder_core.errors import CannotReplay
@@ -43,13 +43,13 @@ class Data:
     def __init__(
         self,
         tensors: Tensors,
-        measures: Measures,
+        data_dependent: DataDependentValues,
         record: Callable[..., Any],
         asked: Callable[[torch.Tensor, str, object], None],
     ) -> None:
         self._asked = asked
         self._tensors = tensors
-        self._measures = measures
+        self._data_dependent = data_dependent
         self._record = record
         self._arrays: dict[int, Array] = {}
         self._owners: dict[int, Any] = {}
@@ -59,17 +59,17 @@ class Data:
         """A copy of a tensor with its values, which a bound symbol of the trace checks."""
         detached = self._tensors.fake(self._record(torch.Tensor.detach, (tensor,), {}))
         proxy = self._tensors.proxy(detached)
-        measures = self._measures
+        data_dependent = self._data_dependent
         with torch._C.DisableTorchFunction():
-            found = measures.had(function, lambda: measures.evaluation.value(proxy))
+            found = data_dependent.evaluate(function, lambda: data_dependent.evaluation.value(proxy))
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             copied: torch.Tensor = found.detach().clone()
             digest = digest_of(copied)
         told = Proxy(self._tensors.next_name())
-        measures.emit(BoundSymbol(symbol_of(digest_of), (proxy,), {}, told))
-        bsym = measures.bsyms[-1]
-        measures.asking.append(replace(bsym, symbol=symbol_of(function)))
-        measures.emit(foreseen(bsym, told, digest))
+        data_dependent.emit(BoundSymbol(symbol_of(digest_of), (proxy,), {}, told))
+        bsym = data_dependent.bsyms[-1]
+        data_dependent.asking.append(replace(bsym, symbol=symbol_of(function)))
+        data_dependent.emit(foreseen(bsym, told, digest))
         return copied
 
     # ---- arrays ---------------------------------------------------------------------------------------------

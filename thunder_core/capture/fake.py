@@ -10,6 +10,7 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.capture.autograd_nodes import followed_from_outside
 from thunder_core.capture.faithful import FaithfulMode
 from thunder_core.capture.wrappers import Wrapped, is_wrapper
 from thunder_core.errors import OperationFailed
@@ -115,31 +116,7 @@ def fake_of(
         fake = FakeTensor(mode, meta, device or tensor.device)
         if not tensor.requires_grad:
             return fake
-        return fake.requires_grad_(True) if tensor.is_leaf else followed(fake)
-
-
-def followed(fake: torch.Tensor) -> torch.Tensor:
-    """The fake, as autograd's result of something outside, which may be written to."""
-    with torch.enable_grad():
-        source = torch.empty(0, device="meta", requires_grad=True)
-        result: torch.Tensor = _FromOutside.apply(source, fake)  # type: ignore[no-untyped-call]
-        return result
-
-
-class _FromOutside(torch.autograd.Function):
-    """The node of autograd for what made a tensor before the program began."""
-
-    @staticmethod
-    def forward(ctx: Any, source: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
-        ctx.mark_dirty(fake)
-        return fake
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        raise NotImplementedError("tracing computes no gradients")
-
-
-FROM_OUTSIDE: type = _FromOutside._backward_cls
+        return fake.requires_grad_(True) if tensor.is_leaf else followed_from_outside(fake)
 
 
 def fake_like(proxy: TensorProxy, mode: FakeTensorMode) -> torch.Tensor:

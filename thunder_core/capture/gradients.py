@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from thunder_core.capture.autograd_nodes import FROM_OUTSIDE
 from thunder_core.capture.compiled_call import require_taken_apart
-from thunder_core.capture.fake import FROM_OUTSIDE
 from thunder_core.capture.graph import (
     Node,
     copied,

@@ -11,25 +11,31 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator
 
-from thunder_core.capture.absent import NOWHERE, is_unguarded
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.batched import TEXTS, batched_in, is_batched
 from thunder_core.capture.call import Call, named_before
 from thunder_core.capture.data import DATA, Data
+from thunder_core.capture.data_dependent import DataDependentValues
+from thunder_core.capture.device_guards import NOWHERE, needs_device_guard
 from thunder_core.capture.expectations import expected
 from thunder_core.capture.failures import hides, located, needs_data, needs_value, unrunnable
 from thunder_core.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.capture.graph import has_own_memory, memory_of
-from thunder_core.capture.measures import Measures
 from thunder_core.capture.memo import Memory
 from thunder_core.capture.memories import Memories
 from thunder_core.capture.modes import FunctionMode, OperatorMode
 from thunder_core.capture.numbers import Numbers, Unknown, numbers_in, settled, unknown_kind
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.settings import placed
-from thunder_core.capture.standing import BackwardOf, HiddenNumbers, Standing, run_on_numbers, shows_numbers
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
 from thunder_core.capture.subclasses import Subclasses, speaking
+from thunder_core.capture.symbolic_probe import (
+    BackwardOf,
+    HiddenNumbers,
+    ProbeValues,
+    backward_reads_numbers,
+    run_on_numbers,
+)
 from thunder_core.capture.symbols import (
     FACTS,
     LASTING,
@@ -86,13 +92,13 @@ class Recorder:
         self.settles = 0  # how many derivatives are being taken of what is recorded now
         self.numbers = Numbers(self.tensors.next_name, self._compute, self._measure)
         evaluation = Evaluation(self.tensors, self.bound_symbols, self.numbers.known)
-        self.measures = Measures(evaluation, self.bound_symbols, self._compute, self._fail, evaluates)
-        self.data = Data(self.tensors, self.measures, self.function, asked)
+        self.data_dependent = DataDependentValues(evaluation, self.bound_symbols, self._compute, self._fail, evaluates)
+        self.data = Data(self.tensors, self.data_dependent, self.function, asked)
         self.is_differentiating = False
         self.has_hidden = False
         self._batches = 0
         self.hides_numbers = False
-        self._standing: Standing = {}
+        self._probe_values: ProbeValues = {}
         self.gradients = Gradients(self.tensors, self._switch_grad, self._require_shown)
         self._autocast = autocast_state()
         self._place_of_program = place
@@ -174,7 +180,7 @@ class Recorder:
     def exchange(self, start: int, bsyms: Iterable[BoundSymbol]) -> None:
         """Put other bound symbols in the place of those from `start` on."""
         del self.bound_symbols[start:]
-        self.measures.evaluation.forget()
+        self.data_dependent.evaluation.forget()
         for bsym in bsyms:
             self._append(bsym)
 
@@ -203,7 +209,9 @@ class Recorder:
     def _function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function on tensors of which none is a wrapper; raises `Wrapped` where one is."""
         args, kwargs = with_named_size(function, args, placed(function, kwargs))
-        if function in VALUE_READERS and not (self.measures.may and (function is LISTING or function in DATA)):
+        if function in VALUE_READERS and not (
+            self.data_dependent.allowed and (function is LISTING or function in DATA)
+        ):
             raise self._fail(function)
         if function in DATA:
             return DATA[function](self.data, *args, **kwargs)
@@ -247,7 +255,7 @@ class Recorder:
         if key is not None and call.repeatable:
             self._memories.add(key, bsym, tensors_in((args, kwargs)), output)
         if bsym is not None and call.valued:
-            self.measures.asking.append(bsym)
+            self.data_dependent.asking.append(bsym)
             for check in expected(bsym, output, self.tensors.next_name):
                 self._append(check)
         elif bsym is not None:
@@ -308,7 +316,7 @@ class Recorder:
         return number
 
     def _measure(self, proxy: Proxy) -> Any:
-        return self.measures.number(proxy)
+        return self.data_dependent.number(proxy)
 
     def _with_numbers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function of numbers that the trace does not know, with values that stand in for them.
@@ -331,16 +339,16 @@ class Recorder:
             return self._run(function, given[0], given[1], call), call
 
         try:
-            output, call, standing = run_on_numbers(function, run, (args, kwargs), numbers)
+            output, call, probe_values = run_on_numbers(function, run, (args, kwargs), numbers)
         except Exception:  # it may be that values which stand in will not do, and the right ones do
             self.failure = before
             return self.function(function, *settled((args, kwargs)))
         bsym = self._bound(function, args, kwargs, output, call)
         if followed and self.is_differentiating and bsym is not None:
             needing = frozenset(self.tensors.proxy(t).name for t in tensors_in((args, kwargs)) if t.requires_grad)
-            if not shows_numbers(bsym, needing, standing, self.backward_of):
+            if not backward_reads_numbers(bsym, needing, probe_values, self.backward_of):
                 return self.function(function, *settled((args, kwargs)))
-            self._standing |= standing
+            self._probe_values |= probe_values
         self.has_hidden |= followed and not self.is_differentiating
         if bsym is not None:
             self._append(bsym)
@@ -359,10 +367,10 @@ class Recorder:
 
     def _run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
         self._call = call
-        self._nowhere = is_unguarded(function, args)
+        self._nowhere = needs_device_guard(function, args)
         try:
             if function is LISTING or (function in PARTS and args[0].layout is not torch.strided):
-                return self.measures.result(function, args, kwargs, call)
+                return self.data_dependent.result(function, args, kwargs, call)
             return function(*args, **kwargs)
         except Exception as error:
             if isinstance(error, ThunderError):
@@ -371,8 +379,8 @@ class Recorder:
             eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
             if eager is not None:
                 raise located(eager, self._place().source) from None
-            if valued and self.measures.may:
-                return self.measures.result(function, args, kwargs, call)
+            if valued and self.data_dependent.allowed:
+                return self.data_dependent.result(function, args, kwargs, call)
             if valued or needs_data(error):
                 raise self._fail(function, error) from error
             located(error, self._place().source)
@@ -449,7 +457,7 @@ class Recorder:
 
         In a backward pass, what stands in for a number is the number.
         """
-        if self._standing and self.gradients.is_running and self._call is None:
+        if self._probe_values and self.gradients.is_running and self._call is None:
             args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._stood_for)
         if self._view is not None and operator is ALIAS:
             return self._view
@@ -467,7 +475,7 @@ class Recorder:
         return output
 
     def _stood_for(self, leaf: Any) -> Any:
-        return self._standing.get(leaf, leaf) if type(leaf) in (int, float) else leaf
+        return self._probe_values.get(leaf, leaf) if type(leaf) in (int, float) else leaf
 
     def _dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         call = self._call

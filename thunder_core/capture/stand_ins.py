@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.capture.fake import followed
+from thunder_core.capture.autograd_nodes import followed_from_outside
 from thunder_core.capture.tensors import Tensors
 from thunder_core.ir.proxy import tensor_proxy
 
@@ -52,7 +52,7 @@ class StandIns:
             made.set_(self._storage(fake), fake.storage_offset(), fake.shape, fake.stride())
             if not fake.requires_grad:
                 return made
-            return made.requires_grad_(True) if fake.is_leaf else followed(made)
+            return made.requires_grad_(True) if fake.is_leaf else followed_from_outside(made)
 
     def _storage(self, fake: torch.Tensor) -> torch.UntypedStorage:
         """Memory of the size of a fake's; what is not touched takes none of the machine's."""

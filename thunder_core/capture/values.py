@@ -37,7 +37,7 @@ class Unknowable(Exception):
 class Evaluation:
     """The values that bound symbols of a recording have in the call that is recorded.
 
-    `lines` are those so far, and `numbers` the values of inputs that are numbers, by name. What was run once is not
+    `bsyms` are those so far, and `numbers` the values of inputs that are numbers, by name. What was run once is not
     run again, as long as what is asked for later stands behind it.
     """
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from thunder_core.analysis.aliasing import AliasSets
-from thunder_core.analysis.cuts import is_called
+from thunder_core.analysis.cuts import is_extern_call
 from thunder_core.fusion.foreach import one_by_one
 from thunder_core.fusion.order import ordered
 from thunder_core.fusion.updates import result_of, stands_apart
@@ -68,7 +68,7 @@ def _windows(bsyms: Sequence[BoundSymbol]) -> Iterator[list[BoundSymbol]]:
     window: list[BoundSymbol] = []
     for bsym in bsyms:
         window.append(bsym)
-        if bsym.ordered or bsym.executor or any(map(is_called, bsym.operations)):
+        if bsym.ordered or bsym.executor or any(map(is_extern_call, bsym.operations)):
             yield window
             window = []
     yield window

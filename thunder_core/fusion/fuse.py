@@ -11,7 +11,7 @@ from thunder_core.claiming.executor import Executor
 from thunder_core.fusion.partition import FusionPlan, partition_into_regions
 from thunder_core.fusion.region import Region, Stretch
 from thunder_core.ir.symbol import BoundSymbol, Symbol
-from thunder_core.ir.trace import Refused, Trace
+from thunder_core.ir.trace import RefusedOperations, Trace
 
 REGION = "region"
 ROOT = "module"  # the path of the model itself
@@ -104,12 +104,12 @@ def _replaced(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executo
 
 def _refused(
     stretches: Iterable[tuple[range, Stretch]], compiled: Mapping[str, Fused | Refusal], executor: str
-) -> Iterator[Refused]:
+) -> Iterator[RefusedOperations]:
     """The stretches that the executor was given and did not compile."""
     for places, one in stretches:
         result = compiled[one.region.digest]
         if isinstance(result, Refusal):
-            yield Refused(executor, result.reason, len(places), result.lasting)
+            yield RefusedOperations(executor, result.reason, len(places), result.lasting)
 
 
 def _symbols(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Symbol]:

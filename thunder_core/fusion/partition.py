@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 
 from thunder_core.analysis.aliasing import alias_sets, is_view
-from thunder_core.analysis.cuts import divided, is_called
+from thunder_core.analysis.cuts import divided, is_extern_call
 from thunder_core.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.fusion.chains import Limits, Rearranged, rearranged
 from thunder_core.fusion.region import Stretch, stretch
@@ -186,5 +186,5 @@ def _is_strided(proxy: Proxy) -> bool:
 
 def _is_worthwhile(group: Sequence[BoundSymbol]) -> bool:
     """Whether a compiler has something to write: more than one operation that is neither called nor a view."""
-    written = [one for bsym in group for one in bsym.operations if not (is_called(one) or is_view(one))]
+    written = [one for bsym in group for one in bsym.operations if not (is_extern_call(one) or is_view(one))]
     return len(written) > 1

@@ -13,10 +13,10 @@ from thunder_core.ir.tree import leaves
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedOperations:
     """A number of bound symbols of the program that an executor could have run and did not, and why.
 
-    A `lasting` reason lies in the lines, not in the state of the machine.
+    A `lasting` reason lies in the bound symbols, not in the state of the machine.
     """
 
     executor: str
@@ -46,7 +46,7 @@ class Trace:
     imports: frozenset[str] = frozenset()
     constants: Mapping[str, object] = field(default_factory=dict)
     aliases: tuple[tuple[str, ...], ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedOperations, ...] = ()
     blocks: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:

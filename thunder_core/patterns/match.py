@@ -14,7 +14,7 @@ from thunder_core.ir.tree import leaves
 from thunder_core.patterns.outcome import Outcome, described
 from thunder_core.patterns.pattern import Pattern
 from thunder_core.patterns.replacement import Replacement
-from thunder_core.patterns.search import Candidate, anchors, candidates
+from thunder_core.patterns.search import MatchCandidate, anchors, candidates
 from thunder_core.patterns.spelling import key
 from thunder_core.patterns.trace_index import TraceIndex
 
@@ -69,7 +69,7 @@ def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor
                 refused.append(told)
 
 
-def _replace(replacement: Replacement, candidate: Candidate, index: TraceIndex, executor: str) -> None:
+def _replace(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> None:
     last = index.bsym_at(max(candidate.positions))
     grad = _grad_mode(candidate, index)
     outcome = _outcome(replacement.pattern, candidate, grad)
@@ -91,14 +91,14 @@ def _replace(replacement: Replacement, candidate: Candidate, index: TraceIndex, 
     index.replaced(match.positions, match.kept, match.place, bsym)
 
 
-def _grad_mode(candidate: Candidate, index: TraceIndex) -> bool:
+def _grad_mode(candidate: MatchCandidate, index: TraceIndex) -> bool:
     modes = {index.grad[position] for position in candidate.positions}
     if len(modes) > 1:
         raise NoMatch("autograd is switched in between")
     return modes.pop()
 
 
-def _outcome(pattern: Pattern, candidate: Candidate, grad: bool) -> Outcome:
+def _outcome(pattern: Pattern, candidate: MatchCandidate, grad: bool) -> Outcome:
     """The outcome of the pattern for these arguments; a function that cannot take them does not match."""
     try:
         return pattern.outcome(candidate.arguments, grad)
@@ -111,7 +111,7 @@ def _outcome(pattern: Pattern, candidate: Candidate, grad: bool) -> Outcome:
 # ---- is it the pattern? -------------------------------------------------------------------------------------------
 
 
-def proved(outcome: Outcome, candidate: Candidate, index: TraceIndex) -> tuple[Proxy, ...]:
+def proved(outcome: Outcome, candidate: MatchCandidate, index: TraceIndex) -> tuple[Proxy, ...]:
     """The pattern's results among the names of the trace; `NoMatch` unless the operations are the same."""
     given = {leaf.name: leaf for leaf in leaves(candidate.arguments) if isinstance(leaf, Proxy)}
     names = {name: f"x{index}" for index, name in enumerate(given)}
@@ -139,7 +139,7 @@ def proved(outcome: Outcome, candidate: Candidate, index: TraceIndex) -> tuple[P
 # ---- may it be replaced? ------------------------------------------------------------------------------------------
 
 
-def legal(results: tuple[Proxy, ...], candidate: Candidate, index: TraceIndex) -> Match:
+def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceIndex) -> Match:
     """The match with the place for its bound symbol; `NoMatch` where the rest of the program could tell."""
     positions = candidate.positions
     made = {proxy.name for position in positions for proxy in index.bsym_at(position).defines}
@@ -172,7 +172,7 @@ def _kept(positions: frozenset[int], names: set[str], index: TraceIndex) -> froz
     return frozenset(kept)
 
 
-def _place(free: frozenset[int], names: set[str], candidate: Candidate, index: TraceIndex) -> int:
+def _place(free: frozenset[int], names: set[str], candidate: MatchCandidate, index: TraceIndex) -> int:
     """The last place among the bound symbols that go which is before every reader and behind every input."""
     readers = {reader for name in names for reader in index.readers.get(name, ())} - free
     first = min(readers, default=len(index.at))

@@ -34,7 +34,7 @@ INDEXING = ("getitem",)
 UNARY = ("neg", "abs", "invert", "pos")
 
 
-class Refused(Exception):
+class PatternRefused(Exception):
     """The function does something that no pattern may; the message says what."""
 
 
@@ -142,7 +142,7 @@ class Value:
         if attribute is MISSING or name.startswith("__"):
             raise AttributeError(f"a tensor has no attribute {name!r}")
         if name in VALUE_METHODS:
-            raise Refused(f"it reads the values of a tensor (`{name}`)")
+            raise PatternRefused(f"it reads the values of a tensor (`{name}`)")
         if name in FACT_METHODS:
             return lambda *args, **kwargs: Fact()
         if callable(attribute):
@@ -152,14 +152,14 @@ class Value:
     def __iter__(self) -> Iterator[Value]:
         node = self._node
         if not isinstance(node, Call):
-            raise Refused("it iterates over a tensor")
+            raise PatternRefused("it iterates over a tensor")
         return iter([Value(Item(node, index)) for index in range(_unpacked(sys._getframe(1)))])
 
     def __bool__(self) -> NoReturn:
-        raise Refused("it branches on the value of a tensor")
+        raise PatternRefused("it branches on the value of a tensor")
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
-        raise Refused("it writes to a tensor")
+        raise PatternRefused("it writes to a tensor")
 
     def __hash__(self) -> int:
         return id(self)
@@ -185,7 +185,7 @@ def _binary(name: str) -> Callable[[Value, Any], Any]:
 
 
 def _in_place(self: Value, other: Any) -> NoReturn:
-    raise Refused("it writes to a tensor")
+    raise PatternRefused("it writes to a tensor")
 
 
 def _fact(self: Fact, *others: Any) -> Any:
@@ -213,14 +213,14 @@ def called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[
     short = name.rpartition(".")[2]
     writes = (short.endswith("_") and not short.endswith("__")) or short in ("__set__", "__setitem__")
     if writes or kwargs.get("out") is not None or kwargs.get("inplace") is True:
-        raise Refused(f"it writes to a tensor (`{name}`)")
+        raise PatternRefused(f"it writes to a tensor (`{name}`)")
     if is_ordered(symbol_of(function)):
-        raise Refused(f"it changes a state of the process (`{name}`)")
+        raise PatternRefused(f"it changes a state of the process (`{name}`)")
     if any(isinstance(leaf, torch.Tensor) for leaf in leaves((args, dict(kwargs)))):
-        raise Refused("it uses a tensor that is none of its parameters")
+        raise PatternRefused("it uses a tensor that is none of its parameters")
     arguments = named_arguments(function, args, kwargs)
     if _is_random(short, arguments):
-        raise Refused(f"it draws random numbers (`{name}`)")
+        raise PatternRefused(f"it draws random numbers (`{name}`)")
     return Value(Call(function, family(name), arguments))
 
 
@@ -260,4 +260,4 @@ def _unpacked(frame: Any) -> int:
             return operator.index(instruction.argval)
         if instruction.offset == frame.f_lasti and instruction.opname == "UNPACK_EX":
             return int(instruction.argval & 0xFF) + 1 + int(instruction.argval >> 8)
-    raise Refused("it iterates over something whose length follows from the tensors that it is given")
+    raise PatternRefused("it iterates over something whose length follows from the tensors that it is given")

@@ -14,15 +14,15 @@ from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import leaves
 from thunder_core.patterns.pattern import Pattern
 from thunder_core.patterns.placeholder import MISSING, Call, Item, Node, Parameter, Value, is_placeholder, node_of
-from thunder_core.patterns.spelling import COMMUTATIVE_FAMILIES, CONVERSIONS, PERHAPS_NOTHING
+from thunder_core.patterns.spelling import COMMUTATIVE_FAMILIES, CONVERSIONS, MAYBE_NOOP
 from thunder_core.patterns.trace_index import TraceIndex
 
 MOST_TRIES = 8  # ways to lay one sketch at one bound symbol that are worth proving
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A stretch as the search has it: what each parameter would be, and the positions of the bound symbols."""
+class MatchCandidate:
+    """A possible match: what each parameter would be, and the positions of the bound symbols."""
 
     arguments: tuple[Any, ...]
     positions: frozenset[int]
@@ -46,17 +46,17 @@ def anchors(pattern: Pattern, index: TraceIndex) -> list[int]:
     return sorted({p for sketch in pattern.sketches for p in _anchors(sketch.roots[-1], index)}, reverse=True)
 
 
-def candidates(pattern: Pattern, index: TraceIndex, anchor: int) -> Iterator[Candidate]:
+def candidates(pattern: Pattern, index: TraceIndex, anchor: int) -> Iterator[MatchCandidate]:
     """Stretches that end in that bound symbol and look like the pattern."""
     for sketch in pattern.sketches:
         yield from islice(_laid(pattern, sketch.roots, index, anchor), MOST_TRIES)
 
 
-def _laid(pattern: Pattern, sketch: Sequence[Value], index: TraceIndex, anchor: int) -> Iterator[Candidate]:
+def _laid(pattern: Pattern, sketch: Sequence[Value], index: TraceIndex, anchor: int) -> Iterator[MatchCandidate]:
     for state in _results(sketch, index, anchor, _State({}, frozenset()), anchor):
         if all(parameter in state.bound for parameter in pattern.parameters):
             arguments = tuple(index.known(state.bound[parameter]) for parameter in pattern.parameters)
-            yield Candidate(arguments, state.positions)
+            yield MatchCandidate(arguments, state.positions)
 
 
 def _results(sketch: Sequence[Value], index: TraceIndex, position: int, state: _State, anchor: int) -> Iterator[_State]:
@@ -93,8 +93,8 @@ def _anchors(value: Value, index: TraceIndex) -> list[int]:
         call = node.call if isinstance(node, Item) else node
         found.update(index.by_family.get(call.family, ()))
         first = call.first
-        behind_nothing = call.family in PERHAPS_NOTHING and is_placeholder(first)
-        node = node_of(first) if behind_nothing else call.item
+        behind_noop = call.family in MAYBE_NOOP and is_placeholder(first)
+        node = node_of(first) if behind_noop else call.item
     return sorted(found)
 
 
@@ -145,7 +145,7 @@ def _steps(node: Call | Item, actual: Any, state: _State, index: TraceIndex) -> 
     if not isinstance(actual, Proxy):
         return
     yield from _made_by(node, actual, state, index)
-    if isinstance(node, Call) and node.family in PERHAPS_NOTHING:
+    if isinstance(node, Call) and node.family in MAYBE_NOOP:
         yield ((node.first, actual),), state.binding(node, actual)
 
 
@@ -192,7 +192,7 @@ def _pairings(call: Call, position: int, index: TraceIndex) -> Iterator[Goals]:
 def _plausible(expected: Any, actual: Any, index: TraceIndex) -> bool:
     """Whether what makes a value is of the family that it would have to be of: a look ahead that is cheap."""
     node = expected._node if type(expected) is Value else None
-    if type(node) is not Call or node.family in PERHAPS_NOTHING or node.item is not None:
+    if type(node) is not Call or node.family in MAYBE_NOOP or node.item is not None:
         return True
     position = index.producer.get(actual.name) if isinstance(actual, Proxy) else None
     return position is not None and index.families[position] == node.family

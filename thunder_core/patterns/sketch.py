@@ -21,7 +21,7 @@ from thunder_core.patterns.placeholder import (
     Item,
     Node,
     Parameter,
-    Refused,
+    PatternRefused,
     called,
     decisions,
     is_placeholder,
@@ -95,7 +95,7 @@ def _sketch(
     try:
         with _Sketching():
             output = function(**{parameter.name: placeholder(parameter) for parameter in parameters})
-    except Refused as error:
+    except PatternRefused as error:
         raise BadPattern(
             f"the pattern {function.__name__!r} cannot be one: {error}", fix=ALLOWED, where=where
         ) from error

@@ -38,7 +38,7 @@ SYNONYMS = {
 COMMUTATIVE_FAMILIES = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum", "compare"})
 CONVERSIONS = frozenset({"to"})
 # Calls that give their input back where there is nothing to do, and then are no bound symbols of a trace.
-PERHAPS_NOTHING = frozenset({"to", "contiguous", "dropout", "view"})
+MAYBE_NOOP = frozenset({"to", "contiguous", "dropout", "view"})
 
 # Arguments that may change places, by their positions from and to.
 COMMUTATIVE = {

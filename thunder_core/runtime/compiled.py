@@ -15,7 +15,7 @@ from thunder_core.errors import ArtifactError, Bug, DataDependent, SourceLine, W
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.runtime.dispatch import ProgramIndex, Refusal, Route
-from thunder_core.runtime.library.objects import Refused, Unexpected
+from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.raising import RaisingCalls
 from thunder_core.runtime.retraces import Retraces
@@ -97,7 +97,7 @@ class Specializations:
                     continue
                 try:
                     result = program.run(inputs, outside)
-                except Unexpected as error:
+                except UnexpectedValue as error:
                     route = route or Route(self.programs, self.index)
                     program = route.after(program, error)
                     continue
@@ -172,7 +172,7 @@ class Specializations:
         """Run a new program on the inputs that it was traced for, and keep it."""
         try:
             inputs, outside = program.prepare(self.subject, args, kwargs)
-        except Refused as refused:
+        except GuardFailed as refused:
             raise Bug(
                 f"the guards of a new program refuse its own inputs: {reason(program, refused)}",
                 fix="report this with the program that was compiled",
@@ -181,7 +181,7 @@ class Specializations:
         self.last = program
         try:
             return program.run(inputs, outside)
-        except Unexpected as error:
+        except UnexpectedValue as error:
             self._drop(program)
             raise DataDependent(
                 f"the program decides by the value of a tensor, which is {error.wanted!s:.40} in eager PyTorch and "
@@ -218,14 +218,14 @@ class Specializations:
 
 def number_refused(program: Program, error: Exception) -> str | None:
     """The path of the number for which a program refused a call, if it was for one."""
-    return program.numbers.get(error.number) if isinstance(error, Refused) else None
+    return program.numbers.get(error.number) if isinstance(error, GuardFailed) else None
 
 
 def require_few_values(refusals: Iterable[Refusal]) -> None:
     """Raise `DataDependent` where the programs that would take these inputs are for too many different values."""
-    met: dict[SourceLine | None, list[Unexpected]] = {}
+    met: dict[SourceLine | None, list[UnexpectedValue]] = {}
     for program, error in refusals:
-        if isinstance(error, Unexpected):
+        if isinstance(error, UnexpectedValue):
             met.setdefault(program.line_of(error), []).append(error)
     many = sum(map(len, met.values())) >= PATHS
     for line, errors in sorted(met.items(), key=lambda item: -len(item[1])):
@@ -251,11 +251,11 @@ def is_uninitialized(subject: Callable[..., Any]) -> bool:
 
 def reason(program: Program, error: Exception) -> str:
     """The reason why a program does not take an input: the path, what was there while tracing, and what is now."""
-    if isinstance(error, Unexpected):
+    if isinstance(error, UnexpectedValue):
         line = program.line_of(error)
         place = "" if line is None else f" ({line})"
         return f"a value that the program asks a tensor for{place}: was {error.wanted}, is {error.found}"
-    if not isinstance(error, Refused):
+    if not isinstance(error, GuardFailed):
         return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
     told = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
     return f"{told}, is {described(error.found)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 
 from thunder_core.runtime.keys import key_of
-from thunder_core.runtime.library.objects import Refused, Unexpected
+from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
 from thunder_core.runtime.program import Place, Program
 
 Refusal = tuple[Program, Exception]
@@ -63,7 +63,7 @@ class Route:
         asked = self._asked
         asked.add(program)
         self.refusals.append((program, error))
-        if isinstance(error, Refused):
+        if isinstance(error, GuardFailed):
             feature = place_of(program, error), key_of(error.found)
             self.features.append(feature)
             if error.number in program.places:
@@ -82,9 +82,9 @@ class Route:
         return sorted(self.refusals, key=lambda refusal: places.get(refusal[0], len(places)))
 
 
-def place_of(program: Program, error: Refused) -> str:
+def place_of(program: Program, error: GuardFailed) -> str:
     """The guard, or the user's line, at which a program refused a call, without its values."""
-    if isinstance(error, Unexpected):
+    if isinstance(error, UnexpectedValue):
         return f"line {program.line_of(error)}"
     places = program.guarded
     return places[error.number] if error.number < len(places) else ""

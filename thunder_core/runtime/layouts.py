@@ -1,6 +1,6 @@
 """A check that each tensor that runs has the shape, the strides and the dtype with which its bound symbol was derived.
 
-A program's bound symbols follow from metadata: which derivative a bound symbol has, and what an executor compiled for it.
+A program follows from metadata: which derivative a bound symbol has, and what an executor compiled for it.
 Nothing of this is looked at while a program runs; where it is looked for, the program runs with a bound symbol behind
 each bound symbol that does.
 """

@@ -16,7 +16,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.runtime.autograd_signature import AutogradSignature
 from thunder_core.runtime.blame import leave_inference_modes, tell_line, user_line
 from thunder_core.runtime.generate import executable, executable_trace
-from thunder_core.runtime.library.objects import Unexpected
+from thunder_core.runtime.library.objects import UnexpectedValue
 from thunder_core.runtime.tracers import blame_tracer
 from thunder_core.runtime.undo import Undo, written_before_last
 
@@ -70,7 +70,7 @@ class Program:
     then autograd records what it does if it is to be differentiated.
 
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
-    epilogue need, or raises `Refused`, or what a path raises. A program that expects values of tensors may find,
+    epilogue need, or raises `GuardFailed`, or what a path raises. A program that expects values of tensors may find,
     while it runs, that they are others. `numbers` are the paths of the numbers that it wants to be what they were, by
     the number of the guard; `places` are the ways to what guards look at, for those that a selector may follow.
     """
@@ -145,8 +145,8 @@ class Program:
         """The computation and then the epilogue; the result is what the function returns.
 
         Where the computation switches autograd, autocast or inference mode on or off, or changes a setting of
-        PyTorch's, an error on the way puts it back; it comes with a note of the user's line. Raises `Unexpected`, with
-        everything as it was before the call, where a value is not the one that the program expects.
+        PyTorch's, an error on the way puts it back; it comes with a note of the user's line. Raises `UnexpectedValue`,
+        with everything as it was before the call, where a value is not the one that the program expects.
         """
         grad = torch.is_grad_enabled()
         undo = None if self._written is None else Undo(inputs, self._written)
@@ -164,7 +164,7 @@ class Program:
                 autocast.put_back()
             for restore in restores:
                 restore()
-            if isinstance(error, Unexpected) and undo is not None:
+            if isinstance(error, UnexpectedValue) and undo is not None:
                 undo.put_back()
             else:
                 tell_line(error, self.last("computation"))

@@ -14,7 +14,7 @@ import torch
 from thunder_core.errors import RecompileWarning
 from thunder_core.printable import printable
 from thunder_core.runtime.dispatch import place_of
-from thunder_core.runtime.library.objects import Refused, Unexpected
+from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.tracers import LIBRARIES
 
@@ -39,7 +39,7 @@ class Retraces:
 
     def note(self, program: Program, error: Exception, reason: str) -> None:
         """A program did not take an input, which is traced: warn at the third time that it is for the same thing."""
-        place = place_of(program, error) if isinstance(error, Refused) else type(error).__name__
+        place = place_of(program, error) if isinstance(error, GuardFailed) else type(error).__name__
         self.counts[place] += 1
         if self.counts[place] == OFTEN:
             self._warn(f"was traced again {OFTEN} times for one reason ({reason}), which takes long", fix_for(error))
@@ -58,9 +58,9 @@ class Retraces:
 
 def fix_for(error: Exception) -> str:
     """The advice on what can be done against tracing again for this."""
-    if isinstance(error, Unexpected):
+    if isinstance(error, UnexpectedValue):
         return VALUE_FIX
-    found = error.found if isinstance(error, Refused) else error
+    found = error.found if isinstance(error, GuardFailed) else error
     return next(fix for classes, fix in FIXES if isinstance(found, classes))
 
 

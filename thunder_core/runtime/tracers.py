@@ -14,7 +14,7 @@ from thunder_core import package
 from thunder_core.capture.modes import is_recording
 from thunder_core.errors import NotTraceable, SourceLine
 from thunder_core.ir.tree import leaves
-from thunder_core.runtime.library.objects import Refused
+from thunder_core.runtime.library.objects import GuardFailed
 from thunder_core.runtime.library.tracers import Tracer, tracer_at_work
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -63,7 +63,7 @@ def require_no_tracer(arguments: Iterable[Any]) -> None:
 
 def blame_tracer(error: BaseException) -> None:
     """Raise `NotTraceable` for an error of a compiled program that ran within a tracer or transform of PyTorch's."""
-    if isinstance(error, Exception) and not isinstance(error, Refused) and tracer_at_work() is not None:
+    if isinstance(error, Exception) and not isinstance(error, GuardFailed) and tracer_at_work() is not None:
         require_no_tracer(())
 
 

@@ -14,7 +14,7 @@ from thunder_core.fusion.region import Region
 from thunder_core.fusion.watch import advance
 from thunder_executors.inductor import library
 from thunder_executors.inductor.compilers import Compilers, compilers
-from thunder_executors.inductor.generate import Generated, Kernel, Unsupported, generate, refusal_for
+from thunder_executors.inductor.generate import CppKernel, Generated, Unsupported, generate, refusal_for
 from thunder_executors.inductor.machine import processors
 from thunder_executors.inductor.outputs import check_outputs
 from thunder_executors.inductor.wrapper import printed
@@ -27,7 +27,7 @@ class Draft:
     """A region as text, and its kernels, whose names no other region of this build has."""
 
     text: str
-    kernels: Mapping[str, Kernel]
+    kernels: Mapping[str, CppKernel]
 
 
 def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
@@ -69,7 +69,7 @@ def draft(region: Region, number: int) -> Draft | Refusal:
         return refusal_for(error)
 
 
-def _renamed(generated: Generated, number: int) -> tuple[str, dict[str, Kernel]]:
+def _renamed(generated: Generated, number: int) -> tuple[str, dict[str, CppKernel]]:
     """The wrapper and its kernels with names that tell regions apart."""
     text, kernels = generated.wrapper, {}
     for place, (name, kernel) in sorted(enumerate(generated.kernels.items()), reverse=True):

@@ -19,13 +19,13 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from thunder_executors.inductor.generate import Unsupported
-from thunder_executors.inductor.launch import Kernel
+from thunder_executors.inductor.launch import CubinLaunch
 from thunder_executors.triton.cubin import UNSUPPORTED, VERSION, WARP, Cubin, capability_of, is_consistent
 from thunder_executors.triton.driver import SCALARS
 from thunder_executors.triton.launch import Specialization
 
 
-def compiled(name: str, source: str, numbers: Mapping[str, int], target: str) -> Kernel:
+def compiled(name: str, source: str, numbers: Mapping[str, int], target: str) -> CubinLaunch:
     """The machine code of a kernel that is called with these numbers; raises `Unsupported`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thunder-inductor-")))
@@ -50,7 +50,7 @@ def loaded(name: str, source: str, folder: Path) -> Any:
     return getattr(module, name)
 
 
-def _compiled(name: str, kernel: Any, numbers: Mapping[str, int], target: str) -> Kernel:
+def _compiled(name: str, kernel: Any, numbers: Mapping[str, int], target: str) -> CubinLaunch:
     function, meta, setting = kernel.fn, kernel.triton_meta, kernel.configs[0]
     if not isinstance(function, JITFunction):
         raise Unsupported("Triton's interpreter, which is on, compiles nothing")
@@ -67,7 +67,7 @@ def _compiled(name: str, kernel: Any, numbers: Mapping[str, int], target: str) -
     cubin = _cubin(name, result, types, target)
     arguments = tuple(key for key in function.arg_names if key not in setting.kwargs)
     sizes = {**setting.kwargs, **dict(zip(arguments, _in_order(arguments, numbers), strict=True))}
-    return Kernel(cubin, arguments, GridExpr.from_meta(kernel.inductor_meta, setting).eval_slow(sizes))
+    return CubinLaunch(cubin, arguments, GridExpr.from_meta(kernel.inductor_meta, setting).eval_slow(sizes))
 
 
 def _in_order(arguments: tuple[str, ...], numbers: Mapping[str, int]) -> list[int | None]:

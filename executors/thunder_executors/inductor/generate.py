@@ -41,7 +41,7 @@ OF_THE_MACHINE = (InvalidCxxCompiler, OSError, MemoryError, torch.OutOfMemoryErr
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CppKernel:
     """One C++ function `kernel(...)` and the types of its arguments."""
 
     arguments: tuple[str, ...]
@@ -53,7 +53,7 @@ class Generated:
     """The module that Inductor wrote, its kernels by the names that it calls them, and the strides of its results."""
 
     wrapper: str
-    kernels: dict[str, Kernel]
+    kernels: dict[str, CppKernel]
     strides: tuple[tuple[int, ...] | None, ...]
 
 
@@ -64,10 +64,10 @@ class Unsupported(Exception):
 def generate(region: Region) -> Generated:
     """Have Inductor write the region; raises `Unsupported`, or whatever Inductor raises."""
     graph, fakes = graph_of(region)
-    sources: list[Kernel] = []
+    sources: list[CppKernel] = []
 
     def note(self: object, argtypes: list[str], source_code: str) -> object:
-        sources.append(Kernel(tuple(argtypes), with_bounded_teams(source_code)))
+        sources.append(CppKernel(tuple(argtypes), with_bounded_teams(source_code)))
         return None
 
     settings = {**SETTINGS, "cpp.threads": torch.get_num_threads()}  # said, it is written into every parallel region

@@ -20,7 +20,7 @@ LENGTH = 8  # bytes of the number before the facts
 
 
 @dataclass(frozen=True, eq=False)
-class Kernel:
+class CubinLaunch:
     """A kernel of Inductor's as machine code: called with its arguments, it is launched on their stream.
 
     `arguments` names them in order; those that the machine code does not take were built in.
@@ -47,7 +47,7 @@ def _packed(kind: str, value: Any) -> Any:
     return ctypes.c_void_p(value.data_ptr()) if kind.startswith("*") else SCALARS[kind](value)
 
 
-def library_of(kernels: Mapping[str, Kernel]) -> bytes:
+def library_of(kernels: Mapping[str, CubinLaunch]) -> bytes:
     """Kernels as bytes: the length of the facts, the facts, and the machine code of one after the other."""
     facts = [
         {
@@ -63,14 +63,14 @@ def library_of(kernels: Mapping[str, Kernel]) -> bytes:
     return b"".join([len(head).to_bytes(LENGTH, "little"), head, *(k.cubin.image for k in kernels.values())])
 
 
-def kernels_of(library: bytes) -> dict[str, Kernel]:
+def kernels_of(library: bytes) -> dict[str, CubinLaunch]:
     """Kernels from bytes whose digest was checked; raises `ArtifactForeign` where this GPU does not run them."""
     start = LENGTH + int.from_bytes(library[:LENGTH], "little")
-    found: dict[str, Kernel] = {}
+    found: dict[str, CubinLaunch] = {}
     for facts in json.loads(library[LENGTH:start]):
         image, start = library[start : start + facts["size"]], start + facts["size"]
         cubin = Cubin.from_metadata(facts["cubin"], image)
-        found[facts["name"]] = Kernel(cubin, tuple(facts["arguments"]), tuple(facts["grid"]))
+        found[facts["name"]] = CubinLaunch(cubin, tuple(facts["arguments"]), tuple(facts["grid"]))
     _require_gpu({kernel.cubin.target for kernel in found.values()})
     return found
 

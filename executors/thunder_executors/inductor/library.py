@@ -18,7 +18,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 from thunder_core.errors import CompilerFailed
 from thunder_core.fusion.machine_code import MODULE
 from thunder_executors.inductor.compilers import Compilers
-from thunder_executors.inductor.generate import SETTINGS, Kernel, Unsupported
+from thunder_executors.inductor.generate import SETTINGS, CppKernel, Unsupported
 from thunder_executors.inductor.machine import processors
 
 MEMORY = 1 << 30  # bytes that a compiler may need for the headers and the kernels of one unit
@@ -60,7 +60,7 @@ PyMODINIT_FUNC PyInit_{module}() {{
 """
 
 
-def translation_unit(kernels: Mapping[str, Kernel]) -> str:
+def translation_unit(kernels: Mapping[str, CppKernel]) -> str:
     """All kernels, and an extension module that calls each with the memory of tensors."""
     parts = [HEAD]
     for name, kernel in kernels.items():
@@ -72,7 +72,7 @@ def translation_unit(kernels: Mapping[str, Kernel]) -> str:
     return "\n".join((*parts, TAIL.format(methods=methods, module=MODULE)))
 
 
-def _arguments(name: str, kernel: Kernel) -> str:
+def _arguments(name: str, kernel: CppKernel) -> str:
     for argument in kernel.arguments:
         if not POINTER.fullmatch(argument.strip()):
             raise Unsupported(f"{name} takes a {argument}")
@@ -85,7 +85,7 @@ def vector_extension() -> VecISA:
         return pick_vec_isa()
 
 
-def compiled(kernels: Mapping[str, Kernel], compilers: Compilers) -> bytes:
+def compiled(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:
     """The shared object of all kernels; raises `CompilerFailed` with what the compiler said, and `OutOfDisk`."""
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"

@@ -107,7 +107,7 @@ def packed(specialization: Specialization, values: dict[str, Any]) -> list[Any]:
 
 
 @dataclass
-class Kernel:
+class CubinKernel:
     """Machine code that launches as the kernel that it was compiled from; loaded on each device when first needed."""
 
     cubin: Cubin
@@ -134,4 +134,4 @@ def keep(cubins: Iterable[Cubin]) -> None:
     Only pass machine code whose digest was checked.
     """
     for cubin in cubins:
-        KEPT[cubin.specialization] = Kernel(cubin, driver())
+        KEPT[cubin.specialization] = CubinKernel(cubin, driver())

@@ -23,7 +23,7 @@ from thunder_core.errors import (
 )
 from thunder_executors.triton import driver as driving
 from thunder_executors.triton.cubin import Cubin, compile_for
-from thunder_executors.triton.driver import CAUSES, Driver, Kernel, keep
+from thunder_executors.triton.driver import CAUSES, CubinKernel, Driver, keep
 from thunder_executors.triton.launch import INTERPRETED, KEPT, Launch
 from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.rms_norm import rms_norm
@@ -93,7 +93,7 @@ def test_each_argument_reaches_the_kernel(one_gpu: None) -> None:
     launch, cubin = example()
     notes = Notes()
     notes.types = launch.specialization.types
-    Kernel(cubin, Driver(notes))(launch)
+    CubinKernel(cubin, Driver(notes))(launch)
     ((function, sizes, stream, values, extra),) = notes.launched
     x, weight, y = (launch.values[name].data_ptr() for name in ("x", "weight", "y"))
     assert (function, stream, extra) == (0xF00D, STREAM, None)
@@ -105,7 +105,7 @@ def test_machine_code_is_loaded_once(one_gpu: None) -> None:
     launch, cubin = example()
     notes = Notes()
     notes.types = launch.specialization.types
-    kernel = Kernel(cubin, Driver(notes))
+    kernel = CubinKernel(cubin, Driver(notes))
     kernel(launch)
     kernel(launch)
     assert [arguments[1].value for arguments in notes.named("cuModuleLoadData")] == [cubin.image]
@@ -156,7 +156,7 @@ def test_arguments_that_do_not_fit_never_reach_the_driver(one_gpu: None) -> None
     uneven = draw(100, dtype=torch.bfloat16)[1:]
     for arguments in ({**launch.arguments, "x": uneven}, {**launch.arguments, "weight": None}):
         with pytest.raises(Bug, match="cannot be launched as"):
-            Kernel(cubin, Driver(notes))(replace(launch, arguments=arguments))
+            CubinKernel(cubin, Driver(notes))(replace(launch, arguments=arguments))
     assert not notes.calls
     assert not notes.launched
 
@@ -212,7 +212,7 @@ def test_on_a_gpu_kept_machine_code_does_what_triton_does(
     for arguments in EXAMPLES[name](drawn(dtype, "cuda")):
         expected = tensors(operator(*arguments))
         specializations = {launch.specialization for launch in operator.launches(*arguments)}
-        kernels = {one: Kernel(compile_for(one, target), driving.driver()) for one in specializations}
+        kernels = {one: CubinKernel(compile_for(one, target), driving.driver()) for one in specializations}
         with monkeypatch.context() as patch:
             for one, kernel in kernels.items():
                 patch.setitem(KEPT, one, kernel)

@@ -12,7 +12,7 @@ from thunder_core.runtime.library.states import digest
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which no class statement gives
 
 
-class Refused(Exception):
+class GuardFailed(Exception):
     """The inputs differ from those that a program was made for; `number` is that of the guard, `found` what it met."""
 
     def __init__(self, number: int, found: Any = None) -> None:
@@ -23,10 +23,10 @@ class Refused(Exception):
 
 def refuse(number: int, found: Any) -> NoReturn:
     """End a prologue: guard `number` does not hold for what was found."""
-    raise Refused(number, found)
+    raise GuardFailed(number, found)
 
 
-class Unexpected(Refused):
+class UnexpectedValue(GuardFailed):
     """A value that the program asked a tensor for differs from the one that it was traced for."""
 
     def __init__(self, wanted: Any, found: Any) -> None:
@@ -37,13 +37,13 @@ class Unexpected(Refused):
 def expect_value(found: Any, wanted: Any) -> None:
     """End a computation whose program asked for this number and got another; nan and signed zeros count as written."""
     if type(found) is not type(wanted) or repr(found) != repr(wanted):
-        raise Unexpected(wanted, found)
+        raise UnexpectedValue(wanted, found)
 
 
 def expect_layout(found: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
     """End a computation whose program got a tensor of this shape and these strides, in elements, and gets another."""
     if found.shape != shape or found.stride() != stride:
-        raise Unexpected(f"of shape {shape} and strides {stride}", f"of shape {tuple(found.shape)}")
+        raise UnexpectedValue(f"of shape {shape} and strides {stride}", f"of shape {tuple(found.shape)}")
 
 
 def with_data(tensor: Any, data: Any) -> Any:
@@ -61,7 +61,7 @@ def digest_of(tensor: Any) -> str:
 def expect_items(found: Any, count: int) -> Any:
     """The items of a result, if there are so many."""
     if len(found) != count:
-        raise Unexpected(f"{count} items", f"{len(found)}")
+        raise UnexpectedValue(f"{count} items", f"{len(found)}")
     return found
 
 

@@ -18,10 +18,10 @@ from thunder_core.ir.symbol import BoundSymbol
 
 
 @dataclass
-class Measures:
-    """Values that the program asks for, as far as it `may` ask; `asking` are the bound symbols that gave it values.
+class DataDependentValues:
+    """Values that the program asks for, where that is `allowed`; `asking` are the bound symbols that gave it values.
 
-    `lines` are the bound symbols of the recording so far; `emit(line)` writes one down, and `fail(function, error)`
+    `bsyms` are the bound symbols of the recording so far; `emit(bsym)` writes one down, and `fail(function, error)`
     gives the error for an operation whose value cannot be had.
     """
 
@@ -29,14 +29,14 @@ class Measures:
     bsyms: Sequence[BoundSymbol]
     emit: Callable[[BoundSymbol], None]
     fail: Callable[[Callable[..., Any], Exception | None], ThunderError]
-    may: bool
+    allowed: bool
     asking: list[BoundSymbol] = field(default_factory=list)
 
     def number(self, proxy: Proxy) -> Any:
         """The value of a number, or the outcome of a condition."""
         self._require_repeatable(torch.Tensor.item)
         bsym = next(bsym for bsym in reversed(self.bsyms) if proxy in bsym.outputs)
-        value = self.had(torch.Tensor.item, lambda: self.evaluation.value(proxy))
+        value = self.evaluate(torch.Tensor.item, lambda: self.evaluation.value(proxy))
         self.asking.append(bsym)
         self.emit(foreseen(bsym, proxy, value))
         return value
@@ -45,7 +45,7 @@ class Measures:
         """The result of a function on the values of this call's inputs."""
         self._require_repeatable(function)
         call.valued = True
-        result, written = self.had(function, lambda: self.evaluation.call(function, args, kwargs))
+        result, written = self.evaluate(function, lambda: self.evaluation.call(function, args, kwargs))
         call.written.update(map(memory_of, written))
         return result
 
@@ -55,11 +55,11 @@ class Measures:
         if before is not None:
             raise self.fail(function, Unknowable(f"`{before}`, whose effects cannot be taken back, is called before"))
 
-    def had(self, function: Callable[..., Any], evaluate: Callable[[], Any]) -> Any:
+    def evaluate(self, function: Callable[..., Any], compute: Callable[[], Any]) -> Any:
         """The result of evaluating bound symbols of the recording, where that is allowed and possible."""
-        if not self.may:
+        if not self.allowed:
             raise self.fail(function, None)
         try:
-            return evaluate()
+            return compute()
         except Unknowable as reason:
             raise self.fail(function, reason) from reason

@@ -1,4 +1,4 @@
-"""Operations of numbers that a trace does not know: run twice, with values that stand in for them."""
+"""Symbolic scalar probes: operations of numbers that a trace does not know, run twice, with values in their place."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Pairs = dict[tuple[Any, Any], Proxy]
 
 
 BackwardOf = Callable[[BoundSymbol, frozenset[str]], Sequence[BoundSymbol] | None]
-Standing = dict[Any, Unknown]  # numbers by the values that stand in for them
+ProbeValues = dict[Any, Unknown]  # the unknown numbers, by the values that a probe had for them
 
 
 def run_on_numbers(
     function: Callable[..., Any], run: Callable[[Any], tuple[Any, Call]], given: Any, numbers: Sequence[Unknown]
-) -> tuple[Any, Call, Standing]:
+) -> tuple[Any, Call, ProbeValues]:
     """Run a call of the function with values that stand in for its numbers; its aten operations get the numbers' names.
 
     It runs twice, with other values: what differs is a number, or hangs on one. Where a value became something else on
@@ -48,8 +48,8 @@ def run_on_numbers(
     """
     one = {id(number): next(_integers if isinstance(number, WholeNumber) else _floats) for number in numbers}
     other = {key: value * FACTOR for key, value in one.items()}
-    like, twin = run(_standing_in(given, other))
-    output, call = run(_standing_in(given, one))
+    like, twin = run(_with_probe_values(given, other))
+    output, call = run(_with_probe_values(given, one))
     if appearance(like) != appearance(output):
         raise ValueError("the values of numbers decide what the result looks like")
     names = {(one[id(number)], other[id(number)]): number.proxy for number in numbers}
@@ -63,12 +63,14 @@ def run_on_numbers(
     return output, call, {one[id(number)]: number for number in numbers}
 
 
-def shows_numbers(bsym: BoundSymbol, followed: frozenset[str], standing: Standing, backward_of: BackwardOf) -> bool:
+def backward_reads_numbers(
+    bsym: BoundSymbol, followed: frozenset[str], probes: ProbeValues, backward_of: BackwardOf
+) -> bool:
     """Whether the backward of a bound symbol computes with its numbers as they are, and not with what it made of them.
 
-    `backward_of(line, followed)` gives the operations of its backward, None where it has none that can be had.
+    `backward_of(bsym, followed)` gives the operations of its backward, None where it has none that can be had.
     """
-    names = {(value, value * FACTOR): number.proxy for value, number in standing.items()}
+    names = {(value, value * FACTOR): number.proxy for value, number in probes.items()}
     one, other = ({proxy.name: pair[place] for pair, proxy in names.items()} for place in (0, 1))
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         first, second = (backward_of(_with_numbers(bsym, values), followed) for values in (one, other))
@@ -93,7 +95,7 @@ def appearance(output: Any) -> list[Any]:
     ]
 
 
-def _standing_in(tree: Any, values: dict[int, Any]) -> Any:
+def _with_probe_values(tree: Any, values: dict[int, Any]) -> Any:
     return replace_leaves(tree, lambda leaf: values[id(leaf)] if isinstance(leaf, Unknown) else leaf)
 
 
