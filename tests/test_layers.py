@@ -33,7 +33,7 @@ FLOORS = (
         "thunder_core.target",
         "thunder_core.tolerance",
     ),
-    ("thunder_core.requirement", "thunder_core.declaration", "thunder_core.free_memory"),
+    ("thunder_core.requirement", "thunder_core.declaration", "thunder_core.dump", "thunder_core.free_memory"),
     ("thunder_core.transform", "thunder_core.analysis"),
     ("thunder_core.capture",),
     ("thunder_core.patterns", "thunder_core.runtime", "thunder_core.functionalization"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from thunder_core.claiming.device_code import DeviceCode, targeting
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
+from thunder_core.dump import Dump, NoSink, Sink, asked_dump
 from thunder_core.errors import CannotReplay, EnvironmentLacks, UnknownName, WrongInputs
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.symbol import BoundSymbol
@@ -47,13 +49,15 @@ ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 class Compiler:
     """How subjects are compiled: the transforms in their order, the executors in the user's, and the other options.
 
-    With a `device`, which need not be here, for that one, wherever the model and the arguments are now.
+    With a `device`, which need not be here, for that one, wherever the model and the arguments are now. A `dump` is
+    where the stages of what is compiled are written, which is no part of how: pickles leave it out.
     """
 
     transforms: tuple[Transform, ...]
     executors: tuple[Executor, ...]
     options: CompileOptions
     device: torch.device | None = None
+    dump: Dump | None = field(default=None, compare=False)
 
     @property
     def settings(self) -> Compiler:
@@ -73,7 +77,9 @@ class Compiler:
         changing: frozenset[str] = frozenset(),
     ) -> Program:
         """Trace the subject on these arguments and compile what it did."""
-        watch = _Watch()
+        dump = self.dump or asked_dump(None)
+        sink: Sink = dump.program(subject) if dump else NoSink()
+        watch = _Watch(sink)
         with collection_paused():
             acquired = acquire(
                 subject,
@@ -87,20 +93,23 @@ class Compiler:
                 nested=CallsByLine(self),
             )
             watch.note(acquired.computation)
-            watch.stages += [Stage(acquired.prologue, 0.0), Stage(acquired.epilogue, 0.0)]
+            watch.add(acquired.prologue)
+            watch.add(acquired.epilogue)
             trace = acquired.computation
             for transform in self.transforms:
                 trace = watch.note(check_trace(transform(trace)))
-        parts, recorded, lacking = self._differentiated(trace)
+        parts, recorded, lacking = self._differentiated(trace, sink)
         for step in parts.steps if parts else ():
             watch.note(check_trace(step))
+        if parts and parts.tail:
+            sink.write(parts.tail)
         forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
         with collection_paused():
             watch.note(check_trace(free_after_last_use(watch.note(forward))))
             edges, numbers, places = acquired.sharp_edges, acquired.numbers, acquired.places
             return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, numbers, places)
 
-    def _differentiated(self, trace: Trace) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
+    def _differentiated(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
         """The trace with a backward of its own, or why it has none, and what it lacks."""
         if self.device is not None:
             return None, ELSEWHERE, None
@@ -109,7 +118,7 @@ class Compiler:
         if not is_differentiable(trace):
             return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:
-            return differentiate_program(trace, self.executors, ALWAYS, self.options.memory_budget), "", None
+            return differentiate_program(trace, self.executors, ALWAYS, self.options.memory_budget, sink), "", None
         except Underivable as reason:
             return None, str(reason), reason.missing_formula
 
@@ -165,17 +174,21 @@ def name_for_pickle(executor: Executor) -> str:
 
 
 class _Watch:
-    """Notes each stage with the seconds since the one before."""
+    """Notes each stage with the seconds since the one before, and hands it on to be written."""
 
-    def __init__(self) -> None:
+    def __init__(self, sink: Sink) -> None:
         self.stages: list[Stage] = []
+        self._sink = sink
         self._before = time.perf_counter()
 
     def note(self, trace: Trace) -> Trace:
-        now = time.perf_counter()
-        self.stages.append(Stage(trace, now - self._before))
-        self._before = now
+        self.add(trace, time.perf_counter() - self._before)
+        self._before = time.perf_counter()
         return trace
+
+    def add(self, trace: Trace, seconds: float = 0.0) -> None:
+        self.stages.append(Stage(trace, seconds))
+        self._sink.write(trace)
 
 
 def jit(
@@ -189,6 +202,7 @@ def jit(
     data_dependent: DataDependence = "guard",
     memory_budget: float = 1.0,
     max_programs: int = MAX_PROGRAMS,
+    dump: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
 
@@ -214,6 +228,9 @@ def jit(
     `max_programs` bounds how many programs are kept; where there would be more, the one that was used longest ago goes.
     That, and tracing again a third time for one reason, is said once, by a `RecompileWarning`.
 
+    `dump` is a folder in which each program gets a folder of its own, with every stage of its traces as a file, written
+    as soon as it is there. `THUNDER_LOGS` in the environment asks for that without a change of code.
+
     Raises `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called, and
     `RecipeConflict` for transforms that exclude each other.
     """
@@ -230,7 +247,9 @@ def jit(
         max_programs=max_programs,
     )
     ordered = order_transforms((*transforms, *ALWAYS))
-    return compiled_by(Compiler(ordered, tuple(map(find_executor, executors)), options), subject)
+    asked = asked_dump(dump)  # what the environment asks for is looked up again when something is compiled
+    found = tuple(map(find_executor, executors))
+    return compiled_by(Compiler(ordered, found, options, dump=asked if dump is not None else None), subject)
 
 
 def compiled_by(compiler: Compiler | Unequipped, subject: Callable[..., Any]) -> Any:

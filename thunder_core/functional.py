@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ def jit(
     cache: CacheMode = "constant values",
     sharp_edges: SharpEdges = "error",
     max_programs: int = MAX_PROGRAMS,
+    dump: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Compile a function that reads no data but its arguments.
 
@@ -49,4 +51,5 @@ def jit(
         sharp_edges=sharp_edges,
         functional=True,
         max_programs=max_programs,
+        dump=dump,
     )

@@ -29,6 +29,7 @@ from thunder_core.autodiff.tape import Underivable
 from thunder_core.claiming.claim import claim, claim_operations
 from thunder_core.claiming.executor import Executor
 from thunder_core.claiming.free import UNPACK, free_after_last_use
+from thunder_core.dump import NoSink, Sink
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
 from thunder_core.ir.proxy import Proxy, TensorProxy
@@ -47,7 +48,8 @@ UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # bound symbols that keep their place, and
 class ProgramDerivative:
     """A differentiated computation: `body` as it was, its forward and backward, and the tail that makes views.
 
-    `steps` are the traces on the way to the forward. A backward is compiled when it is first asked for.
+    `steps` are the traces on the way to the forward. A backward is compiled when it is first asked for, and its stages
+    go to the `sink` then.
     """
 
     body: Trace
@@ -57,6 +59,7 @@ class ProgramDerivative:
     executors: Sequence[Executor]
     transforms: Sequence[Transform]
     beneath_autocast: bool = False
+    sink: Sink = field(default_factory=NoSink)
     _backwards: list[Stage] = field(default_factory=list)
     _compiled: dict[tuple[bool, ...], Backward | None] = field(default_factory=dict)
 
@@ -142,7 +145,8 @@ class ProgramDerivative:
             nonlocal before
             now = time.perf_counter()
             stages.append(Stage(trace, now - before, given))
-            before = now
+            self.sink.write(trace)
+            before = time.perf_counter()
             return trace
 
         trace = note(check_trace(self.parts.backward(given)))
@@ -156,7 +160,11 @@ class ProgramDerivative:
 
 
 def differentiate_program(
-    trace: Trace, executors: Sequence[Executor], transforms: Sequence[Transform], budget: float = 1.0
+    trace: Trace,
+    executors: Sequence[Executor],
+    transforms: Sequence[Transform],
+    budget: float = 1.0,
+    sink: Sink = NoSink(),  # noqa: B008 - it has no state
 ) -> ProgramDerivative:
     """The trace divided into forward and backward; raises `Underivable` where autograd has to record it instead.
 
@@ -178,7 +186,8 @@ def differentiate_program(
         fuses = any(executor.fuses_regions for executor in executors)
         parts = differentiate(early, recompute=fuses, budget=budget)
         made = [one for one, old in ((body, whole), (early, body)) if one is not old]
-        return ProgramDerivative(body, tail, (*steps, *made, parts.forward), parts, executors, transforms, under)
+        forwards = (*steps, *made, parts.forward)
+        return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink)
 
     try:
         return divided(trace)
