@@ -9,21 +9,24 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent / "thunder_core"
+ROOT = Path(__file__).resolve().parent.parent
 HEADLESS = re.compile(r"(What|Who|How|Why|Where|Which|That|Also|Those|Whoever|As|Of|So|See) |The same\b")
 ROOMS = (
-    "acquire",
-    "analysis",
-    "autodiff",
-    "capture",
-    "claiming",
-    "functionalization",
-    "fusion",
-    "ir",
-    "memory",
-    "patterns",
-    "runtime",
-    "transforms",
+    "executors/thunder_executors",
+    "recipes/thunder_recipes",
+    "thunder_core/acquire",
+    "thunder_core/analysis",
+    "thunder_core/autodiff",
+    "thunder_core/capture",
+    "thunder_core/claiming",
+    "thunder_core/functionalization",
+    "thunder_core/fusion",
+    "thunder_core/interpreter",
+    "thunder_core/ir",
+    "thunder_core/memory",
+    "thunder_core/patterns",
+    "thunder_core/runtime",
+    "thunder_core/transforms",
 )
 DOCUMENTED = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 

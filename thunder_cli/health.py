@@ -170,7 +170,7 @@ def folders() -> Iterator[Check]:
 
 
 def unwritable(folder: Path) -> str | None:
-    """Why a file cannot be made in a folder, or None."""
+    """The reason why a file cannot be made in a folder, or None."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return None

@@ -324,7 +324,7 @@ def last_backward_traces(compiled: Any) -> list[Trace]:
 
 
 def last_backward_reason(compiled: Any) -> str:
-    """Why the latest call has no backward of its own, so that PyTorch's autograd records what it does; else empty.
+    """The reason why the latest call has no backward of its own, so that autograd records what it does; else empty.
 
     >>> import torch
     >>> spoiled = jit(lambda x: x.exp().add_(1))  # exp's derivative is its result, which is no more
@@ -336,17 +336,17 @@ def last_backward_reason(compiled: Any) -> str:
 
 
 def cache_hits(compiled: Any) -> int:
-    """How many calls were served by a program that was there."""
+    """The number of calls that were served by a program that was there."""
     return specializations_of(compiled).hits
 
 
 def cache_misses(compiled: Any) -> int:
-    """How many calls had to be traced."""
+    """The number of calls that had to be traced."""
     return specializations_of(compiled).misses
 
 
 def recompile_reasons(compiled: Any) -> list[str]:
-    """Why calls were not served by programs that were there, the latest last: path, what it was, what it is.
+    """The reason why calls were not served by programs that were there, the latest last: path, what it was, what it is.
 
     >>> import torch
     >>> double = jit(lambda x, factor: x * factor)

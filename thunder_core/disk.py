@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Fullness(NamedTuple):
-    """Why a file system takes no more, and what can be done."""
+    """The reason why a file system takes no more, and what can be done."""
 
     what: str
     fix: str
@@ -26,7 +26,7 @@ NO_TEMPORARY = Fullness(
 
 
 def fullness(error: BaseException) -> Fullness | None:
-    """Why the file system takes no more; None for any other error."""
+    """The reason why the file system takes no more; None for any other error."""
     if not isinstance(error, OSError):
         return None
     return NO_TEMPORARY if NO_FOLDER in str(error) else FULL.get(error.errno)

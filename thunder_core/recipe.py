@@ -299,7 +299,7 @@ class Recipe:
 
 
 def lacks(need: Requirement, target: str = "", device: torch.device | None = None) -> str | None:
-    """Why what is needed is not to be had: for a GPU of the architecture `target`, a model on a device, or at all."""
+    """The reason why a need is not met: for a GPU of the architecture `target`, a model on a device, or at all."""
     if target:
         return need.missing_for(target)
     return need.missing() if device is None else need.missing_on(device)

@@ -42,7 +42,7 @@ class Requirement(ABC):
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Why this machine lacks it; None if it has it."""
+        """The reason why this machine lacks it; None if it has it."""
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
         """The same where the program is for a GPU of that architecture (`sm_90`), which need not be here."""
@@ -156,7 +156,7 @@ def cxx_name() -> str:
 
 @cache
 def problem_of_cxx(name: str) -> str:
-    """Why a compiler makes no extension module of three lines, in its own words; empty where it does."""
+    """The reason why a compiler makes no extension module of three lines, in its own words; empty where it does."""
     path = shutil.which(name)
     if path is None:
         return f"{name} is not there"

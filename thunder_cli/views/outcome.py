@@ -180,7 +180,7 @@ SPARE = ("p90", "samples/s", "spread", "p99", "peak memory")  # what narrow cons
 
 
 def operations_view(report: Report) -> Iterator[RenderableType]:
-    """How many operations each executor runs, and its part of the time where that was measured."""
+    """The number of operations that each executor runs, and its part of the time where that was measured."""
     if not report.executors:
         return
     trains = any(share.backward for share in report.executors)

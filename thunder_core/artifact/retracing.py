@@ -80,7 +80,7 @@ class Strict:
 
 
 def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Why a program does not take these inputs, in words."""
+    """The reason why a program does not take these inputs, in words."""
     try:
         program.prepare(subject, args, kwargs)
     except Exception as error:  # a path may run the user's code

@@ -1,4 +1,4 @@
-"""Why an entry was built: which field of its key is not that of an earlier entry for the same piece of program."""
+"""The reason why an entry was built: the field of its key that differs from an earlier one's for the same program."""
 
 from __future__ import annotations
 

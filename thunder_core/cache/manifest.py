@@ -13,7 +13,7 @@ MANIFEST = "manifest.json"
 
 
 class Damage(Exception):
-    """Why an entry cannot be used; it is caught where the entry is dropped, and never reaches a user."""
+    """The reason why an entry cannot be used; it is caught where the entry is dropped, and never reaches a user."""
 
     def __init__(self, what: str) -> None:
         """Say what is wrong; names and values from the disk may be no text that can be printed."""

@@ -138,7 +138,7 @@ def main_block(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str
 
 
 def obstacle(subject: Subject, listing: Listing) -> str:
-    """Why a trace cannot be called from a file of its own; empty where it can."""
+    """The reason why a trace cannot be called from a file of its own; empty where it can."""
     if not subject.source:
         return "where the model comes from is not known: import the function and call it yourself"
     if not subject.example and not subject.drawn:

@@ -103,7 +103,7 @@ class Subject:
         return NoSuchTrace(self.absent(trace), fix=f"name one of: {', '.join(self.traces)}")
 
     def absent(self, trace: str) -> str:
-        """Why there is no trace of that name."""
+        """The reason why there is no trace of that name."""
         if trace == "tail" and "backward" in self.traces:
             return "there is no tail trace: the program returns no views that autograd has to know of"
         if trace in ("tail", "backward"):

@@ -92,7 +92,7 @@ def _tell(error: AttributeError, owner: Any, name: str) -> None:
 
 
 def load_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> Any:
-    """What the C function `hook`, the type's `__getattribute__`, gives; the getters that it finds are interpreted."""
+    """The result of the C function `hook`, the type's `__getattribute__`; the getters that it finds are interpreted."""
     kind = type(owner)
     special = introspection.ATTRIBUTES.get(kind)
     if special is not None:
@@ -125,7 +125,7 @@ Getter = tuple[Any, tuple[Any, ...]]
 
 
 def _getter(kind: type, owner: Any, name: str) -> Getter | None:
-    """What reading the attribute of an instance would call, with its arguments."""
+    """The function that reading the attribute of an instance would call, with its arguments."""
     raw = type_lookup(kind, name)
     if raw is ABSENT or type(raw) is FunctionType:
         return None
@@ -145,7 +145,7 @@ def _of_module(module: Any, name: str) -> Getter | None:
 
 
 def _class_getter(kind: type, owner: type, name: str) -> Getter | None:
-    """The same for an attribute of a class."""
+    """The function that reading an attribute of a class would call, with its arguments."""
     of_metaclass = type_lookup(kind, name)
     own = type_lookup(owner, name)
     if of_metaclass is not ABSENT:
@@ -244,7 +244,7 @@ def delete_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> None
 
 
 def _accessor(owner: Any, name: str, of_property: str, special: str) -> Getter | None:
-    """What writing or deleting an attribute would call, with its first arguments."""
+    """The function that writing or deleting an attribute would call, with its first arguments."""
     raw = type_lookup(type(owner), name)
     if raw is ABSENT:
         return None

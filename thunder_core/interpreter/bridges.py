@@ -1,4 +1,4 @@
-"""What C code is given in place of the program's callables and iterables, so that it calls back into the machine."""
+"""Stand-ins for the program's callables and iterables, by which C code calls back into the machine."""
 
 import functools
 import operator

@@ -162,7 +162,7 @@ def issubclass_natively(kind: type, base: type) -> bool:
 
 
 def bound(raw: Any, owner: Any) -> Any:
-    """What a special method is when it is read from an instance."""
+    """A special method as it is when it is read from an instance."""
     binder = getattr(type(raw), "__get__", None)
     return raw if binder is None else binder(raw, owner, type(owner))
 

@@ -26,7 +26,7 @@ _KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATO
 
 @dataclass(frozen=True)
 class Catch:
-    """Where control goes when a step raises: the step, the stack's depth there, and whether to push the position."""
+    """The target of control when a step raises: the step, the stack's depth there, and whether to push the position."""
 
     target: int
     depth: int
@@ -46,7 +46,7 @@ class Instruction:
 
 @dataclass
 class Context:
-    """What a preparation may look at while a code object is decoded."""
+    """The state of decoding a code object that a preparation may look at."""
 
     code: CodeType
     index: dict[int, int]

@@ -43,7 +43,7 @@ def _drive(frame: Frame) -> Generator[Any, Any, Any]:
 
 
 async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
-    """The same for an asynchronous generator, whose yields and awaits take different ways."""
+    """Drive an asynchronous generator, whose yields and awaits take different ways."""
     try:
         while True:
             given = [frame.machine.resume(frame)]
@@ -75,7 +75,7 @@ class _Awaited:
 
 
 def _awaited(iterator: Any) -> Any:
-    """What to `await` in order to delegate to an iterator or coroutine."""
+    """The object to `await` in order to delegate to an iterator or coroutine."""
     return iterator if is_coroutine(iterator) else _Awaited(iterator)
 
 
@@ -141,7 +141,7 @@ def _relay(machine: "Machine", iterator: Any) -> Generator[Any, Any, Any]:
 
 
 def _step(machine: "Machine", iterator: Any, sent: Any, thrown: BaseException | None) -> Callable[[], Any]:
-    """How the iterator goes on: with what was sent or thrown; closed, or where it takes no error, it does not."""
+    """Let the iterator go on with what was sent or thrown; closed, or where it takes no error, it does not."""
     if isinstance(thrown, GeneratorExit):
         close = getattr(iterator, "close", None)
         if close is not None:

@@ -39,7 +39,7 @@ def _patched(function: Any, replaced: str, by: str, argument: int) -> Callable[.
 
 
 def stop_iteration_error(code: CodeType, error: BaseException) -> BaseException:
-    """What a generator raises in place of StopIteration, which would end it silently."""
+    """The error that a generator raises in place of StopIteration, which would end it silently."""
     flags = code.co_flags
     kind = "generator"
     if flags & inspect.CO_ASYNC_GENERATOR:

@@ -1,4 +1,4 @@
-"""What a program sees when it looks at itself: attributes of frames, generators and `super` objects."""
+"""Introspection: the attributes of frames, generators and `super` objects that a program sees of itself."""
 
 import sys
 from collections.abc import Callable
@@ -69,7 +69,7 @@ def _of_super(machine: "Machine", owner: Any, name: str) -> Any:
 
 
 def _behind_super(owner: Any, name: str) -> tuple[Any, Any, Any]:
-    """What `super` finds: the raw attribute, the instance to bind it to (None for a class) and its type."""
+    """The attribute that `super` finds, raw, the instance to bind it to (None for a class) and its type."""
     get = super.__getattribute__
     this, instance, kind = (get(owner, own) for own in ("__thisclass__", "__self__", "__self_class__"))
     if kind is None or name == "__class__":
@@ -83,7 +83,7 @@ def _behind_super(owner: Any, name: str) -> tuple[Any, Any, Any]:
 
 
 def local_names(frame: Frame) -> Any:
-    """What `locals()` gives in a frame: the namespace or, in functions, a dictionary (up to 3.12 always the same)."""
+    """The result of `locals()` in a frame: the namespace or, in functions, a dictionary (up to 3.12 always one)."""
     if frame.names is not None:
         hidden = _hidden_names(frame)
         return {**frame.names, **hidden} if hidden else frame.names

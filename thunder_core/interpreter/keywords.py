@@ -16,7 +16,7 @@ _TAKES_ANY_KEY_ERROR = sys.version_info >= (3, 12)
 
 
 def function_text(function: Any) -> str:
-    """How CPython names a callable in these errors."""
+    """The name that CPython has for a callable in these errors."""
     qualname = getattr(function, "__qualname__", None)
     if qualname is None:
         return str(function)

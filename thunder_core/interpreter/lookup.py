@@ -1,4 +1,4 @@
-"""What a type says about a name: CPython's `_PyType_Lookup`, remembered for as long as the type is unchanged."""
+"""The lookup of names in types: CPython's `_PyType_Lookup`, remembered for as long as the type is unchanged."""
 
 import contextlib
 import ctypes
@@ -42,7 +42,7 @@ def type_lookup(kind: type, name: str) -> Any:
 
 
 def shortcut(kind: type, name: str) -> Any:
-    """What `remember` has kept for a name of a type that has not changed since; None if nothing."""
+    """The entry that `remember` has kept for a name of a type that has not changed since; None if there is none."""
     view = _views.get(id(kind))
     if view is not None and view.versions.value == view.version:
         return view.shortcuts.get(name)

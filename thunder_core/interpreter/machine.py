@@ -63,7 +63,7 @@ class Machine:
         return function(*arguments, **keywords)
 
     def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """The same, as a part of something that is announced by itself."""
+        """Call a function natively, as a part of something that is announced by itself."""
         return function(*arguments, **keywords)
 
     def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:

@@ -1,4 +1,4 @@
-"""What `match` asks of a subject."""
+"""The questions that `match` asks of a subject."""
 
 from typing import TYPE_CHECKING, Any
 

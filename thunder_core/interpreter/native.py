@@ -1,4 +1,4 @@
-"""What only C can do: set the handled exception, make a frame object, read the version of a type.
+"""Access to CPython's C structures: set the handled exception, make a frame object, read a type's version.
 
 Each name here is CPython's own, reached through `ctypes`. The offsets are those of the versions and builds that
 `versions` lists; elsewhere nothing is read or written, and the first use of an offset is refused.
@@ -19,7 +19,7 @@ _POINTER = 8
 
 @dataclass(frozen=True)
 class Offsets:
-    """Where CPython keeps what in its objects, in bytes from their beginning."""
+    """The offsets of fields in CPython's objects, in bytes from their beginning."""
 
     # PyFrameObject, and the _PyInterpreterFrame that it points to
     frame_back: int = 2 * _POINTER
@@ -80,7 +80,7 @@ def is_proxy(value: Any) -> bool:
 
 
 def unwrapped(value: Any) -> Any:
-    """What answers for a value: the object behind a weak proxy that is not gone, else the value itself."""
+    """The object that answers for a value: the one behind a weak proxy that is not gone, else the value itself."""
     if not is_proxy(value):
         return value
     found = proxied(value)

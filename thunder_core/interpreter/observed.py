@@ -237,7 +237,7 @@ class ObservedMachine(Machine):
         return self.observer.on_subscript(container, key, value)
 
     def _missing_item(self, container: defaultdict[Any, Any], key: Any) -> Any:
-        """What a defaultdict does for a key that it lacks, in steps of which the observer hears."""
+        """Make the item of a defaultdict for a key that it lacks, in steps of which the observer hears."""
         factory = self.load_attr(container, "default_factory")
         if factory is None:
             return self.natively(operator.getitem, (container, key), {})

@@ -85,7 +85,7 @@ class Observer:
         """`container[key]` is about to be deleted natively."""
 
     def on_unwritten(self, owner: Any) -> None:
-        """What was announced last as a write to this object, if anything was, has raised."""
+        """Hear that the write to this object that was announced last, if any was, has raised."""
 
     def on_store_global(self, frame: "Frame", name: str, value: Any) -> Any:  # noqa: ARG002
         """A global is about to be written."""

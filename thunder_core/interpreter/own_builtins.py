@@ -36,7 +36,7 @@ def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
 
 @contextmanager
 def own_builtins(package: str) -> Iterator[None]:
-    """What is imported of a package while this lasts keeps the builtins of this moment for good."""
+    """A context in which modules of a package that are imported keep the builtins of this moment for good."""
     finder = Finder(package)
     sys.meta_path.insert(0, finder)
     try:

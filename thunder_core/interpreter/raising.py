@@ -61,7 +61,7 @@ def _given(error: Any, wanted: Any) -> bool:
 
 
 def split_group(machine: "Machine", error: BaseException, wanted: Any) -> tuple[Any, Any]:
-    """What `except* wanted` takes from an exception, and what it leaves; None for nothing."""
+    """The part of an exception that `except* wanted` takes, and the part that it leaves; None for nothing."""
     matches(error, wanted)
     for one in wanted if isinstance(wanted, tuple) else (wanted,):
         if issubclass_natively(one, BaseExceptionGroup):
@@ -86,7 +86,7 @@ def split_group(machine: "Machine", error: BaseException, wanted: Any) -> tuple[
 
 
 def joined(original: BaseException, raised: list[Any]) -> BaseException | None:
-    """What a `try` with `except*` raises in the end: the parts raised again, merged, and the new ones."""
+    """The exception that a `try` with `except*` raises in the end: the parts raised again, merged, and the new ones."""
     left = [one for one in raised if one is not None]
     if not left:
         return None

@@ -1,4 +1,4 @@
-"""Which Python functions C code may call, told from what it is given."""
+"""Reach: the Python functions that C code may call, told from what it is given."""
 
 import _json
 import functools
@@ -58,7 +58,7 @@ QUIET = PLAIN | {
 
 
 def _arguments_of(error: BaseException) -> Iterable[Any]:
-    """What the text of an exception is made of; its traceback, cause and context are nobody's business."""
+    """The values that the text of an exception is made of; its traceback, cause and context play no part."""
     arguments: tuple[Any, ...] = BaseException.args.__get__(error)  # type: ignore[attr-defined]
     return arguments
 
@@ -138,7 +138,7 @@ class Reach:
         self._chosen: dict[int, tuple[tuple[FunctionType, ...], Functions]] = {}
 
     def of_call(self, function: Any, arguments: Sequence[Any], keywords: Keywords) -> Functions:
-        """What a C function may call, given these arguments."""
+        """The Python functions that a C function may call, given these arguments."""
         found: Functions = {}
         kind = type(function)
         if kind is BuiltinFunctionType or kind is MethodWrapperType:
@@ -178,7 +178,7 @@ class Reach:
         return found
 
     def of(self, *values: Any) -> Functions:
-        """What C code may call that is given these values."""
+        """The Python functions that C code may call that is given these values."""
         found: Functions = {}
         for value in values:
             if type(value) not in self._quiet:
@@ -194,7 +194,7 @@ class Reach:
         return found
 
     def _of_step(self, iterator: Any) -> Functions:
-        """What one step of an iterator of C may call, of those iterators whose steps are not bridged already."""
+        """The functions that a step of an iterator of C may call, of those whose steps are not bridged already."""
         kind = type(iterator)
         if kind in APPLYING:
             found: Functions = {nothing: None}
@@ -204,7 +204,7 @@ class Reach:
         return self.of(iterator) if is_handing_on(kind) else {}
 
     def _of_item(self, container: Any, key: Any) -> Functions:
-        """What looking for an item of a mapping or set may call: the key's methods and what makes missing items."""
+        """The functions that looking for an item may call: the key's methods, and what makes missing items."""
         found = self.of(key)
         kind = type(container)
         self._add(special_functions(kind), found)

@@ -12,14 +12,14 @@ _C_CALLS = 10_000
 
 
 class _State:
-    """How often the interpreter is entered, and the limit that the program believes in."""
+    """The depth at which the interpreter is entered, and the limit that the program believes in."""
 
     entered = 0
     limit = 0
 
 
 class _Thread(threading.local):
-    """How often a thread has entered the interpreter, and the calls of C that were added to what it had left."""
+    """The depth at which a thread has entered the interpreter, and the calls of C added to what it had left."""
 
     entered = 0
     added = 0
@@ -60,11 +60,11 @@ def _allow_c_calls() -> None:
 
 
 def limit() -> int:
-    """What `sys.getrecursionlimit()` gives to the program."""
+    """The limit that `sys.getrecursionlimit()` gives to the program."""
     return _State.limit if _State.entered else sys.getrecursionlimit()
 
 
 def set_limit(limit: int) -> None:
-    """What `sys.setrecursionlimit(limit)` does for the program."""
+    """Set the limit as `sys.setrecursionlimit(limit)` does for the program."""
     sys.setrecursionlimit(limit * _NATIVE_FRAMES if isinstance(limit, int) and 0 < limit < 1 << 26 else limit)
     _State.limit = limit

@@ -22,7 +22,7 @@ class Redirecting(Protocol):
 
 
 class Way:
-    """Where the other code of a function leads: to the machine, in the thread whose native call it is."""
+    """The way that the other code of a function leads: to the machine, in the thread whose native call it is."""
 
     __slots__ = ("_function", "redirection")
 

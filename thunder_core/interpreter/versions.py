@@ -17,7 +17,7 @@ HERE: Version = sys.version_info[:2]
 
 @dataclass(frozen=True)
 class Build:
-    """What decides of a build of Python where its objects keep what: its name, the width of pointers, and variants."""
+    """The traits of a build of Python that decide its objects' layout: its name, pointers' width, and variants."""
 
     implementation: str = sys.implementation.name
     pointer: int = struct.calcsize("P")
@@ -26,7 +26,7 @@ class Build:
 
     @property
     def problem(self) -> str:
-        """What is not as the interpreter knows it; empty where all is."""
+        """The part of this Python that is not as the interpreter knows it; empty where there is none."""
         problems = {
             f"{platform.python_implementation()} in the place of CPython": self.implementation != "cpython",
             f"pointers of {8 * self.pointer} bits": self.pointer != 8,

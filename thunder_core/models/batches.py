@@ -33,7 +33,7 @@ def token_length(dataset: Dataset) -> int | None:
 
 
 def longer_than(dataset: Dataset, seq: int) -> int:
-    """How many samples have more tokens than that."""
+    """The number of samples that have more tokens than that."""
     return sum(row[IDS].shape[-1] > seq for row in dataset.rows if IDS in row and row[IDS].ndim)
 
 

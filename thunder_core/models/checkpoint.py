@@ -102,7 +102,7 @@ def diagnose(path: Path) -> str | None:
 
 
 def _bytes_needed(header: bytes) -> int | None:
-    """How many bytes of data a safetensors header speaks of, or None where it is not one."""
+    """The bytes of data that a safetensors header speaks of, or None where it is not one."""
     try:
         entries = json.loads(header)
         ends = (entry["data_offsets"][1] for name, entry in entries.items() if name != "__metadata__")

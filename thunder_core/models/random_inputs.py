@@ -60,7 +60,7 @@ class RandomInputs:
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens there are."""
         return int(self.text.vocab_size)
 
     @property

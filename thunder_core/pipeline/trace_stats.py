@@ -51,7 +51,7 @@ def lines_of(trace: Trace) -> Lines:
 
 
 def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] = ()) -> tuple[ExecutorShare, ...]:
-    """How many lines of the program each executor runs, the busiest first, and its part of the time if measured.
+    """The number of bound symbols that each executor runs, the busiest first, and its part of the time if measured.
 
     Those of its tail and of its backwards are counted for themselves.
     """

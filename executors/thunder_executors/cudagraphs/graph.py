@@ -61,7 +61,7 @@ class Recording:
 
 
 class Cuda:
-    """What is wanted of CUDA: where a call runs, and recording. Graphs of one stream share their memory."""
+    """The part of CUDA that is wanted: where a call runs, and recording. Graphs of one stream share their memory."""
 
     def __init__(self) -> None:
         self._pools: dict[Place, Any] = {}
@@ -74,7 +74,7 @@ class Cuda:
         return device.index, torch.cuda.current_stream(device).cuda_stream
 
     def record(self, function: Callable[[], Any], place: Place) -> tuple[Callable[[], None], Any]:
-        """What replays the function's kernels, and its results, whose memory each replay writes to."""
+        """A function that replays the kernels of this one, and its results, whose memory each replay writes to."""
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # what is made at a first call, such as a library's workspace, is not recorded
@@ -103,7 +103,7 @@ class Captured:
     failed: str = ""
 
     def __call__(self, *args: Any) -> Any:
-        """What the function returns."""
+        """Run the function's kernels and return its results."""
         tensors = args[self.constants :]
         place = None if self.failed else CUDA.place(tensors)
         if place is None:

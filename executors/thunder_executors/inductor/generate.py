@@ -1,4 +1,4 @@
-"""What Inductor writes for a region: the Python that calls its kernels, and their C++."""
+"""The code that Inductor writes for a region: the Python that calls its kernels, and their C++."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _names(wrapper: str) -> list[str]:
 
 
 def refusal_for(error: Exception) -> Refusal:
-    """What is said of a region for which Inductor raised; what is the machine's fault may pass, and is not kept."""
+    """The refusal of a region for which Inductor raised; one that is the machine's fault may pass, and is not kept."""
     cause = getattr(error, "inner_exception", error)
     told = str(error).strip().partition("\n")[0]
     return Refusal(f"Inductor: {type(error).__name__}: {told}", lasting=not isinstance(cause, OF_THE_MACHINE))

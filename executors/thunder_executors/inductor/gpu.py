@@ -53,7 +53,7 @@ def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
 
 
 def built(region: Region, target: str) -> MachineCode | Refusal:
-    """What Inductor and Triton make of a region; whatever they raise is a reason to leave it to others."""
+    """The code that Inductor and Triton make of a region; whatever they raise is a reason to leave it to others."""
     try:
         generated, sources = generate(region, target)
         check_outputs(region, generated)
@@ -98,7 +98,7 @@ def generate(region: Region, target: str) -> tuple[Generated, dict[str, str]]:
 
 @contextmanager
 def forgetting() -> Iterator[None]:
-    """What PyTorch remembers of the machine's GPU and of Triton is asked anew within, and after."""
+    """A context within and after which PyTorch asks anew what it remembers of the machine's GPU and of Triton."""
     remembered = [one for one in (*vars(torch.utils._triton).values(), DeviceProperties.create) if _is_cached(one)]
     for function in remembered:
         function.cache_clear()
@@ -114,7 +114,7 @@ def _is_cached(value: object) -> bool:
 
 
 def pretending(target: str) -> Iterator[Any]:
-    """What makes Inductor write for a GPU that is not here: the answers of its device, and of Triton's driver."""
+    """A context in which Inductor writes for a GPU that is not here: its device and Triton's driver answer for it."""
     major, minor = divmod(capability_of(target), 10)
     device = SimpleNamespace(
         name=target,

@@ -78,7 +78,7 @@ Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
 
 
 def computed_by(region: Region, given: tuple[torch.Tensor, ...]) -> Results:
-    """What a region returns, and what it writes to its inputs, by their names, of operations none of which writes.
+    """The results of a region, and the values that it writes to its inputs, by their names, without any write.
 
     What has been written to is another value from then on.
     """
@@ -96,7 +96,7 @@ def computed_by(region: Region, given: tuple[torch.Tensor, ...]) -> Results:
 
 
 def called(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What an operation gives, or what it would write, in the dtype that it is to have."""
+    """The value that an operation gives, or would write, in the dtype that it is to have."""
     target: Any = operation.symbol.target
     dtype = _dtype(operation)
     formula = formula_of(operation) if takes_numbers(operation) else None

@@ -95,7 +95,7 @@ def compiled(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:
 
 
 def compilers_at_once() -> int:
-    """As many as there are cores, and memory for."""
+    """The number of compilers that run at once: as many as there are cores, and memory for."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return max(1, min(len(os.sched_getaffinity(0)), free // MEMORY))
 

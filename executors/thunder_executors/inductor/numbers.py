@@ -29,7 +29,7 @@ WORDS = frozenset({"alpha", "value"})
 
 
 def formula_of(operation: BoundSymbol) -> Formula | None:
-    """How the operation is computed of tensors; None where that is not known."""
+    """The formula by which the operation is computed of tensors; None where that is not known."""
     made = operation.args[0] if operation.output is None else operation.output
     if not isinstance(made, TensorProxy) or not made.dtype.is_floating_point or not operation.kwargs.keys() <= WORDS:
         return None

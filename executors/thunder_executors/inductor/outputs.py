@@ -28,7 +28,7 @@ def shared_in_region(region: Region) -> list[int]:
 
 
 def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
-    """The same, as the statements of Inductor's wrapper have it; so many of what it is given are tensors."""
+    """The results that share memory by the statements of Inductor's wrapper; `count` of its arguments are tensors."""
     bases: dict[str, str] = {}
     inputs: list[str] = []
     for statement in statements(wrapper):

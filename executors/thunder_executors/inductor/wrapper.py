@@ -54,7 +54,7 @@ def printed(wrapper: str, kernels: Collection[str], region: Region) -> str:
 
 
 def _first(region: Region, inputs: list[str]) -> Iterator[str]:
-    """What is done before all else: versions go up while the tensors that are written to still have their names."""
+    """The first statements: versions go up while the tensors that are written to still have their names."""
     names = dict(zip((proxy.name for proxy in region.inputs), inputs, strict=False))
     if region.writes:
         yield f"torch.autograd.graph.increment_version([{', '.join(names[proxy.name] for proxy in region.writes)}])"

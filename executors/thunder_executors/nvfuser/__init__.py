@@ -90,7 +90,7 @@ def built(region: Region) -> Fused | Refusal:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """What goes wrong in a definition is printed by nvFuser, and raised besides."""
+    """A context without nvFuser's own printing of what goes wrong in a definition, which is raised besides."""
     with contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
         yield
 
@@ -104,7 +104,7 @@ def zeros(region: Region) -> list[torch.Tensor]:
 
 
 def extent(proxy: TensorProxy) -> int:
-    """How many elements lie between the first and the last one of a tensor, both included."""
+    """The number of elements between the first and the last one of a tensor, both included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(proxy.shape, proxy.stride, strict=True))
 
 

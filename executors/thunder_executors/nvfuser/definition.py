@@ -89,7 +89,7 @@ def name_of(operation: BoundSymbol) -> str:
 
 
 def unusual(proxies: Iterable[Proxy]) -> str | None:
-    """Why nvFuser does not take these tensors; None if it does."""
+    """The reason why nvFuser does not take these tensors; None if it does."""
     for proxy in proxies:
         if not isinstance(proxy, TensorProxy):
             return f"{proxy.name} is no tensor"

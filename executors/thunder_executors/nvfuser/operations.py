@@ -1,4 +1,4 @@
-"""How aten operations are written in nvFuser's: a table from their names."""
+"""The table from names of aten operations to what writes them in nvFuser's."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def elementwise(definition: Definition, operation: BoundSymbol, name: str, *valu
 
 @rule(*UNARY)
 def unary(definition: Definition, operation: BoundSymbol) -> str:
-    """The same operation under the same name."""
+    """An operation that nvFuser has under the same name."""
     target: Any = operation.symbol.target
     return elementwise(definition, operation, target.overloadpacket.__name__, operation.args[0])
 
 
 @rule(*BINARY)
 def binary(definition: Definition, operation: BoundSymbol) -> str:
-    """The same operation on two operands."""
+    """An operation on two operands that nvFuser has under the same name."""
     target: Any = operation.symbol.target
     name = target.overloadpacket.__name__
     if name == "pow" and result_of(operation).dtype in WHOLE:
@@ -88,7 +88,7 @@ def binary(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("bitwise_not")
 def inverted(definition: Definition, operation: BoundSymbol) -> str:
-    """Of truth values, their negation."""
+    """The negation of truth values."""
     name = "logical_not" if result_of(operation).dtype == torch.bool else "bitwise_not"
     return elementwise(definition, operation, name, operation.args[0])
 
@@ -170,7 +170,7 @@ def converted(definition: Definition, operation: BoundSymbol) -> str:
 
 
 def dimensions(given: Sequence[int] | int | None, proxy: TensorProxy) -> list[int]:
-    """Which dimensions are meant, counted from the front; none named are all."""
+    """The dimensions that are meant, counted from the front; none named are all."""
     named = [given] if isinstance(given, int) else list(given or range(len(proxy.shape)))
     if not named:
         raise Unsupported("a reduction of a scalar")
@@ -254,7 +254,7 @@ def softmax(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("_log_softmax")
 def log_softmax(definition: Definition, operation: BoundSymbol) -> str:
-    """Of `x - max`, less the logarithm of the sum of its exponentials."""
+    """The logarithm of softmax: `x - max`, less the logarithm of the sum of its exponentials."""
     less, total, widened = shifted(definition, operation)
     return in_dtype(call("sub", less, widened(definition.named(call("log", total)))), operation)
 
@@ -312,13 +312,13 @@ def joined(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("clone", "contiguous", "alias", "detach", "lift_fresh", moves=True)
 def same(definition: Definition, operation: BoundSymbol) -> str:
-    """The same."""
+    """The operand itself."""
     return call("set", operation.inputs[0].name)
 
 
 @rule("view", "_unsafe_view", "reshape", moves=True)
 def reshaped(definition: Definition, operation: BoundSymbol) -> str:
-    """The same numbers in order."""
+    """The numbers of a tensor, in order, in another shape."""
     if len(operation.args) != 2 or not isinstance(operation.args[1], Sequence):
         raise Unsupported("a view in another dtype")
     return call("reshape", operation.inputs[0].name, new_shape=list(result_of(operation).shape))
@@ -377,7 +377,7 @@ def sliced(definition: Definition, operation: BoundSymbol) -> str:
 
 
 def part(name: str, proxy: TensorProxy, dim: int, first: int, length: int) -> str:
-    """So many along a dimension, from a place on."""
+    """A part of a tensor: so many along a dimension, from a place on."""
     starts, ends = [0] * len(proxy.shape), list(proxy.shape)
     starts[dim], ends[dim] = first, first + length
     return call("slice", name, start_indices=starts, end_indices=ends)

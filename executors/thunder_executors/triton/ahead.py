@@ -28,14 +28,14 @@ def device_code(trace: Trace, executor: str, target: str) -> tuple[DeviceCode, .
 
 
 def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
-    """What the executor's lines launch, found by running them on tensors without data."""
+    """The launches of the bound symbols of the executor, found by running these on tensors without data."""
     for bsym in unwrapped(trace.bound_symbols):
         if bsym.executor == executor:
             yield from launches(bsym)
 
 
 def launches(bsym: BoundSymbol) -> tuple[Launch, ...]:
-    """What a line launches where nobody asks for gradients; an empty grid is no launch."""
+    """The launches of a bound symbol where nobody asks for gradients; an empty grid is no launch."""
     with recorded_launches() as found:
         trace_on(lambda args, kwargs: bsym.symbol.target(*args, **kwargs), None, (bsym.args, dict(bsym.kwargs)), False)
     return tuple(launch for launch in found if 0 not in launch.grid)
@@ -52,7 +52,7 @@ def from_cache(wanted: Iterable[Specialization], executor: str, target: str) -> 
 
 
 def key_of(specialization: Specialization, target: str) -> Key:
-    """What the machine code depends on; `source` is Triton's digest of the kernel and of all that it calls."""
+    """The key of machine code in the cache; `source` is Triton's digest of the kernel and of all that it calls."""
     kernel: Any = plugins.imported(specialization.kernel)
     fields = {
         REGION: sha256(json.dumps(specialization.as_dict(), sort_keys=True).encode()).hexdigest(),
@@ -70,7 +70,7 @@ def label(specialization: Specialization) -> str:
 
 
 def writer(specialization: Specialization, target: str) -> Any:
-    """What compiles the specialization into a folder."""
+    """A function that compiles the specialization into a folder."""
 
     def write(folder: Path) -> None:
         cubin = compile_for(specialization, target)
@@ -81,7 +81,7 @@ def writer(specialization: Specialization, target: str) -> Any:
 
 
 def facts_of(entry: Entry) -> dict[str, Any]:
-    """What a launch must know of the machine code of an entry."""
+    """The facts of the machine code of an entry that a launch must know."""
     facts: dict[str, Any] = json.loads(entry.read(FACTS))
     return facts
 

@@ -173,7 +173,7 @@ REDUCTIONS = {
 
 
 def _scales(dloss: torch.Tensor, labels: torch.Tensor, ignore_index: int, reduction: str) -> torch.Tensor:
-    """What each row's gradient is multiplied by: one number for each row, or for all."""
+    """The factors of the rows' gradients: one number for each row, or for all."""
     wide = dloss.to(torch.promote_types(dloss.dtype, torch.float32))
     return wide / (labels != ignore_index).sum() if reduction == "mean" else wide
 

@@ -1,4 +1,4 @@
-"""What a cubin says of itself: an ELF file of NVIDIA's, read far enough to check it against what a launch will do.
+"""Cubins, ELF files of NVIDIA's, read far enough to check what they say of themselves against a launch.
 
 The layout of ELF is the System V ABI's; that of `.nv.info` (records of format, attribute, size, value) is NVIDIA's, as
 `cuobjdump -elf` prints it.

@@ -1,4 +1,4 @@
-"""What the models of transformers write, and the operations of ours that compute the same."""
+"""Patterns of what the models of transformers write, and the operations of ours that compute the same."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def mend() -> None:
 
 
 def reading_numbers(original: Callable[..., None]) -> Callable[..., None]:
-    """What gives Triton's tensors their meaning in the interpreter, and their value as a number besides."""
+    """A context in which tensors of Triton's interpreter have a value as a number besides."""
 
     def patched(tensor: type, scope: Any) -> None:
         original(tensor, scope)

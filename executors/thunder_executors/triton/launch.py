@@ -43,7 +43,7 @@ ALIGNMENT = 16  # bytes of a pointer, units of an integer: what Triton distingui
 
 @dataclass(frozen=True)
 class Specialization:
-    """What a kernel is compiled for.
+    """The arguments' types, constants and options that a kernel is compiled for.
 
     `kernel` is where its function lies (`module:name`); `types` are its run-time parameters in order, each with its
     type (`*bf16`, `i64`); `divisible` names those that are multiples of 16; `constants` are built in.
@@ -63,7 +63,7 @@ class Specialization:
         return self._hash
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain data, for a manifest."""
+        """The specialization as plain data, for a manifest."""
         return asdict(self)
 
     @classmethod
@@ -102,12 +102,12 @@ class Launch:
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
+        """The device that its tensors are on."""
         return next(value.device for value in self.arguments.values() if isinstance(value, torch.Tensor))
 
     @cached_property
     def specialization(self) -> Specialization:
-        """What the kernel has to be compiled for to be launched so."""
+        """The specialization that the kernel has to be compiled for to be launched so."""
         traits = tuple((name, *_traits_of(value)) for name, value in self.arguments.items())
         return _specialization(self.kernel.fn, traits, tuple(self.constants.items()), self.warps)
 

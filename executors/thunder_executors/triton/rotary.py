@@ -176,7 +176,7 @@ def _turn(
 
 
 def _dimensions(unsqueeze_dim: int) -> tuple[int, int]:
-    """Which dimension has the heads, and which the positions."""
+    """The dimension that has the heads, and the one that has the positions."""
     return (1, 2) if unsqueeze_dim == 1 else (2, 1)
 
 

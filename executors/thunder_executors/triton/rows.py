@@ -32,12 +32,12 @@ def power_of_two(number: int) -> int:
 
 
 def parts_of(number: int, size: int) -> int:
-    """How many parts of a size cover a number."""
+    """The number of parts of a size that cover a number."""
     return -(-number // size)
 
 
 def block_of(columns: int, longest: int = LONGEST_BLOCK) -> int:
-    """How many columns one step takes: all of a short row, a power of two."""
+    """The number of columns that one step takes: all of a short row, a power of two."""
     return min(power_of_two(columns), longest)
 
 
@@ -75,7 +75,7 @@ def launch(kernel: Any, grid: tuple[int, ...], warps: int, **given: Any) -> None
 
 
 def launch_over_rows(kernel: Any, rows: int, columns: int, **given: Any) -> None:
-    """The same with a program for each row, which goes through it `BLOCK` columns at a time."""
+    """Launch a kernel with a program for each row, which goes through it `BLOCK` columns at a time."""
     block = block_of(columns)
     launch(kernel, (rows if columns else 0,), warps_of(block), columns=columns, BLOCK=block, **given)
 
@@ -83,7 +83,7 @@ def launch_over_rows(kernel: Any, rows: int, columns: int, **given: Any) -> None
 def launch_over_columns(
     kernel: Any, rows: int, columns: int, longest: int, warps: Callable[[int], int], **given: Any
 ) -> None:
-    """The same with a program for each block of each row, `BLOCK` columns wide, of which a row has `blocks`."""
+    """Launch a kernel with a program for each block of each row, `BLOCK` columns wide; a row has `blocks`."""
     block = block_of(columns, longest)
     blocks = parts_of(columns, block)
     launch(kernel, (rows * blocks,), warps(block), columns=columns, blocks=blocks, BLOCK=block, **given)

@@ -1,4 +1,4 @@
-"""Which tensors of a trace our kernels can read."""
+"""Conditions on tensors of a trace: which of them our kernels can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs in place of C functions that look at their caller's frame or call Python back; imported whole."""
+"""Functions in place of those of C that look at their caller's frame or call Python back; imported whole."""
 
 import importlib
 import pkgutil

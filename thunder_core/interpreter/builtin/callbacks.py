@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bridged:
-    """Which arguments of a C function are callables and which are iterables; `rest` tells of all further ones."""
+    """The arguments of a C function that are callables or iterables; `rest` tells of all further ones."""
 
     callables: tuple[int | str, ...] = ()
     iterables: tuple[int | str, ...] = ()

@@ -42,7 +42,7 @@ def build_class(machine: "Machine", function: Any, arguments: Arguments, keyword
 
 
 def _namespace(machine: "Machine", metaclass: Any, name: str, bases: tuple[Any, ...], keywords: Keywords) -> Any:
-    """What `metaclass.__prepare__` gives, or a new dictionary."""
+    """The namespace that `metaclass.__prepare__` gives, or a new dictionary."""
     try:
         prepare = machine.load_attr(metaclass, "__prepare__")
     except AttributeError:

@@ -99,7 +99,7 @@ def check_class(machine: "Machine", function: Any, arguments: Arguments, keyword
 
 @replaces(_abc._abc_instancecheck)
 def check_abstract(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """What `ABCMeta.__instancecheck__` asks of C, which would call a Python-level `__subclasscheck__` natively."""
+    """The answer to what `ABCMeta.__instancecheck__` asks of C, which would call `__subclasscheck__` natively."""
     if keywords or len(arguments) != 2:
         return machine.natively(function, arguments, keywords)
     kind, value = arguments

@@ -1,4 +1,4 @@
-"""What Python 3.12 changed: new instructions, and old ones with other arguments."""
+"""The opcodes that Python 3.12 changed: new instructions, and old ones with other arguments."""
 
 from collections.abc import Callable
 from typing import Any

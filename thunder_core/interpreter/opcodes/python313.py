@@ -1,4 +1,4 @@
-"""What Python 3.13 changed: the order of a call's operands, fused instructions, functions made in steps."""
+"""The opcodes that Python 3.13 changed: a call's operands in another order, fused ones, functions made in steps."""
 
 from collections.abc import Callable
 from types import FunctionType

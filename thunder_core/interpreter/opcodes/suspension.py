@@ -71,7 +71,7 @@ def _awaited(frame: Frame, value: Any, where: int) -> Any:
 
 
 def checked_iterator(iterator: Any) -> Any:
-    """What `__await__` may give."""
+    """The iterator that `__await__` gave, if it may give that."""
     if is_coroutine(iterator):
         raise TypeError("__await__() returned a coroutine")
     if type_lookup(type(iterator), "__next__") in (ABSENT, None):
