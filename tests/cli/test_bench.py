@@ -9,9 +9,12 @@ import shutil
 
 import pytest
 import torch
+from rich.console import Console
 
 from tests.artifact.damages import reseal
-from thunder_core.benchmark import BenchmarkSuite
+from tests.cli.small import saved
+from thunder_cli.views.bench import comparison_view, suite_view
+from thunder_core.benchmark import BenchmarkSuite, baseline, gate
 from thunder_core.models.request import ModelRequest
 from thunder_core.pipeline import Request, bench, bench_request, optimize
 
@@ -47,6 +50,20 @@ def test_a_model_under_a_recipe_at_several_sizes(thunder, model):
         report["configuration"] | {"model": ""}
     )
     BenchmarkSuite.model_validate(json.loads(done.out))
+
+
+def test_images_are_measured_by_their_pixels(thunder, tmp_path):
+    """The sequence length of tokens says nothing of them, in a table, in a gate's words and beside a baseline."""
+    done = thunder("bench", saved(tmp_path / "vit", "vit"), "--batch", 2, *ROUNDS, "--json")
+    assert done.status == 0, done.err
+    assert "measure 2 x 32 x 32 pixels" in done.err
+    suite = BenchmarkSuite.model_validate(done.json)
+    assert gate.where(suite.reports[0]) == "batch 2, 32 x 32 pixels: "
+    for view in (suite_view(suite), comparison_view(baseline.compare_with_baseline(suite, suite, 1.0))):
+        console = Console(file=io.StringIO(), width=300)
+        console.print(view)
+        assert "2 x 32 x 32 pixels" in console.file.getvalue()
+        assert "seq" not in console.file.getvalue()
 
 
 def test_an_artifact(thunder, artifact):

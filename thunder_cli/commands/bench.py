@@ -77,7 +77,7 @@ def bench(
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the result here: .json, .csv or .md.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="RandomInputs the result: .svg, .png, .pdf or .html.")
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result: .svg, .png, .pdf or .html.")
     ] = None,
     baseline: Annotated[
         Path | None, typer.Option("--baseline", metavar="FILE", help="An earlier result to compare with.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -12,6 +12,7 @@ from thunder_cli.views.outcome import COLUMNS, SPARE, VERDICTS, WIDE, benchmark_
 from thunder_cli.views.quantity import speedup
 from thunder_cli.views.table import HEAD, fitting, plain_table, titled
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Comparison, Contrast, Verdict
+from thunder_core.benchmark.report import size_in_words
 from thunder_core.benchmark.verdict import in_words
 
 
@@ -45,7 +46,7 @@ def _table(suite: BenchmarkSuite, width: int) -> RenderableType:
         return benchmark_view(first, title=f"{title}, {size_of(first)}", width=width)
 
     def table_of(columns: Sequence[str]) -> Table:
-        table = plain_table("batch x seq", "candidate", *columns, text=2)
+        table = plain_table(heading([report.configuration for report in suite.reports]), "candidate", *columns, text=2)
         table.columns[-1].justify = "left"
         for report in suite.reports:
             for candidate in report.candidates:
@@ -58,15 +59,22 @@ def _table(suite: BenchmarkSuite, width: int) -> RenderableType:
 
 def size_of(report: BenchmarkReport) -> str:
     """The size of the inputs: `1 x 128`."""
-    return f"{report.configuration['batch']} x {report.configuration['seq']}"
+    return size_in_words(report.configuration)
+
+
+def heading(configurations: Sequence[Mapping[str, str]]) -> str:
+    """The name of the column with the sizes of the inputs."""
+    return "batch x input" if any("size" in one for one in configurations) else "batch x seq"
 
 
 def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
     """Each speed-up beside the baseline's, and the verdict."""
-    table = plain_table("batch x seq", "candidate", "speed-up  [95%]", "baseline", "slowdown", "", text=2)
+    table = plain_table(
+        heading([row.configuration for row in rows]), "candidate", "speed-up  [95%]", "baseline", "slowdown", "", text=2
+    )
     for row in rows:
         table.add_row(
-            f"{row.configuration['batch']} x {row.configuration['seq']}",
+            size_in_words(row.configuration),
             row.candidate,
             speedup(row.speedup),
             speedup(row.baseline),
@@ -78,11 +86,13 @@ def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
 
 def contrast_view(rows: Sequence[Contrast], first: str, second: str) -> RenderableType:
     """The verdicts on the second of two results, then the speed-ups in each, and how they compare."""
-    table = plain_table("batch x seq", "candidate", first, second, "ratio  [95%]", "verdict", text=2)
+    table = plain_table(
+        heading([row.configuration for row in rows]), "candidate", first, second, "ratio  [95%]", "verdict", text=2
+    )
     table.columns[-1].justify = "left"
     for row in rows:
         table.add_row(
-            f"{row.configuration.get('batch', '')} x {row.configuration.get('seq', '')}",
+            size_in_words(row.configuration),
             row.candidate,
             f"{row.first.value:.2f}x",
             f"{row.second.value:.2f}x",

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from thunder_cli.views.bench import size_of
+from thunder_cli.views.bench import heading, size_of
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Candidate
 from thunder_core.printable import printable
 from thunder_core.report import render_benchmark
@@ -18,7 +18,7 @@ MILLI = 1e3
 
 
 def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
-    """RandomInputs the suite into a file, in the format of its suffix: a page for .html; text stays text in SVG."""
+    """Draw the suite into a file, in the format of its suffix: a page for .html; text stays text in SVG."""
     if file.suffix.lower() == ".html":
         file.write_text(render_benchmark(suite), encoding="utf-8")
         return
@@ -49,7 +49,7 @@ def drawn(suite: BenchmarkSuite) -> Figure:
             pairs = zip(suite.reports, chosen, strict=True)
             axes.bar_label(bars, [_label(report, candidate) for report, candidate in pairs], padding=2, fontsize=8)
     axes.set_xticks(range(len(suite.reports)), [size_of(report) for report in suite.reports])
-    axes.set_xlabel("batch x sequence length")
+    axes.set_xlabel(heading([report.configuration for report in suite.reports]).replace("seq", "sequence length"))
     axes.set_ylabel("median and quartiles, ms")
     first = suite.reports[0]
     title = f"{first.configuration['model']}, {first.configuration['recipe']}\n{first.machine}"

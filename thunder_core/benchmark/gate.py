@@ -55,5 +55,7 @@ def shortfall(report: BenchmarkReport, candidate: Candidate, least: float) -> st
 
 def where(report: BenchmarkReport) -> str:
     """The size of a measurement, before what is said of it."""
-    sizes = [f"{key} {report.configuration[key]}" for key in ("batch", "seq") if key in report.configuration]
+    known = report.configuration
+    read = {"": known["size"]} if "size" in known else {"seq": known.get("seq")}
+    sizes = [f"{key} {size}".strip() for key, size in {"batch": known.get("batch"), **read}.items() if size]
     return f"{', '.join(sizes)}: " if sizes else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from statistics import quantiles
 from typing import Literal
 
@@ -12,7 +13,7 @@ from thunder_core.benchmark.verdict import Verdict, in_words, verdict_of
 
 SCHEMA_VERSION: Literal[1] = 1
 
-__all__ = ["BenchmarkReport", "BenchmarkSuite", "Candidate", "Facts", "Interval"]
+__all__ = ["BenchmarkReport", "BenchmarkSuite", "Candidate", "Facts", "Interval", "size_in_words"]
 
 
 class Candidate(Facts):
@@ -101,6 +102,11 @@ class BenchmarkReport(Facts):
     def told(self, candidate: Candidate) -> str:
         """The verdict on a candidate in words."""
         return in_words(self.verdict(candidate), self.first.name, len(candidate.seconds))
+
+
+def size_in_words(configuration: Mapping[str, str]) -> str:
+    """The size of the inputs: `1 x 128` for tokens, `1 x 224 x 224 pixels` for images."""
+    return f"{configuration.get('batch', '')} x {configuration.get('size', configuration.get('seq', ''))}"
 
 
 class BenchmarkSuite(Facts):

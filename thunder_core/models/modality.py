@@ -40,6 +40,12 @@ def sizes_in_words(config: PretrainedConfig, seq: int) -> str:
     return ", ".join(WORDS[name](config, seq) if name in WORDS else f"sequence {seq}" for name in names)
 
 
+def size_configuration(config: PretrainedConfig, seq: int) -> dict[str, str]:
+    """The size of a measurement's inputs: `seq`, and `size` in words where a sequence of tokens is not all of them."""
+    words = sizes_in_words(config, seq)
+    return {"seq": str(seq), **({} if words == f"sequence {seq}" else {"size": words})}
+
+
 def _pixels(config: PretrainedConfig, seq: int) -> str:
     height, width = image_size(config)
     return f"{height} x {width} pixels"

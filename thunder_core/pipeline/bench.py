@@ -15,6 +15,7 @@ from thunder_core.artifact.consent import NO_CONSENT, Consent
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.signature import require_authentic
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure, threads_in_use
+from thunder_core.benchmark.report import size_in_words
 from thunder_core.errors import BadOption
 from thunder_core.package import __version__
 from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
@@ -185,12 +186,13 @@ def _measured(
     sessions: Mapping[str, Session], bench_request: BenchRequest, size: InputSize, clock: Clock
 ) -> BenchmarkReport:
     calls = calls_of(sessions, bench_request, size)
-    clock.begin(f"warm up {size.batch} x {size.seq}")
+    first = next(iter(sessions.values()))
+    configuration = {**first.configuration(size), **joined_names([one.names for one in sessions.values()])}
+    clock.begin(f"warm up {size_in_words(configuration)}")
     for done, call in enumerate(calls.values(), start=1):
         call()
         clock.advance(done, len(calls))
-    clock.begin(f"measure {size.batch} x {size.seq}")
-    first = next(iter(sessions.values()))
+    clock.begin(f"measure {size_in_words(configuration)}")
     return measure(
         calls,
         runs=bench_request.runs,
@@ -198,7 +200,7 @@ def _measured(
         device=first.device,
         progress=clock.advance,
         memory=True,
-        configuration={**first.configuration(size), **joined_names([one.names for one in sessions.values()])},
+        configuration=configuration,
     )
 
 

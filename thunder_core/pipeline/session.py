@@ -15,6 +15,7 @@ from thunder_core.artifact.loading import load_opened
 from thunder_core.artifact.read import Artifact
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.load import LoadedModel, load_model
+from thunder_core.models.modality import size_configuration
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.estimate import require_memory
@@ -90,7 +91,7 @@ class Session:
     def configuration(self, size: InputSize) -> dict[str, str]:
         """What a measurement depends on, so that only equals are compared."""
         dtype = str(self.loaded.source["dtype"])
-        sizes = {"batch": str(size.batch), "seq": str(size.seq)}
+        sizes = {"batch": str(size.batch), **size_configuration(self.loaded.config, size.seq)}
         return {**self.names, "dtype": dtype, **sizes, **self.purpose.configuration}
 
     def require_memory(self, size: InputSize, *, runs: bool = True, validate: bool = False) -> None:
