@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -12,12 +13,14 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
+from tests.artifact.test_listing_check import rewrite
 from tests.artifact.test_load import run
 from thunder_core.artifact import open_artifact
-from thunder_core.artifact.manifest import WEIGHTS
+from thunder_core.artifact.manifest import CONFIG, WEIGHTS
 from thunder_core.artifact.tensors import DTYPES, write_tensors
 from thunder_core.artifact.weights import kept_weights, view_of
-from thunder_core.errors import ArtifactDamaged, ArtifactForeign, CannotReplay, OutOfDisk, WrongInputs
+from thunder_core.errors import ArtifactDamaged, ArtifactForeign, CannotReplay, OutOfDisk, OutOfMemory, WrongInputs
+from thunder_core.models import depth
 
 
 class Odd(torch.nn.Module):
@@ -263,6 +266,18 @@ def test_no_weights_are_drawn_to_be_thrown_away(alone, monkeypatch):
     state = torch.random.get_rng_state()
     thunder.load(alone)
     assert torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("layers", [1_000_000, 10**30])
+def test_a_kept_config_of_too_many_layers_is_refused_before_one_is_built(alone, tmp_path, monkeypatch, layers):
+    folder = Path(shutil.copytree(alone, tmp_path / "copy"))
+    config = json.loads((folder / CONFIG).read_text())
+    rewrite(folder, CONFIG, json.dumps(config | {"num_hidden_layers": layers}))
+    monkeypatch.setattr(depth, "free_memory", lambda device: 64 << 30)
+    monkeypatch.setattr(LlamaConfig, "from_dict", lambda *_, **__: pytest.fail("it lists its layers"))
+    with pytest.raises(OutOfMemory, match=f"copy/{CONFIG} describes {layers:,} layers") as caught:
+        thunder.load(folder)
+    assert caught.value.status == 7
 
 
 def test_a_given_model_of_the_library_is_filled_on_request(alone, llama):

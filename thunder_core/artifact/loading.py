@@ -172,9 +172,10 @@ def from_shell(artifact: Artifact, shell: ShellFacts, *, trust_remote_code: bool
     """The model from its class and config, which the artifact keeps; its weights are yet to come."""
     build: Any = plugins.imported(SHELL)
     kept = {name: artifact.text(name) if name in artifact.manifest.files else "" for name in (CONFIG, GENERATION)}
+    file = artifact.folder / CONFIG
     allowed = {"trust_remote_code": trust_remote_code, **shell.model_dump()}
     try:
-        model: torch.nn.Module = build(config=kept[CONFIG], generation=kept[GENERATION], **allowed)
+        model: torch.nn.Module = build(config=kept[CONFIG], file=file, generation=kept[GENERATION], **allowed)
     except (ImportError, AttributeError, TypeError, ValueError, LookupError, RuntimeError, BadModelFolder) as error:
         raise ArtifactForeign(
             f"the class of the artifact's model, {shell.path}, is not what it was: {error}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from transformers.initialization import no_init_weights
 
 from thunder_core import plugins
 from thunder_core.errors import RemoteCodeRefused
+from thunder_core.models.depth import require_depth
 from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.folder import code_of_the_hub
 from thunder_core.models.library_output import quietly
@@ -52,6 +54,7 @@ def build_shell(
     path: str,
     *,
     config: str,
+    file: Path,
     generation: str,
     dtype: str,
     attention: str,
@@ -60,8 +63,9 @@ def build_shell(
 ) -> PreTrainedModel:
     """The model on the CPU; its parameters hold whatever lay in memory until they are given values.
 
-    The constructor runs, so that attributes which are neither parameters nor buffers are what they should be. Raises
-    `RemoteCodeRefused` for one that would fetch code from the hub, unless that is trusted.
+    `config` is the content of `file`. The constructor runs, so that attributes which are neither parameters nor buffers
+    are what they should be. Raises `RemoteCodeRefused` for one that would fetch code from the hub, unless that is
+    trusted, and `OutOfMemory` for more layers than fit into memory.
     """
     kind: Any = library_class(path)
     with (
@@ -71,6 +75,7 @@ def build_shell(
         content = json.loads(config)
         if not trust_remote_code:
             refuse_code_of_the_hub({**content, "attn_implementation": attention})
+        require_depth(file, content)
         made = kind.config_class.from_dict(content)
         made._attn_implementation = attention or None
         with no_init_weights(), default_dtype(parse_dtype(dtype)):
