@@ -14,8 +14,10 @@ from thunder_core.errors import BadData, OutOfMemory, ThunderError
 from thunder_core.models import dataset
 from thunder_core.models.batches import Batches, longer_than, token_length
 from thunder_core.models.dataset import read_dataset
+from thunder_core.models.decoder_tokens import decoder_tokens
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.origin import FolderOrigin, SampleOrigin
+from thunder_core.models.random_inputs import RandomInputs
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
 from thunder_core.models.tokens import tokenized
@@ -31,6 +33,51 @@ def llama() -> LoadedModel:
 @pytest.fixture(scope="module")
 def vit() -> LoadedModel:
     return load_model(ModelRequest(sample=SAMPLES["vit"]))
+
+
+@pytest.fixture(scope="module")
+def t5() -> LoadedModel:
+    return load_model(ModelRequest(sample=SAMPLES["t5"]))
+
+
+SPOKEN = {"input_ids": [5, 6, 7], "labels": [9, 8, 1]}, {"input_ids": [7], "labels": [4, 1]}
+
+
+def test_a_decoders_tokens_follow_from_labels_as_in_the_models_forward(t5: LoadedModel, tmp_path: Path) -> None:
+    data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", *SPOKEN))
+    given = Batches(t5, data, 2, 4)[0]
+    assert {name: value.tolist() for name, value in given.items()} == {
+        "input_ids": [[5, 6, 7, 0], [7, 0, 0, 0]],
+        "attention_mask": [[1, 1, 1, 0], [1, 0, 0, 0]],
+        "decoder_input_ids": [[0, 9, 8], [0, 4, 1]],
+    }
+    labelled = Batches(t5, data, 2, 4, labels=True)[0]
+    assert labelled["labels"].tolist() == [[9, 8, 1], [4, 1, -100]]
+    with torch.no_grad():
+        derived = t5.model(**{name: value for name, value in labelled.items() if name != "decoder_input_ids"})
+        torch.testing.assert_close(t5.model(**labelled).loss, derived.loss, rtol=0, atol=0)
+        torch.testing.assert_close(t5.model(**given).logits, derived.logits, rtol=0, atol=0)
+
+
+def test_a_class_that_does_not_say_how_shifts_its_labels(t5: LoadedModel) -> None:
+    draw = RandomInputs.seeded(t5.config, batch=1, seq=4, seed=0)
+    labels = torch.tensor([[9, 8, 1], [4, -100, -100]])
+    shifted = decoder_tokens(torch.nn.Identity(), labels, draw)
+    assert shifted.tolist() == [[0, 9, 8], [0, 4, 0]]
+    assert torch.equal(shifted, decoder_tokens(t5.model, labels, draw))
+
+
+def test_a_decoders_own_tokens_are_padded_to_the_longest(t5: LoadedModel, tmp_path: Path) -> None:
+    samples = {"input_ids": [5, 6], "decoder_input_ids": [0, 3]}, {"input_ids": [7, 8], "decoder_input_ids": [0]}
+    data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", *samples))
+    assert Batches(t5, data, 2, 4)[0]["decoder_input_ids"].tolist() == [[0, 3], [0, 0]]
+
+
+def test_a_decoder_without_tokens_is_told_what_they_follow_from(t5: LoadedModel, tmp_path: Path) -> None:
+    data = read_dataset("--input", write_lines(tmp_path / "a.jsonl", {"input_ids": [5, 6, 7]}))
+    with pytest.raises(BadData, match="`decoder_input_ids`, which it needs") as refused:
+        Batches(t5, data, 1, 4)
+    assert "give `decoder_input_ids`, or the `labels` that they follow from" in refused.value.fix
 
 
 def test_three_kinds_of_files_hold_the_same_samples(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.errors import BadData
 from thunder_core.models.dataset import Dataset, Row
+from thunder_core.models.decoder_tokens import decoder_tokens
 from thunder_core.models.inputs import modalities, takes_decoder_inputs
 from thunder_core.models.labels import IGNORED, next_tokens
 from thunder_core.models.load import LoadedModel
@@ -21,7 +22,9 @@ from thunder_core.models.task import LANGUAGE_TASKS
 Tensors = dict[str, torch.Tensor]
 
 IDS, MASK, LABELS = "input_ids", "attention_mask", "labels"
-TOKENS = frozenset({IDS, "decoder_input_ids"})
+DECODER_IDS = "decoder_input_ids"
+DECODED = frozenset({DECODER_IDS, LABELS})  # of models that are given both; their lengths are those of the decoder
+TOKENS = frozenset({IDS, DECODER_IDS})
 FLOATS = frozenset({"pixel_values", "input_features", "input_values"})
 SPANS = frozenset({"start_positions", "end_positions"})
 CAUSAL = frozenset({"causal-lm", "image-text-to-text"})  # whose labels are the tokens themselves
@@ -89,20 +92,32 @@ class Batches:
 
     def _padded(self, row: Row) -> Tensors:
         """One sample, its tokens as many as the sequence has."""
+        row = {name: self._decoded(name, tensor) for name, tensor in row.items()}
         given = {**row, **{name: tensor for name, tensor in self._made(row).items() if name not in row}}
-        fixed = row.keys() - self._per_token
+        fixed = {*row, DECODER_IDS} - self._per_token
         padded = {name: tensor if name in fixed else self._fitted(name, tensor) for name, tensor in given.items()}
         return {name: tensor for name, tensor in padded.items() if self.labels or name not in {LABELS, *SPANS}}
 
     def _made(self, row: Row) -> Tensors:
-        """What follows from a sample's tokens: their mask and, of a causal model, the labels."""
+        """What follows from a sample: a mask of its tokens, a causal model's labels, a decoder's tokens."""
+        made = {}
+        if self._has_decoder and LABELS in row:
+            made[DECODER_IDS] = decoder_tokens(self.loaded.model, row[LABELS].long()[None], self._draw)[0]
         if IDS not in row or row[IDS].ndim != 1:
-            return {}
+            return made
         mask = torch.ones(row[IDS].shape[0], dtype=torch.int64)
-        made = {MASK: mask} if MASK in self._taken else {}
+        made |= {MASK: mask} if MASK in self._taken else {}
         if self.labels and self.loaded.task in CAUSAL:
             made |= next_tokens(self._draw, {MASK: mask, **row})
         return made
+
+    def _decoded(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """What a decoder is given or should say, as long as the longest of all samples."""
+        if name not in self._of_decoder:
+            return tensor
+        longest = max(row[name].shape[0] for row in self.dataset.rows)
+        filler = IGNORED if name == LABELS else self._draw.padding
+        return torch.nn.functional.pad(tensor, (0, longest - tensor.shape[0]), value=filler)
 
     def _fitted(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         filler = {IDS: self._draw.padding, LABELS: IGNORED}.get(name, 0)
@@ -119,12 +134,25 @@ class Batches:
     def _per_token(self) -> frozenset[str]:
         """What has, in every sample, a number for each of its tokens."""
         rows = self.dataset.rows
+        names = rows[0].keys() - self._of_decoder
         shapes = [(row[IDS].shape if IDS in row else None, row) for row in rows]
         return frozenset(
             name
-            for name in rows[0]
+            for name in names
             if all(name in row and row[name].ndim == 1 and row[name].shape == shape for shape, row in shapes)
         )
+
+    @cached_property
+    def _has_decoder(self) -> bool:
+        """Whether the model is given a decoder's tokens beside its main input."""
+        return takes_decoder_inputs(self.loaded)
+
+    @cached_property
+    def _of_decoder(self) -> frozenset[str]:
+        """The names whose length is that of the decoder's tokens, in every sample."""
+        rows = self.dataset.rows
+        lists = {name for name in DECODED if all(name in row and row[name].ndim == 1 for row in rows)}
+        return frozenset(lists if self._has_decoder else ())
 
     @property
     def _draw(self) -> RandomInputs:
@@ -139,15 +167,18 @@ class Batches:
         names = dict.fromkeys(name for row in self.dataset.rows for name in row)
         kind, known = type(self.loaded.model).__name__, self._taken - {"self", "kwargs", "args"}
         strange = [name for name in names if name not in known and name not in {LABELS, *SPANS}]
-        wanted = [*modalities(self.loaded), *(["decoder_input_ids"] if takes_decoder_inputs(self.loaded) else [])]
+        of_decoder = [DECODER_IDS] if self._has_decoder and LABELS not in names else []
+        wanted = [*modalities(self.loaded), *of_decoder]
         if self.labels and self.loaded.task not in CAUSAL:
             wanted += [] if names.keys() >= SPANS else [LABELS]
         missing = [name for name in wanted if name not in names]
         for problem, said in ((strange, "which it does not take"), (missing, "which it needs and the file lacks")):
             if problem:
+                follows = f"give `{DECODER_IDS}`, or the `{LABELS}` that they follow from; "
                 raise BadData(
                     f"{self.dataset.file} is not for {kind}: `{'`, `'.join(problem)}`, {said}",
-                    fix=f"name the arrays as its forward does: {', '.join(sorted(known))}",
+                    fix=(follows if DECODER_IDS in problem else "")
+                    + f"name the arrays as its forward does: {', '.join(sorted(known))}",
                 )
 
     def _require_row(self, number: int, row: Row) -> None:
@@ -166,7 +197,7 @@ class Batches:
         for name, tensor in row.items():
             if name in TOKENS:
                 yield from self._token_problems(name, tensor)
-            if name not in self._per_token and tensor.shape != first[name].shape:
+            if name not in self._per_token | self._of_decoder and tensor.shape != first[name].shape:
                 shapes = f"{list(tensor.shape)}, and {list(first[name].shape)} in the first"
                 yield (
                     f"`{name}` is of shape {shapes}",
