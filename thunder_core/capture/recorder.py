@@ -12,11 +12,11 @@ import torch
 from torch._ops import HigherOrderOperator
 
 from thunder_core.capture.autocast import autocast_state, changes
-from thunder_core.capture.batched import TEXTS, batched_in, is_batched
+from thunder_core.capture.batched import Batches, batched_in
 from thunder_core.capture.call import Call, named_before
 from thunder_core.capture.data import DATA, Data
 from thunder_core.capture.data_dependent import DataDependentValues
-from thunder_core.capture.device_guards import NOWHERE, needs_device_guard
+from thunder_core.capture.device_guards import needs_device_guard
 from thunder_core.capture.expectations import expected
 from thunder_core.capture.failures import hides, located, needs_data, needs_value, unrunnable
 from thunder_core.capture.gradients import AUTOGRAD, Gradients
@@ -25,6 +25,7 @@ from thunder_core.capture.memo import Memory
 from thunder_core.capture.memories import Memories
 from thunder_core.capture.modes import FunctionMode, OperatorMode
 from thunder_core.capture.numbers import Numbers, Unknown, numbers_in, settled, unknown_kind
+from thunder_core.capture.operators import OperatorLevel
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.settings import placed
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
@@ -39,7 +40,6 @@ from thunder_core.capture.symbolic_probe import (
 from thunder_core.capture.symbols import (
     FACTS,
     LASTING,
-    LIFTS,
     PARTS,
     REPLACES_MEMORY,
     SET_DATA,
@@ -47,22 +47,19 @@ from thunder_core.capture.symbols import (
     VALUE_READERS,
     is_idle,
     is_ordered,
-    is_random,
     symbol_of,
 )
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import eager_error
 from thunder_core.capture.values import NUMBERS, Evaluation
 from thunder_core.capture.wrappers import Wrapped, is_wrapper, run_through, wrappers_in
-from thunder_core.capture.writes import is_reshaping, may_write, out_of_place, written_values
+from thunder_core.capture.writes import may_write
 from thunder_core.errors import OperationFailed, ThunderError
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.runtime.library.objects import with_data
 
-QUERIES = frozenset({torch.ops.prim.device.default})
-ALIAS = torch.ops.aten.alias.default
 STORAGES = frozenset({torch.Tensor.storage, torch.Tensor.untyped_storage, torch.Tensor._typed_storage})
 LISTING = torch.Tensor.tolist  # gives values, and refuses fakes by itself
 
@@ -96,8 +93,8 @@ class Recorder:
         self.data = Data(self.tensors, self.data_dependent, self.function, asked)
         self.is_differentiating = False
         self.has_hidden = False
-        self._batches = 0
         self.hides_numbers = False
+        self.batches = Batches(self.tensors, self.numbers, self._is_ruled, self._refuse)
         self._probe_values: ProbeValues = {}
         self.gradients = Gradients(self.tensors, self._switch_grad, self._require_shown)
         self._autocast = autocast_state()
@@ -106,11 +103,9 @@ class Recorder:
         self.unwrap: Callable[[torch.Tensor], None] = lambda tensor: None
         self.backward_of: BackwardOf = lambda bsym, followed: None
         self.has_rule: Callable[[object], bool] = lambda function: False
-        self._call: Call | None = None
-        self._nowhere = False
-        self._view: torch.Tensor | None = None
+        self._operators = OperatorLevel(self.tensors, self._faked, self._function)
         self._defined: set[str] = set()
-        self._memories = Memories(self.tensors, self._follow)
+        self._memories = Memories(self.tensors, self._operators.take_for_view)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -159,6 +154,9 @@ class Recorder:
                 SET_GRAD(enabled)
             self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
 
+    def _is_ruled(self, function: object) -> bool:
+        return self.has_rule(function)
+
     def _require_shown(self) -> None:
         """Have the program recorded anew where what is to be differentiated hides numbers."""
         if self.has_hidden:
@@ -199,8 +197,8 @@ class Recorder:
         """
         if (kinds := speaking(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
-        if self._batches and batched_in((args, kwargs)):
-            return self._batched(function, args, kwargs)
+        if self.batches.depth and batched_in((args, kwargs)):
+            return self.batches.run(function, args, kwargs)
         try:
             return self._function(function, args, kwargs)
         except Wrapped:
@@ -240,15 +238,14 @@ class Recorder:
             return self._recall(memory, args, kwargs)
         call = Call(idle=is_idle(function, args, kwargs))
         output = self._run(function, args, kwargs, call)
-        if self._batches and batched_in(output):  # random numbers, other ones for each element
-            return self._batched(function, args, kwargs)
+        if self.batches.depth and batched_in(output):  # random numbers, other ones for each element
+            return self.batches.run(function, args, kwargs)
         if function in STORAGES:
             mark_device(output, args[0].device)
         if function == SET_DATA and self._has_other_metadata(call, args[0]):
             function, output = with_data, args[0]
         if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
-            self._note_effects(call, function, args, kwargs)
-            self._note_reshaped(call, function, args, kwargs)
+            self._operators.note(call, function, args, kwargs)
         if not self.data.shared.isdisjoint(call.written):
             raise self._refuse("a tensor is written to whose memory a NumPy array shares", "copy the array")
         bsym = self._bound(function, args, kwargs, output, call)
@@ -275,35 +272,6 @@ class Recorder:
             error.where = error.where or self._place().source
             self.failure = error
             raise
-
-    def batching(self, vmap: Callable[..., Any], called: Callable[..., Any], given: Sequence[Any]) -> Any:
-        """Run vmap of a function: what it does to whole batches is recorded."""
-
-        def element(*args: Any, **kwargs: Any) -> Any:
-            with torch._C._EnableTorchFunction():
-                output = called(*args, **kwargs)
-            return replace_leaves(output, self._faked_unless_batched)
-
-        self._batches += 1
-        try:
-            return self._batched(vmap, (element, *given), {})
-        finally:
-            self._batches -= 1
-
-    def _batched(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a function on tensors that stand for one element of a batch, or one that makes such tensors."""
-        args, kwargs = settled((tuple(args), dict(kwargs))) if self.numbers.are_there else (args, kwargs)
-        args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._faked_unless_batched)
-        if self.has_rule(function) or function in TEXTS:
-            raise self._refuse(
-                f"`{symbol_of(function).name}` is called inside torch.vmap, where the trace has the whole batch only",
-                "call it outside of torch.vmap, or write the batch into it",
-            )
-        with torch._C.DisableTorchFunction():
-            return self.tensors.to_real(function(*args, **kwargs))
-
-    def _faked_unless_batched(self, leaf: Any) -> Any:
-        return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_batched(leaf) else leaf
 
     def _faked_unless_wrapped(self, leaf: Any) -> Any:
         return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
@@ -366,8 +334,7 @@ class Recorder:
             raise
 
     def _run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
-        self._call = call
-        self._nowhere = needs_device_guard(function, args)
+        self._operators.begin(call, without_device=needs_device_guard(function, args))
         try:
             if function is LISTING or (function in PARTS and args[0].layout is not torch.strided):
                 return self.data_dependent.result(function, args, kwargs, call)
@@ -386,8 +353,7 @@ class Recorder:
             located(error, self._place().source)
             raise
         finally:
-            self._call = None
-            self._nowhere = False
+            self._operators.end()
             if call.reshapes or function == SET_DATA:
                 self._memories.end()
 
@@ -432,14 +398,6 @@ class Recorder:
             self._append(bsym)
         return self.tensors.to_real(output)
 
-    def _follow(self, fake: torch.Tensor, base: torch.Tensor) -> None:
-        """Have autograd take a fake for a view of another one: for what it is told that `alias` returned."""
-        self._view = fake
-        try:
-            ALIAS(base)
-        finally:
-            self._view = None
-
     def _refuse(self, what: str, fix: str) -> ThunderError:
         """The error for what is not traced; kept, in case the program swallows it."""
         self.failure = OperationFailed(what, fix=fix, where=self._place().source)
@@ -457,60 +415,12 @@ class Recorder:
 
         In a backward pass, what stands in for a number is the number.
         """
-        if self._probe_values and self.gradients.is_running and self._call is None:
+        if self._probe_values and self.gradients.is_running and self._operators.call is None:
             args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._stood_for)
-        if self._view is not None and operator is ALIAS:
-            return self._view
-        if not self._nowhere:
-            return self._dispatch(operator, args, kwargs)
-        if operator in QUERIES:
-            return NOWHERE
-        self._nowhere = False
-        try:
-            output = self._dispatch(operator, args, kwargs)
-        finally:
-            self._nowhere = True
-        if self._call is not None and any(tensor.device == NOWHERE for tensor in tensors_in(output)):
-            self._call.opaque = True
-        return output
+        return self._operators.dispatch(operator, args, kwargs)
 
     def _stood_for(self, leaf: Any) -> Any:
         return self._probe_values.get(leaf, leaf) if type(leaf) in (int, float) else leaf
-
-    def _dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        call = self._call
-        if operator in LIFTS and call is not None:
-            call.opaque = True
-            return operator(*args, **kwargs)
-        if call is None and operator not in QUERIES:
-            try:
-                with torch._C.DisableTorchFunction():  # C++ that no torch function stands above got here
-                    return self._function(operator, args, kwargs)
-            except Wrapped:
-                return NotImplemented
-        try:
-            args, kwargs = self._faked(args, kwargs)
-        except Wrapped:
-            return NotImplemented  # which leaves it to them
-        if operator in QUERIES:
-            return operator(*args, **kwargs)
-        assert call is not None
-        unknown = not all(self.tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
-        given = self.tensors.to_proxies((tuple(args), dict(kwargs))) if is_reshaping(operator) and not unknown else None
-        plain = out_of_place(operator) if given and call.makes(given[0][0]) else None
-        output = operator(*args, **kwargs)
-        if plain is not None:
-            self.tensors.renew(args[0])
-        else:
-            self._note_effects(call, operator, args, kwargs)
-            self._note_reshaped(call, operator, args, kwargs)
-        if unknown:
-            call.opaque = True
-            return output
-        args, kwargs = given or self.tensors.to_proxies((tuple(args), dict(kwargs)))
-        symbol, results = symbol_of(plain or operator), self.tensors.to_proxies(output)
-        call.subsymbols.append(BoundSymbol(symbol, tuple(args), kwargs, results))
-        return output
 
     def _has_other_metadata(self, call: Call, tensor: torch.Tensor) -> bool:
         """Whether a tensor that was given other data has other metadata now; then it has another name as well."""
@@ -522,16 +432,3 @@ class Recorder:
         call.before[id(tensor)] = before
         self.tensors.renew(tensor)
         return True
-
-    def _note_reshaped(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
-        """Give tensors another name that have other metadata now: a name stands for one of either."""
-        if is_reshaping(operator):
-            for tensor in tensors_in([*written_values(operator, args, kwargs)]):
-                call.before.setdefault(id(tensor), self.tensors.proxy(tensor))
-                self.tensors.renew(tensor)
-
-    def _note_effects(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
-        call.random |= is_random(operator, args, kwargs)
-        call.reshapes |= is_reshaping(operator)
-        for written in written_values(operator, args, kwargs):
-            call.written.update(memory_of(tensor) for tensor in tensors_in(written))

@@ -33,6 +33,6 @@ def call_batched(
         def batched(element: Callable[..., Any], *given: Any) -> Any:
             return function(element, read(in_dims), read(out_dims), *options, *given, **kwargs)
 
-        return acquisition.recorder.batching(batched, element, given)
+        return acquisition.recorder.batches.vmap(batched, element, given)
 
     return run

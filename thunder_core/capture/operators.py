@@ -1,0 +1,129 @@
+"""The aten operations beneath the torch function that runs: each is run on fakes and noted as a part of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.capture.call import Call
+from thunder_core.capture.device_guards import NOWHERE
+from thunder_core.capture.graph import memory_of
+from thunder_core.capture.symbols import LIFTS, is_random, symbol_of
+from thunder_core.capture.tensors import Tensors, tensors_in
+from thunder_core.capture.wrappers import Wrapped
+from thunder_core.capture.writes import is_reshaping, out_of_place, written_values
+from thunder_core.ir.symbol import BoundSymbol
+
+QUERIES = frozenset({torch.ops.prim.device.default})
+ALIAS = torch.ops.aten.alias.default
+Run = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
+
+
+class OperatorLevel:
+    """The second level of a recording, of which a `TorchDispatchMode` tells.
+
+    `faked` gives arguments with fakes for real tensors; `record` records an operation that no torch function stands
+    above, as C++ that was called past these issues it.
+    """
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        faked: Callable[[Sequence[Any], Mapping[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]],
+        record: Run,
+    ) -> None:
+        self.call: Call | None = None
+        self._tensors = tensors
+        self._faked = faked
+        self._record = record
+        self._without_device = False
+        self._view: torch.Tensor | None = None
+
+    def begin(self, call: Call, *, without_device: bool) -> None:
+        """Note operations under a call from now on; `without_device` says that its tensors are on no device."""
+        self.call = call
+        self._without_device = without_device
+
+    def end(self) -> None:
+        """Note operations under no call."""
+        self.call = None
+        self._without_device = False
+
+    def take_for_view(self, fake: torch.Tensor, base: torch.Tensor) -> None:
+        """Have autograd take a fake for a view of another one: for what it is told that `alias` returned."""
+        self._view = fake
+        try:
+            ALIAS(base)
+        finally:
+            self._view = None
+
+    def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run one aten operation on fakes and note it under the torch function that issued it."""
+        if self._view is not None and operator is ALIAS:
+            return self._view
+        if not self._without_device:
+            return self._dispatch(operator, args, kwargs)
+        if operator in QUERIES:
+            return NOWHERE
+        self._without_device = False
+        try:
+            output = self._dispatch(operator, args, kwargs)
+        finally:
+            self._without_device = True
+        if self.call is not None and any(tensor.device == NOWHERE for tensor in tensors_in(output)):
+            self.call.opaque = True
+        return output
+
+    def _dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        call = self.call
+        if operator in LIFTS and call is not None:
+            call.opaque = True
+            return operator(*args, **kwargs)
+        if call is None and operator not in QUERIES:
+            try:
+                with torch._C.DisableTorchFunction():  # C++ that no torch function stands above got here
+                    return self._record(operator, args, kwargs)
+            except Wrapped:
+                return NotImplemented
+        try:
+            args, kwargs = self._faked(args, kwargs)
+        except Wrapped:
+            return NotImplemented  # which leaves it to them
+        if operator in QUERIES:
+            return operator(*args, **kwargs)
+        assert call is not None
+        return self._noted(call, operator, args, kwargs)
+
+    def _noted(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
+        unknown = not all(self._tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
+        renames = is_reshaping(operator) and not unknown
+        given = self._tensors.to_proxies((tuple(args), dict(kwargs))) if renames else None
+        plain = out_of_place(operator) if given and call.makes(given[0][0]) else None
+        output = operator(*args, **kwargs)
+        if plain is not None:
+            self._tensors.renew(args[0])
+        else:
+            self.note(call, operator, args, kwargs)
+        if unknown:
+            call.opaque = True
+            return output
+        args, kwargs = given or self._tensors.to_proxies((tuple(args), dict(kwargs)))
+        symbol, results = symbol_of(plain or operator), self._tensors.to_proxies(output)
+        call.subsymbols.append(BoundSymbol(symbol, tuple(args), kwargs, results))
+        return output
+
+    def note(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> None:
+        """Note what an operation did to memory, to random numbers and to the metadata of tensors.
+
+        Tensors that have other metadata now get another name: a name stands for one of either.
+        """
+        call.random |= is_random(operator, args, kwargs)
+        call.reshapes |= is_reshaping(operator)
+        for written in written_values(operator, args, kwargs):
+            call.written.update(memory_of(tensor) for tensor in tensors_in(written))
+        if is_reshaping(operator):
+            for tensor in tensors_in([*written_values(operator, args, kwargs)]):
+                call.before.setdefault(id(tensor), self._tensors.proxy(tensor))
+                self._tensors.renew(tensor)
