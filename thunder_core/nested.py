@@ -10,10 +10,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from thunder_core.acquire.acquire import Acquired, Run, traced
+from thunder_core.acquire.acquire import traced
+from thunder_core.acquire.assembly import Acquired
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.handover import Handover
 from thunder_core.acquire.outside import TOGETHER
+from thunder_core.acquire.run import Run
 from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.analysis.grad_mode import grad_modes
 from thunder_core.capture.autograd_nodes import followed_from_call

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.acquire.acquire import Acquired, acquire
+from thunder_core.acquire.acquire import acquire
+from thunder_core.acquire.assembly import Acquired
 from thunder_core.claiming.claim import claim
 from thunder_core.compiler import specializations_of
 from thunder_core.errors import Bug

@@ -76,7 +76,7 @@ def log_gradients(acquisition: Recording) -> None:
                 f"the gradient of a tensor of shape {list(tensor.shape)} changes, and no path leads to the tensor",
                 fix="pass the tensor in as an argument, or keep it in a module or a variable that the program reads",
             )
-        acquisition.outside.set_attribute(tensor, "grad", grad)
+        acquisition.writes.set_attribute(tensor, "grad", grad)
 
 
 def spelled_out(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:

@@ -18,6 +18,16 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.attributes import MISSING
+from thunder_core.acquire.call_traits import (
+    is_autograd_function,
+    is_fixed,
+    is_making_class,
+    is_of_classes,
+    is_plain_mapping,
+    is_shallow,
+    reference_asked,
+    without_self,
+)
 from thunder_core.acquire.classes import Classes
 from thunder_core.acquire.containers import (
     MUTATORS,
@@ -31,7 +41,6 @@ from thunder_core.acquire.containers import (
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.effects import Announced
 from thunder_core.acquire.gradients import OutsideGradients
-from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
 from thunder_core.acquire.lookasides.classes import shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
@@ -39,8 +48,10 @@ from thunder_core.acquire.lookasides.foreign import foreign, refuse_operator
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
 from thunder_core.acquire.lookasides.output import method_of_stream
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
+from thunder_core.acquire.namespaces import is_index_into, is_question_for_member
 from thunder_core.acquire.numbers import OutsideNumbers, on_values
-from thunder_core.acquire.outside import TOGETHER, Outside, is_index_into, is_question_for_member
+from thunder_core.acquire.outside import TOGETHER, Outside
+from thunder_core.acquire.outside_writes import OutsideWrites
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import ITERATORS
 from thunder_core.acquire.settings import Settings
@@ -62,8 +73,6 @@ KEYED = (operator.contains, operator.getitem)
 # Methods of containers that look into the containers in them, and functions of C that only look at what they are given.
 COMPARISONS = tuple(f"__{name}__" for name in ("contains", "eq", "ne", "lt", "le", "gt", "ge"))
 COMPARING = ("index", "count", "remove", "sort", *COMPARISONS)
-SHALLOW = frozenset({len, isinstance, iter, next, list, tuple, dict, enumerate, zip, reversed, bool, id, type, getattr})
-KEEPING = ("append", "extend", "setdefault")
 LOOKUPS = ("get", "__getitem__", "__contains__")
 ADVANCED = frozenset({*ITERATORS, types.GeneratorType})
 # Special methods whose results C code converts.
@@ -83,6 +92,7 @@ class Acquisition(Observer):
 
     def __init__(self, module_names: Mapping[int, str], evaluates: bool = False) -> None:
         self.outside = Outside()
+        self.writes = OutsideWrites(self.outside)
         self.classes = Classes(self.outside)
         self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates)
         self.recorder.gradients.outside = OutsideGradients(self)
@@ -206,13 +216,13 @@ class Acquisition(Observer):
     def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:
         """A write to an outside object is logged."""
         self.outside.effects.announced = None
-        self.outside.set_attribute(owner, name, value, level_of(type(owner), "__setattr__"))
+        self.writes.set_attribute(owner, name, value, level_of(type(owner), "__setattr__"))
         return value
 
     def on_delete_attr(self, owner: Any, name: str) -> None:
         """The deletion of an attribute of an outside object is logged."""
         self.outside.effects.announced = None
-        self.outside.delete_attribute(owner, name, level_of(type(owner), "__delattr__"))
+        self.writes.delete_attribute(owner, name, level_of(type(owner), "__delattr__"))
 
     def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
         """A write to an item is logged."""
@@ -227,28 +237,28 @@ class Acquisition(Observer):
 
     def on_store_global(self, frame: Any, name: str, value: Any) -> Any:
         """A write to a global is logged."""
-        self.outside.store_global(frame.globals, name, value)
+        self.writes.store_global(frame.globals, name, value)
         return value
 
     def on_delete_global(self, frame: Any, name: str) -> None:
         """The deletion of a global is logged."""
         self.outside.effects.announced = None
-        self.outside.delete_global(frame.globals, name)
+        self.writes.delete_global(frame.globals, name)
 
     def on_store_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
         """A write to a closure variable of an outside function is logged."""
-        self.outside.set_attribute(cell, "cell_contents", value)
+        self.writes.set_attribute(cell, "cell_contents", value)
         return value
 
     def on_delete_deref(self, frame: Any, name: str, cell: Any) -> None:
         """The deletion of a closure variable of an outside function is logged."""
-        self.outside.delete_attribute(cell, "cell_contents")
+        self.writes.delete_attribute(cell, "cell_contents")
 
     def on_unwritten(self, owner: Any) -> None:
         """A write that raised is no effect."""
         announced = self.outside.effects.announced
         if announced is not None and announced.owner is owner:
-            self.outside.unwritten(announced)
+            self.writes.unwritten(announced)
 
     def _attempt(
         self, announced: Announced, function: Any, native: Callable[..., Any] | None, *args: Any, **kwargs: Any
@@ -257,7 +267,7 @@ class Acquisition(Observer):
         try:
             return self.machine.invoke_quietly(function, args, kwargs) if native is None else native(*args, **kwargs)
         except BaseException:
-            self.outside.unwritten(announced)
+            self.writes.unwritten(announced)
             raise
 
     def _mutate(
@@ -266,7 +276,7 @@ class Acquisition(Observer):
         if container_base(container) is None:
             self.outside.examine(container)
         elif name in MUTATORS:
-            self.outside.call_mutator(container, name, args, kwargs, level)
+            self.writes.call_mutator(container, name, args, kwargs, level)
 
     def on_raise(self, error: BaseException) -> None:
         """A `KeyboardInterrupt` that the program raises is told from the user's by having been seen here."""
@@ -290,7 +300,7 @@ class Acquisition(Observer):
                 args = (function.__self__, *args)
             replacement = lookaside(self, plain, args, kwargs)
             if replacement is not None:
-                return _without_self(replacement, function) if plain is not function else replacement
+                return without_self(replacement, function) if plain is not function else replacement
         if type(plain) is types.FunctionType:
             return self._python_function(function, plain, args, kwargs)
         if isinstance(function, HigherOrderOperator):
@@ -411,7 +421,7 @@ class Acquisition(Observer):
                 self.outside.expand(owner)
             self._mutate(owner, name, rest, kwargs, level)
         elif is_changing(function):
-            self.outside.call_changing(function, args, kwargs)
+            self.writes.call_changing(function, args, kwargs)
         expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
         for arg in (*rest, *kwargs.values()):
             if not (is_of_classes(function) and has_state(arg) and arg is rest[0]):
@@ -459,51 +469,3 @@ class Acquisition(Observer):
         if known is None:
             known = self._library_code[code] = code.co_filename.startswith(TORCH_FOLDER)
         return known
-
-
-def _without_self(replacement: Callable[..., Any], method: types.MethodType) -> Callable[..., Any]:
-    """A replacement for a function, to be called with a bound method's arguments."""
-    return lambda *args, **kwargs: replacement(method.__self__, *args, **kwargs)
-
-
-def is_of_classes(function: Any) -> bool:
-    """Whether the function looks at the class or the identity of what it is given, and at nothing in it."""
-    return type(function) in (type, types.BuiltinFunctionType) and function in (isinstance, id, type, getattr, hasattr)
-
-
-def reference_asked(function: Any) -> Any:
-    """The weak reference that a call of C's asks for its object, by itself or by `super().__call__()`; else None."""
-    asked = type(function) is types.MethodWrapperType and function.__name__ == "__call__"
-    reference = function.__self__ if asked else function
-    return reference if issubclass(type(reference), weakref.ref) else None
-
-
-def is_making_class(function: Any, args: tuple[Any, ...]) -> bool:
-    """Whether a class is called that makes classes: a metaclass; `type` does with more than one argument."""
-    return isinstance(function, type) and issubclass(function, type) and len(args) > 1
-
-
-def is_shallow(function: Any) -> bool:
-    """Whether the function looks at the items of the containers that it is given, and not into them."""
-    try:
-        return function in SHALLOW or getattr(function, "__name__", "") in KEEPING
-    except TypeError:  # an unhashable callable
-        return False
-
-
-def is_autograd_function(function: Any) -> bool:
-    """Whether C code is about to apply a `torch.autograd.Function`."""
-    owner = function.__self__
-    return function.__name__ == "apply" and isinstance(owner, type) and issubclass(owner, torch.autograd.Function)
-
-
-def is_fixed(value: Any) -> bool:
-    """Whether a value is known by itself, and so are its parts."""
-    if type(value) is tuple:
-        return all(map(is_fixed, value))
-    return is_constant(value) or isinstance(value, BY_IDENTITY)
-
-
-def is_plain_mapping(value: Any) -> bool:
-    """Whether asking the value for a key runs dict's own code."""
-    return isinstance(value, dict) and type(value).__contains__ is dict.__contains__

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 import types
 from collections import deque
 from typing import Any
@@ -13,16 +12,14 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.acquire.attributes import locate
 from thunder_core.acquire.containers import (
-    BLIND,
-    container_base,
     index_of,
     is_known_by_identity,
     is_known_item,
-    level_of,
     mapping_base,
 )
-from thunder_core.acquire.effects import Announced, EffectLog
+from thunder_core.acquire.effects import EffectLog
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant, is_plain
+from thunder_core.acquire.namespaces import NESTING, is_loaded_module, item_path, items_of
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import viewed
 from thunder_core.acquire.sharp import Surprises
@@ -42,8 +39,6 @@ NUMBERS = (float, int)  # classes of numbers that may change from call to call
 TOGETHER = "compile both functions alike, so that one program holds them, or call one outside of the other"
 VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 MAPPINGS = (dict, types.MappingProxyType)
-ENTRY_METHODS = ("__setitem__", "__delitem__")
-NESTING = (dict, list, tuple, set, frozenset, deque)
 
 
 class Outside:
@@ -92,7 +87,7 @@ class Outside:
     def globals_root(self, namespace: dict[str, Any]) -> Path:
         """The root for a module's globals."""
         name = namespace.get("__name__")
-        module = _loaded_module(name, namespace)
+        module = is_loaded_module(name, namespace)
         return self.root("globals", name if module and isinstance(name, str) else "?", namespace)
 
     def guard(self, kind: str, path: Path, expected: Any = None) -> None:
@@ -331,7 +326,7 @@ class Outside:
                 continue
             (self._whole if number in self.paths else seen).add(number)  # only outside objects outlive this
             self.expand(container)
-            pending += dict.values(container) if issubclass(kind, dict) else _items(container)
+            pending += dict.values(container) if issubclass(kind, dict) else items_of(container)
 
     def expand(self, container: Any) -> None:
         """C code is about to see the items of an outside container: guard its shape and read each of them."""
@@ -355,7 +350,7 @@ class Outside:
             for index, item in enumerate(held):
                 self.read(self._item_path(path, index, item), item)
         elif issubclass(kind, set | frozenset):
-            self._read_members(path, tuple(_items(held)))
+            self._read_members(path, tuple(items_of(held)))
         elif issubclass(kind, types.MappingProxyType):
             self.guard("keys", path, (dict, tuple(held), dict))
             for key, item in held.items():
@@ -432,100 +427,3 @@ class Outside:
             elif held:
                 self.read(path.attribute(name, held), held)
                 self.expand(held)
-
-    # ---- writing --------------------------------------------------------------------------------------------
-
-    def set_attribute(self, owner: Any, name: str, value: Any, level: type | None = None) -> None:
-        """The program is about to set an attribute; where its class overrides that, by the method of another class."""
-        self.require_open(owner)
-        path = self.paths.get(id(owner))
-        if path is not None:
-            self.effects.attribute("set", path, name, value, level=level)
-
-    def delete_attribute(self, owner: Any, name: str, level: type | None = None) -> None:
-        """The program is about to delete an attribute; the `level` is as for setting one."""
-        self.require_open(owner)
-        path = self.paths.get(id(owner))
-        if path is not None:
-            self.effects.attribute("delete", path, name, level=level)
-
-    def call_mutator(
-        self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
-    ) -> None:
-        """The program is about to call a method of C's that changes an outside container."""
-        self.require_open(container)
-        path = self.paths.get(id(container))
-        if path is None or container_base(container) is None:
-            return
-        if name in ENTRY_METHODS and is_namespace(path) and type(args[0]) is str:
-            self.effects.variable(path, name, *args)
-            return
-        if name == "__setitem__" and is_index_into(container, args[0]) and self.is_own(container, args[0]) is not None:
-            self.guard("length", path, len(container))
-        elif name not in BLIND and not (name == "__setitem__" and isinstance(container, dict)):
-            self.expand(container)
-        self.effects.call(path, name, args, kwargs, level or level_of(type(container), name))
-
-    def unwritten(self, announced: Announced) -> None:
-        """A write that was announced has raised: a deletion, for want of what it was to delete."""
-        self.effects.retract(announced)
-        if announced.kind == "delete":
-            self.missing(announced.owner, announced.name)
-        elif announced.kind == "__delitem__":
-            self.absent(self.paths[id(announced.owner)], announced.name)
-
-    def call_changing(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The program is about to call a C function that changes the container that it is given first."""
-        path = self.paths.get(id(args[0])) if args else None
-        if path is not None and container_base(args[0]) is not None:
-            self.require_open(args[0])
-            self.expand(args[0])
-            self.effects.function(function, path, args[1:], kwargs)
-
-    def store_global(self, namespace: dict[str, Any], name: str, value: Any) -> None:
-        """The program is about to set a global variable."""
-        self.require_open(namespace)
-        self.effects.variable(self.globals_root(namespace), "__setitem__", name, value)
-
-    def delete_global(self, namespace: dict[str, Any], name: str) -> None:
-        """The program is about to delete a global variable."""
-        self.require_open(namespace)
-        self.effects.variable(self.globals_root(namespace), "__delitem__", name)
-
-
-def _loaded_module(name: Any, namespace: dict[str, Any]) -> bool:
-    return isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is namespace
-
-
-def is_namespace(path: Path) -> bool:
-    """Whether a path leads to the dictionary in which a module, an object or a function keeps its attributes."""
-    return type(path.value) is dict and (path.step == "globals" or path.key == "__dict__")
-
-
-def item_path(path: Path, key: Any, value: Any) -> Path:
-    """The path to an item, past a `__getitem__` of the container's own class."""
-    for base in (dict, list, tuple, deque):
-        if isinstance(path.value, base):
-            plain = type(path.value).__getitem__ is base.__getitem__
-            return path.item(key, value) if plain else path.child("stored item", key, value)
-    return path.item(key, value)
-
-
-def is_question_for_member(container: Any, key: Any) -> bool:
-    """Whether to ask the set for the key runs no code of the user's: both hash and compare as Python's own do."""
-    if type(container) not in (set, frozenset):
-        return False
-    kind = type(key)
-    own = issubclass(kind, type) and kind.__hash__ is type.__hash__ and kind.__eq__ is type.__eq__
-    return own or is_constant(key)
-
-
-def is_index_into(container: Any, key: Any) -> bool:
-    """Whether the key is an index that the sequence has."""
-    return isinstance(container, list | tuple) and type(key) is int and -len(container) <= key < len(container)
-
-
-def _items(container: Any) -> Any:
-    """The items of a sequence or set, past an `__iter__` of its own class."""
-    base = next(base for base in NESTING if isinstance(container, base))
-    return base.__iter__(container)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from thunder_core.acquire.outside import Outside
+from thunder_core.acquire.outside_writes import OutsideWrites
 from thunder_core.acquire.paths import Path
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
@@ -15,6 +16,7 @@ class Recording(Protocol):
     """One run of the program under the interpreter (`acquire.observer.Acquisition`)."""
 
     outside: Outside
+    writes: OutsideWrites
     recorder: Recorder
     machine: Machine
 

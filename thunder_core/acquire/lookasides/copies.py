@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.acquire.epilogue import attributes_of_tensor
 from thunder_core.acquire.lookasides.classes import shown_class
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.acquire.lookasides.tensors import cast
+from thunder_core.acquire.rebuilding import attributes_of_tensor
 from thunder_core.capture.fake import SPARSE
 from thunder_core.capture.graph import memory_of
 

@@ -76,7 +76,7 @@ def set_attribute(
     """A write to a module is logged as a whole, whichever of its tables it ends in."""
     if acquisition.outside.path_of(args[0]) is None:
         return None
-    acquisition.outside.set_attribute(*args, level=level_of_module(args[0], function))
+    acquisition.writes.set_attribute(*args, level=level_of_module(args[0], function))
     return function
 
 
@@ -87,7 +87,7 @@ def delete_attribute(
     """The deletion of a module's attribute is logged as a whole."""
     if acquisition.outside.path_of(args[0]) is None:
         return None
-    acquisition.outside.delete_attribute(*args, level=level_of_module(args[0], function))
+    acquisition.writes.delete_attribute(*args, level=level_of_module(args[0], function))
     return function
 
 

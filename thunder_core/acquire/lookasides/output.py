@@ -13,9 +13,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.containers import container_base
-from thunder_core.acquire.epilogue import attributes_of, is_rebuildable
 from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.acquire.rebuilding import attributes_of, is_rebuildable
 from thunder_core.acquire.reductions import Dressed
 from thunder_core.capture.numbers import Unknown
 from thunder_core.runtime.library.objects import fill, is_native, new

@@ -1,0 +1,163 @@
+"""The assembly of a run's traces: prologue, computation and epilogue out of what it read, recorded and wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.ahead import checked_ahead
+from thunder_core.acquire.epilogue import Epilogue
+from thunder_core.acquire.gradients import spelled_out, without_autograd
+from thunder_core.acquire.guards import Guard
+from thunder_core.acquire.paths import Path
+from thunder_core.acquire.prologue import Prologue
+from thunder_core.acquire.run import Run
+from thunder_core.acquire.settings import with_chosen_attention
+from thunder_core.acquire.sharp import SharpEdge
+from thunder_core.analysis.aliasing import names_written_to
+from thunder_core.errors import OperationFailed
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.library.overlap import overlaps
+
+
+@dataclass(frozen=True)
+class Acquired:
+    """The three traces of a program; `guards[n]` says in words what the prologue's check number n wants.
+
+    `numbers` are the paths of those checks that want a number to be what it was; `places` the plain ways to what checks
+    look at.
+    """
+
+    prologue: Trace
+    computation: Trace
+    epilogue: Trace
+    guards: tuple[str, ...]
+    sharp_edges: tuple[SharpEdge, ...]
+    numbers: Mapping[int, str]
+    places: Mapping[int, tuple[tuple[str, Any], ...]]
+
+
+def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
+    """The tensors from outside that met an operation, each with its proxy and the way to it."""
+    return [(tensor, proxy, run.outside.path_of(tensor)) for tensor, proxy in run.recorder.inputs.values()]
+
+
+def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[SharpEdge, ...]) -> Acquired:
+    """The traces of a run that has ended with this output, in this state of the process."""
+    run.outside.effects.require_kept()
+    inputs = inputs_of(run)
+    results = results_of(run)
+    run.recorder.data.require_unwritten()
+    epilogue = Epilogue(run.outside.path_of, results, run.has_freed_graph, run.recorder)
+    epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
+    bsyms = computed(run, epilogue)
+    overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
+    aliases = tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping)
+    bsyms = checked_ahead(bsyms, [proxy for _, proxy, _ in inputs], aliases, run.recorder.tensors.next_name)
+    require_defined(run, bsyms)
+    guard_tensors(run, inputs)
+    run.classes.guard_special()
+    roots = run.roots
+    objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
+    given: list[tuple[Proxy, Path]] = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
+    read = {proxy.name for bsym in bsyms for proxy in bsym.inputs}
+    outside = run.recorder.numbers.from_outside
+    given += [(number.proxy, number.source) for name, number in outside.items() if name in read]
+    computation = Trace(
+        name="computation",
+        inputs=tuple(proxy for proxy, _ in given),
+        bound_symbols=bsyms,
+        output=tuple(epilogue.results.values()),
+        origins={proxy.name: str(path) for proxy, path in given},
+        constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
+        aliases=aliases,
+        blocks=blocks_of(run),
+    )
+    prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given}, writes_inputs(computation))
+    wanted = [path for _, path in given]
+    prologue_trace = prologue.trace(list(lasting_guards(run)), (wanted, list(epilogue.wanted)), roots)
+    numbers = {number: str(path) for number, path in prologue.numbers.items()}
+    return Acquired(
+        prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges, numbers, prologue.places
+    )
+
+
+def blocks_of(run: Run) -> dict[str, int]:
+    """The names made in each checkpointed function, by the number of its call; of nested calls the outer one."""
+    found: dict[str, int] = {}
+    for number, places in enumerate(run.checkpointed):
+        bsyms = run.recorder.bound_symbols[places.start : places.stop]
+        found |= {proxy.name: number for bsym in bsyms for proxy in bsym.defines}
+    return found
+
+
+def writes_inputs(computation: Trace) -> bool:
+    """Whether a bound symbol may write to the memory of an input, so that it matters which inputs overlap."""
+    written = names_written_to(computation)
+    return any(proxy.name in written for proxy in computation.inputs)
+
+
+def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
+    """The bound symbols of the computation.
+
+    Autograd records none of them where the program runs its backward passes itself, and nothing that it leaves behind
+    could be asked for another one.
+    """
+    bsyms = spelled_out(with_chosen_attention(run.recorder.bound_symbols), epilogue.results.values())
+    kept = [tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn]
+    if not run.recorder.gradients.passes or not all(map(run.has_freed_graph, (*kept, *epilogue.followed))):
+        return bsyms
+    return without_autograd(bsyms, torch.is_grad_enabled())
+
+
+def require_defined(run: Run, bsyms: Iterable[BoundSymbol]) -> None:
+    """Raise `OperationFailed` where a bound symbol reads a tensor that was made out of the recorder's sight.
+
+    Higher-order operators do that: they run the functions that they are given under modes of their own.
+    """
+    defined = {proxy.name for _, proxy in (*run.recorder.inputs.values(), *run.recorder.tensors.objects.values())}
+    defined |= run.recorder.numbers.from_outside.keys()
+    for bsym in bsyms:
+        if not all(proxy.name in defined for proxy in bsym.inputs):
+            raise OperationFailed(
+                "the program uses an operation that hides what it does (a higher-order operator, or code that was "
+                "compiled already)",
+                fix="leave that part uncompiled, or write it with ordinary operations",
+                where=bsym.source,
+            )
+        defined |= {proxy.name for proxy in bsym.outputs}
+
+
+def lasting_guards(run: Run) -> Iterator[Guard]:
+    """The guards that are checked at each call: a functional program's only look at its arguments."""
+    for guard in run.outside.guards.values():
+        if run.outside.surprises is None or guard.path.lineage()[0] in run.roots[1:]:
+            yield guard
+
+
+def results_of(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:
+    """For a tensor of the program: its proxy if the computation makes it, None if it comes from outside."""
+
+    def result(tensor: torch.Tensor) -> TensorProxy | None:
+        if id(tensor) in run.recorder.inputs:
+            return None if run.outside.path_of(tensor) is not None else run.recorder.inputs[id(tensor)][1]
+        return run.recorder.proxy_of(tensor) if run.recorder.knows(tensor) else None
+
+    return result
+
+
+def guard_tensors(run: Run, inputs: list[tuple[torch.Tensor, TensorProxy, Path | None]]) -> None:
+    """Tensors that met an operation are guarded by their metadata, the others by their class."""
+    used: Mapping[int, Any] = run.recorder.inputs
+    for tensor, proxy, path in inputs:
+        if path is not None:
+            kind = "tensor" if tensor.layout is torch.strided else "sparse tensor"
+            run.outside.guard(kind, path, (type(tensor), proxy, tensor.layout))
+    for path in list(run.outside.paths.values()):
+        if issubclass(type(path.value), torch.Tensor) and id(path.value) not in used:
+            run.outside.guard("type", path, type(path.value))

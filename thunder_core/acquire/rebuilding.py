@@ -1,0 +1,71 @@
+"""Objects that an epilogue makes anew: what they consist of, and which can be made."""
+
+from __future__ import annotations
+
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.guards import BY_IDENTITY
+from thunder_core.acquire.reductions import is_bound_in_c
+from thunder_core.capture.fake import new_mode
+from thunder_core.ir.literal import dotted_name
+from thunder_core.runtime.library.objects import is_native
+
+MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
+ITEMS = (list, tuple, set, frozenset, deque)
+REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
+OWN_OF_FAKES = frozenset(vars(new_mode().from_tensor(torch.empty(0))))
+
+
+def parts_of(value: Any) -> list[Any]:
+    """The parts of an object that has to be made anew."""
+    if isinstance(value, torch.Tensor):
+        return [*attributes_of_tensor(value).values()]
+    if isinstance(value, types.FunctionType):
+        known = dotted_name(value) is not None
+        return [] if known else [value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ())]
+    if isinstance(value, types.CellType):
+        return [] if value == types.CellType() else [value.cell_contents]
+    if isinstance(value, types.MethodType):
+        return [value.__self__]
+    if is_bound_in_c(value):
+        return [value.__self__]
+    if isinstance(value, BY_IDENTITY):
+        return []
+    items = (
+        [*dict.keys(value), *dict.values(value)]
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, ITEMS)
+        else ()
+    )
+    return [*items, *attributes_of(value).values()]
+
+
+def is_rebuildable(kind: type) -> bool:
+    """Whether an instance is its items and its attributes and nothing else: no state is kept in C."""
+    return all(base in REBUILT_BASES for base in kind.__mro__ if is_native(base))
+
+
+def attributes_of(value: Any) -> Mapping[str, Any]:
+    """The attributes of an object, those in slots included."""
+    slots = [name for base in type(value).__mro__ for name in slots_of(base) if name not in ("__dict__", "__weakref__")]
+    slots += ["default_factory"] if isinstance(value, defaultdict) else []
+    found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return {**found, **getattr(value, "__dict__", {})}
+
+
+def attributes_of_tensor(tensor: torch.Tensor) -> Mapping[str, Any]:
+    """The attributes that the program gave a tensor."""
+    state = vars(tensor)
+    return {name: state[name] for name in state if name not in OWN_OF_FAKES and not name.startswith(MEMOS)}
+
+
+def slots_of(base: type) -> tuple[str, ...]:
+    """The names of the slots that a class adds."""
+    slots = base.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)

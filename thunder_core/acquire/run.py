@@ -1,0 +1,143 @@
+"""A run: one interpretation of a program by an acquisition, with its arguments, its names and its process."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from thunder_core.acquire.lookasides.output import note_later_writes
+from thunder_core.acquire.observer import Acquisition
+from thunder_core.acquire.paths import Path
+from thunder_core.acquire.prologue import RESERVED, path_name
+from thunder_core.acquire.sharp import SharpEdge
+from thunder_core.capture.settings import device_contexts
+from thunder_core.capture.tensors import tensors_in
+from thunder_core.ir.literal import unique_name
+
+STATE: tuple[tuple[str, Callable[[], object]], ...] = (
+    ("torch.is_grad_enabled()", torch.is_grad_enabled),
+    ("torch.is_inference_mode_enabled()", torch.is_inference_mode_enabled),
+    ("torch.get_default_dtype()", torch.get_default_dtype),
+    ("torch.are_deterministic_algorithms_enabled()", torch.are_deterministic_algorithms_enabled),
+    ("torch._C._len_torch_function_stack()", torch._C._len_torch_function_stack),
+    ("torch.autograd.forward_ad._current_level", lambda: forward_ad._current_level),
+)
+
+
+DEFAULT_DEVICE = "torch._C._get_function_stack_at({}).device"
+
+
+def process_state(device: torch.device | None = None) -> dict[str, object]:
+    """The state of the process that decides what operations do: how to ask for it, and what it is now.
+
+    A default device is one of the torch function modes. `device` is where the program will run, if not here.
+    """
+    devices = ("cpu", "cuda") if device is not None or torch.cuda.is_available() else ("cpu",)
+    state: dict[str, object] = {query: ask() for query, ask in STATE}
+    state |= {DEFAULT_DEVICE.format(place): context.device for place, context in device_contexts().items()}
+    state |= {f'torch.is_autocast_enabled("{device}")': torch.is_autocast_enabled(device) for device in devices}
+    active = [device for device in devices if torch.is_autocast_enabled(device)]
+    return state | {f'torch.get_autocast_dtype("{device}")': torch.get_autocast_dtype(device) for device in active}
+
+
+class Run(Acquisition):
+    """An acquisition with its roots: the subject (a module or function), `args` and `kwargs`.
+
+    With a `device`, the subject's parameters and buffers and the tensors of the arguments are taken to be on it.
+    """
+
+    def __init__(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        device: torch.device | None = None,
+        evaluates: bool = False,
+    ) -> None:
+        named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
+        super().__init__({id(module): name for name, module in named}, evaluates)
+        self.subject, self.args, self.kwargs = subject, args, kwargs
+        self.output: Any = None
+        self.device = device
+        self._moved = {} if device is None else {id(tensor): tensor for tensor in moving(subject, (args, kwargs))}
+        self.roots = [
+            self.outside.root("root", "module" if isinstance(subject, torch.nn.Module) else "function", subject),
+            self.outside.root("root", "args", args),
+            self.outside.root("root", "kwargs", kwargs),
+        ]
+        self._taken = {*RESERVED, *(str(root.key) for root in self.roots)}
+        if isinstance(subject, types.MethodType):
+            self.outside.read(self.roots[0].attribute("__self__", subject.__self__), subject.__self__)
+        self.outside.expand(args)
+        self.outside.expand(kwargs)
+        for index, alias in enumerate(positional_names(subject)[: len(args)]):
+            self.roots[1].item(index, args[index]).alias = alias
+
+    def edges(self) -> tuple[SharpEdge, ...]:
+        """The sharp edges that were met."""
+        surprises = self.outside.surprises.edges.values() if self.outside.surprises else ()
+        for bsym in self.recorder.data_dependent.asking:
+            what = f"`{bsym.symbol.name}` asks for the value of a tensor; the program is for the one that it got"
+            self.sharp_edges.setdefault(what, bsym.source)
+        note_later_writes(self)
+        met = self.sharp_edges.items()
+        return (*surprises, *(SharpEdge(what, where, what in self.loud_edges) for what, where in met))
+
+    def release(self) -> None:
+        """Let go of all that was met: the parts of a run hold each other, and with them the user's tensors.
+
+        Without this these would live until the garbage collector comes, which may be long after the call.
+        """
+        for path in (*self.roots, *self.outside.paths.values()):
+            path.forget_children()
+        for part in (self.recorder.tensors, self.recorder, self.outside, self):
+            vars(part).clear()
+
+    def device_of(self, tensor: torch.Tensor) -> torch.device:
+        """The device that the program is for, where the tensor would be brought there and can be found there."""
+        moves = id(tensor) in self._moved and self.outside.path_of(tensor) is not None
+        return self.device if self.device is not None and moves else tensor.device
+
+    def has_freed_graph(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor of the program has a graph of autograd that a backward pass of the program has freed."""
+        return self.recorder.gradients.has_freed_graph(tensor)
+
+    def name_input(self, value: torch.Tensor | torch.Generator) -> str:
+        """An input's name is made from its path; a tensor without one is a constant of the trace."""
+        path = self.outside.path_of(value)
+        if path is None:
+            what = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else "a generator"
+            self.note_edge(f"{what} that no path leads to became a constant")
+        return self._name("constant" if path is None else path_name(path))
+
+    def name_number(self, path: Path) -> str:
+        """The name of a number from outside is made from its path."""
+        return self._name(path_name(path))
+
+    def _name(self, text: str) -> str:
+        name = unique_name(text, self._taken)
+        self._taken.add(name)
+        return name
+
+
+def moving(subject: Callable[..., Any], arguments: Any) -> Iterator[torch.Tensor]:
+    """The tensors that would be brought to the device of a program: those of the model and of its inputs."""
+    if isinstance(subject, torch.nn.Module):
+        yield from torch.nn.Module.parameters(subject)
+        yield from torch.nn.Module.buffers(subject)
+    yield from tensors_in(arguments)
+
+
+def positional_names(subject: Callable[..., Any]) -> list[str]:
+    """The names of the parameters that can be given by position, for naming inputs."""
+    target = subject.forward if isinstance(subject, torch.nn.Module) else subject
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
