@@ -6,23 +6,34 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from thunder_cli.options import OUTPUT, STYLES
 from thunder_core.errors import BadOption, OutputNotWritable
+from thunder_core.options import option, same_option
+from thunder_core.pipeline.request import Request
 from thunder_core.plugins import unknown_name
 
 PLOTS = (".svg", ".png", ".pdf", ".html")
-STYLES = ("table", "csv", "markdown")
 
 
 @dataclass(frozen=True)
 class BenchOutput:
-    """What is to be done with a measurement, as the options say it."""
+    """The options of what is to be done with a measurement."""
 
-    out: Path | None = None
-    plot: Path | None = None
-    baseline: Path | None = None
-    fail_above: str | None = None
-    require_speedup: float | None = None
-    style: str = "table"
+    out: Path | None = option(None, Path, short="o", metavar="FILE", help="Write the result here: .json, .csv or .md.")
+    plot: Path | None = option(None, Path, metavar="FILE", help="Draw the result: .svg, .png, .pdf or .html.")
+    baseline: Path | None = option(None, Path, metavar="FILE", help="An earlier result to compare with.")
+    fail_above: str | None = option(
+        None, metavar="P%", help="Exit with 5 if more than this of a speed-up is lost", default_text="5%"
+    )
+    require_speedup: float | None = same_option(Request, "require_speedup")
+    style: str = option(
+        "table",
+        name="format",
+        metavar="NAME",
+        help="How the result is printed: table, csv or markdown",
+        panel=OUTPUT,
+        completion="styles",
+    )
     quiet: bool = False
 
     def check(self) -> None:
@@ -33,14 +44,6 @@ class BenchOutput:
             require_file(file, PLOTS if file is self.plot else None)
         if self.fail_above is not None and self.baseline is None:
             raise BadOption("--fail-above was given without --baseline", fix="name the earlier result with --baseline")
-
-
-def numbers(option: str, text: str) -> tuple[int, ...]:
-    """The numbers in a list such as `1,4,16`; raises `BadOption`."""
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and word.isascii() and len(word) < 20 for word in words):
-        raise BadOption(f"{option} is {text!r}, which is no list of numbers", fix=f"write it as {option} 1,4,16")
-    return tuple(dict.fromkeys(int(word) for word in words))
 
 
 def require_file(file: Path | None, suffixes: tuple[str, ...] | None) -> None:

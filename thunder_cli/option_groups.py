@@ -1,40 +1,78 @@
-"""Options that several commands share, as dataclasses: one parameter of a command, many options of the command line."""
+"""Options in groups: one parameter of a command, many options of the command line."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
-from typing import Any, get_type_hints
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from typing import Any, get_args, get_origin
+
+from thunder_cli.options import SETTINGS, parameter_of
+from thunder_cli.settings import Settings, settings_of
+from thunder_core.options import Option, options_of
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The options that one parameter of a command stands for, and what is built of those that were given."""
+
+    options: Sequence[Option]
+    build: Callable[[Given], object]
+
+    def taken_from(self, arguments: dict[str, Any]) -> object:
+        """The parameter's value; its options are taken out of the arguments."""
+        values = {one.name: arguments.pop(one.name.replace("-", "_")) for one in self.options}
+        return self.build({name: value for name, value in values.items() if is_given(value)})
+
+
+def is_given(value: Any) -> bool:
+    """Whether an option was given: 0 is a value, and a flag that is off is none."""
+    return value is not None and value is not False and value != []
+
+
+def group_of(annotation: Any) -> Group | None:
+    """The group that a parameter's annotation stands for; None for a parameter that is one option.
+
+    A dataclass whose fields are options is built of them; `Annotated[Settings, NAMES]` of the settings with these
+    names.
+    """
+    if annotation is Settings or (get_origin(annotation) is not None and get_args(annotation)[0] is Settings):
+        (names,) = get_args(annotation)[1:]
+        return Group([SETTINGS[name] for name in names], settings_of)
+    if not (is_dataclass(annotation) and isinstance(annotation, type)):
+        return None
+    stated = {one.name: one for one in options_of(annotation).values()}
+
+    def build(given: Given) -> object:
+        return annotation(**{stated[name].field: stated[name].value_of(value) for name, value in given.items()})
+
+    return Group(list(stated.values()), build)
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer wants it: each parameter that is a dataclass of options is spelled as its fields."""
+    """The command as typer wants it: each parameter that stands for a group is spelled as the group's options."""
     signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, Any] = {
-        name: one.annotation for name, one in signature.parameters.items() if is_dataclass(one.annotation)
-    }
+    found = {name: group_of(one.annotation) for name, one in signature.parameters.items()}
+    groups = {name: group for name, group in found.items() if group is not None}
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+            given[name] = group.taken_from(given)
         command(**given)
 
-    spelled = [one for parameter in signature.parameters.values() for one in _spelled(parameter)]
+    spelled = [one for parameter in signature.parameters.values() for one in _spelled(parameter, groups)]
     named: Any = run
     named.__signature__ = signature.replace(parameters=spelled)
     named.__annotations__ = {one.name: one.annotation for one in spelled}
     return run
 
 
-def _spelled(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
-    if not is_dataclass(parameter.annotation):
+def _spelled(parameter: inspect.Parameter, groups: Mapping[str, Group]) -> Iterator[inspect.Parameter]:
+    if parameter.name not in groups:
         yield parameter
         return
-    hints = get_type_hints(parameter.annotation, include_extras=True)
-    for field in fields(parameter.annotation):
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-        )
+    yield from map(parameter_of, groups[parameter.name].options)

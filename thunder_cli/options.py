@@ -1,10 +1,12 @@
-"""The options that several commands share."""
+"""Options as typer takes them, made of those that requests state, and those that several commands share."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +14,12 @@ from thunder_core import plugins
 from thunder_core.artifact.consent import Consent
 from thunder_core.errors import BadOption
 from thunder_core.models.names import HUB_TASKS, TASKS
+from thunder_core.models.request import ModelRequest
+from thunder_core.options import Option, option, options_of
+from thunder_core.pipeline.bench_request import AGAINST
+from thunder_core.pipeline.request import Request
+
+STYLES = ("table", "csv", "markdown")
 
 
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
@@ -29,8 +37,24 @@ def complete_task(incomplete: str) -> list[str]:
     return sorted(name for name in (*TASKS, *HUB_TASKS) if name.startswith(incomplete))
 
 
+def complete_contender(incomplete: str) -> list[str]:
+    """The contenders whose names begin so; those that were named before a comma are kept."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in AGAINST if name.startswith(last)]
+
+
+def complete_style(incomplete: str) -> list[str]:
+    """The forms of a result whose names begin so."""
+    return [name for name in STYLES if name.startswith(incomplete)]
+
+
+COMPLETIONS: dict[str, Callable[[str], Any]] = {
+    "recipes": complete_recipe,
+    "tasks": complete_task,
+    "contenders": complete_contender,
+    "styles": complete_style,
+}
 FLAG = " "  # for the metavar of a flag: typer writes the type there, which says nothing
-MODEL = "The model"
 TRUST = "Trust"
 OUTPUT = "What is printed"
 
@@ -43,188 +67,77 @@ Quiet = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="A folder in Hugging Face layout, or a hub name; without it, the recipe's own small sample model.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="MODEL", help=options_of(ModelRequest)["model"].help, show_default=False),
 ]
-RecipeName = Annotated[
-    str | None,
-    typer.Option(
-        "--recipe",
-        "-r",
-        metavar="NAME",
-        help="The recipe; `thunder recipes` lists them [default: default]",
-        autocompletion=complete_recipe,
-    ),
-]
-Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the recipe; may be repeated.")
-]
-Train = Annotated[
-    bool,
-    typer.Option("--train", metavar=FLAG, help="A step of training: forward, loss and backward."),
-]
-Batch = Annotated[int | None, typer.Option("--batch", metavar="N", help="Samples in an input [default: 1]")]
-Seq = Annotated[int | None, typer.Option("--seq", metavar="N", help="Tokens in a sample [default: 128]")]
-Dtype = Annotated[
-    str | None,
-    typer.Option(
-        "--dtype",
-        metavar="NAME",
-        help="float32, bfloat16, float16 or float64 [default: the recipe's own, else the checkpoint's]",
-        rich_help_panel=MODEL,
-    ),
-]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="NAME",
-        help="cpu, cuda or cuda:N [default: the recipe's own, else cuda where there is a GPU]",
-        rich_help_panel=MODEL,
-    ),
-]
-Target = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="ARCH",
-        help="Make it for a GPU that need not be here, such as sm_90; nothing is run, and validation stays pending.",
-    ),
-]
-Task = Annotated[
-    str | None,
-    typer.Option(
-        "--task",
-        metavar="NAME",
-        help="What the model is for, if not what its config says: causal-lm, or as the hub has it, text-generation.",
-        rich_help_panel=MODEL,
-        autocompletion=complete_task,
-    ),
-]
-Revision = Annotated[
-    str | None,
-    typer.Option("--revision", metavar="REV", help="Branch, tag or commit of a hub model.", rich_help_panel=MODEL),
-]
-Runs = Annotated[
-    int | None, typer.Option("--runs", metavar="N", help="Rounds of the benchmark that count [default: 30]")
-]
-Warmup = Annotated[
-    int | None, typer.Option("--warmup", metavar="N", help="Rounds of the benchmark that do not [default: 5]")
-]
-Seed = Annotated[
-    int | None,
-    typer.Option("--seed", metavar="N", help="Seed of random weights and of all inputs.", rich_help_panel=MODEL),
-]
-RandomWeights = Annotated[
-    bool,
-    typer.Option(
-        "--random-weights",
-        metavar=FLAG,
-        help="Build MODEL from its config alone, with seeded weights.",
-        rich_help_panel=MODEL,
-    ),
-]
-TrustRemoteCode = Annotated[
-    bool,
-    typer.Option(
-        "--trust-remote-code",
-        metavar=FLAG,
-        help="Run the Python code that MODEL brings. Read it first.",
-        rich_help_panel=MODEL,
-    ),
-]
-Input = Annotated[
-    Path | None,
-    typer.Option("--input", metavar="FILE", help="Real inputs in place of drawn ones: .safetensors, .npz or .jsonl."),
-]
-Evaluate = Annotated[
-    Path | None,
-    typer.Option("--eval", metavar="FILE", help="Real samples, by which the model is judged before and after."),
-]
-Metric = Annotated[
-    str | None,
-    typer.Option("--metric", metavar="NAME", help="accuracy, perplexity or cosine [default: the one of the task]"),
-]
-RequireSpeedup = Annotated[
-    float | None,
-    typer.Option(
-        "--require-speedup", metavar="X", help="Exit with 5 unless the whole interval of the speed-up is X or more."
-    ),
-]
-AllowNonFinite = Annotated[
-    bool,
-    typer.Option(
-        "--allow-non-finite",
-        metavar=FLAG,
-        help="Accept NaN, infinities and nothing but zeros in what eager PyTorch gives; the report says so.",
-    ),
-]
-TrustedModules = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--trust-module",
-        metavar="NAME",
-        help="A module that may be imported for an artifact, with what is beneath it; may be repeated.",
-        rich_help_panel=TRUST,
-    ),
-]
-TrustedKeys = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--key",
-        metavar="FILE",
-        help="A public key to trust, in place of the list of trusted keys; may be repeated.",
-        rich_help_panel=TRUST,
-    ),
-]
-RequireSignature = Annotated[
-    bool,
-    typer.Option(
-        "--require-signature",
-        metavar=FLAG,
-        help="Refuse an artifact that no trusted key has signed.",
-        rich_help_panel=TRUST,
-    ),
-]
-Strict = Annotated[
-    bool, typer.Option("--strict", metavar=FLAG, help="Fail where this machine lacks a part of the recipe.")
-]
+
+SETTINGS: Mapping[str, Option] = {
+    stated.name: stated for request in (ModelRequest, Request) for stated in options_of(request).values()
+}
+# The settings of every command that loads a model and applies a recipe.
+MODEL_SETTINGS = (
+    "recipe",
+    "set",
+    "train",
+    *(one.name for one in options_of(ModelRequest).values() if one.field != "model"),
+)
+EVERY_SETTING = tuple(dict.fromkeys((*MODEL_SETTINGS, *(name for name in SETTINGS if name != "model"))))
+
+
+def help_of(stated: Option) -> str:
+    """What the help says of an option: what it is for, and its default."""
+    return f"{stated.help.removesuffix('.')} [default: {stated.default_text}]" if stated.default_text else stated.help
+
+
+def parameter_of(stated: Option) -> inspect.Parameter:
+    """An option as a parameter of a command, of which typer makes one of the command line."""
+    is_flag = stated.kind is bool
+    spelled = [stated.flag, *([f"-{stated.short}"] if stated.short else [])]
+    made = typer.Option(
+        *spelled,
+        metavar=FLAG if is_flag else stated.metavar,
+        help=help_of(stated),
+        rich_help_panel=stated.panel or None,
+        autocompletion=COMPLETIONS.get(stated.completion),
+    )
+    kind: Any = str if stated.parse or stated.kind is dict else stated.kind
+    return inspect.Parameter(
+        stated.name.replace("-", "_"),
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if is_flag else None,
+        annotation=Annotated[bool if is_flag else (list[kind] if stated.repeats else kind) | None, made],
+    )
 
 
 @dataclass(frozen=True)
 class TrustOptions:
-    """What every command takes that runs an artifact."""
+    """The options of every command that runs an artifact."""
 
-    trust_module: TrustedModules = None
-    key: TrustedKeys = None
-    require_signature: RequireSignature = False
+    trust_module: tuple[str, ...] = option(
+        (),
+        metavar="NAME",
+        panel=TRUST,
+        repeats=True,
+        help="A module that may be imported for an artifact, with what is beneath it; may be repeated.",
+    )
+    key: tuple[Path, ...] | None = option(
+        None,
+        Path,
+        metavar="FILE",
+        panel=TRUST,
+        repeats=True,
+        help="A public key to trust, in place of the list of trusted keys; may be repeated.",
+    )
+    require_signature: bool = option(
+        False, bool, panel=TRUST, help="Refuse an artifact that no trusted key has signed."
+    )
 
     def consent(self, *, trust_remote_code: bool) -> Consent:
         """What the user allows."""
         keys = None if self.key is None else tuple(path.expanduser() for path in self.key)
-        return Consent(trust_remote_code, tuple(self.trust_module or ()), keys, self.require_signature)
+        return Consent(trust_remote_code, self.trust_module, keys, self.require_signature)
 
     def refuse(self) -> None:
         """Raise `BadOption` where one of them was given and there is no artifact."""
         given = [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value]
         if given:
             raise BadOption(f"{', '.join(given)} is for artifacts, and this is none", fix="leave it out")
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """What every command takes that loads a model and applies a recipe; `expand_options` makes options of it."""
-
-    recipe: RecipeName = None
-    assignments: Assignments = None
-    train: Train = False
-    dtype: Dtype = None
-    device: Device = None
-    task: Task = None
-    revision: Revision = None
-    random_weights: RandomWeights = False
-    trust_remote_code: TrustRemoteCode = False
-    seed: Seed = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from thunder_cli.bench_output import STYLES, BenchOutput
+from thunder_cli.bench_output import BenchOutput
 from thunder_cli.console import plain, print_json, stdout
+from thunder_cli.options import STYLES
 from thunder_cli.views.bench import contrast_view
 from thunder_core.benchmark.baseline import read_suite
 from thunder_core.benchmark.suite_comparison import contrast_suites

@@ -4,112 +4,93 @@ from __future__ import annotations
 
 import reprlib
 import tomllib
-from collections.abc import Mapping, Set
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic import ValidationError as Malformed
-
-from thunder_cli.options import ModelOptions
+from thunder_cli.options import SETTINGS
 from thunder_core import plugins
-from thunder_core.errors import BadConfigFile, BadOption
-from thunder_core.models.request import LARGEST_SEED, ModelRequest
-from thunder_core.pipeline import Request
+from thunder_core.errors import BadConfigFile, BadOption, ThunderError
+from thunder_core.models.request import ModelRequest
+from thunder_core.options import Option, options_of
+from thunder_core.pipeline.request import Request
 
 Value = str | bool | int | float
 MOST_LETTERS = 1 << 20
 MOST_DOTS = 200  # of a line: each part of a dotted key costs as much as all before it
 
 
-def dashed(name: str) -> str:
-    """A field's name as options and files spell it."""
-    return name.replace("_", "-")
+@dataclass(frozen=True)
+class Settings:
+    """The settings that were given, by the names of their long options; the others are left at their defaults."""
 
+    values: Mapping[str, Any] = field(default_factory=dict)
 
-class Settings(BaseModel):
-    """Every setting of `thunder optimize`, by the name of its long option; `None` leaves it at its default."""
+    def get(self, name: str) -> Any:
+        """The value of a setting; None where it was not given."""
+        return self.values.get(name)
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=dashed)
-
-    model: str | None = None
-    recipe: str | None = None
-    out: str | None = None
-    force: bool | None = None
-    sign_key: str | None = None
-    strict: bool | None = None
-    train: bool | None = None
-    dtype: str | None = None
-    device: str | None = None
-    target: str | None = None
-    task: str | None = None
-    revision: str | None = None
-    random_weights: bool | None = None
-    trust_remote_code: bool | None = None
-    seed: int | None = Field(default=None, ge=0, le=LARGEST_SEED)
-    batch: int | None = Field(default=None, ge=1)
-    seq: int | None = Field(default=None, ge=1)
-    runs: int | None = Field(default=None, ge=2)
-    warmup: int | None = Field(default=None, ge=0)
-    include_weights: bool | None = None
-    no_validate: bool | None = None
-    allow_non_finite: bool | None = None
-    no_benchmark: bool | None = None
-    require_speedup: float | None = None
-    input: str | None = None
-    eval: str | None = None
-    metric: str | None = None
-    set: dict[str, Value] | None = None
+    def naming(self, model: str | None) -> Settings:
+        """These settings, and the model where one is named."""
+        return self if model is None else Settings({**self.values, "model": model})
 
     def over(self, other: Settings) -> Settings:
         """These settings, and the other's where these say nothing; options of the recipe are merged one by one."""
-        merged = {**_given(other), **_given(self)}
-        if self.set or other.set:
-            merged["set"] = {**(other.set or {}), **(self.set or {})}
-        return Settings.model_validate(merged)
+        merged = {**other.values, **self.values}
+        if "set" in merged:
+            merged["set"] = {**(other.get("set") or {}), **(self.get("set") or {})}
+        return Settings(merged)
 
     def request(self) -> Request:
         """The request that these settings make."""
-        model = _renamed(self, MODEL_FIELDS)
-        rest = _renamed(self, REQUEST_FIELDS)
-        return Request(
-            model=ModelRequest(**model),
-            options=self.set or {},
-            out=None if self.out is None else Path(self.out),
-            input=None if self.input is None else Path(self.input),
-            evaluate=None if self.eval is None else Path(self.eval),
-            sign_key=None if self.sign_key is None else Path(self.sign_key).expanduser(),
-            validate=not self.no_validate,
-            benchmark=not self.no_benchmark,
-            **rest,
-        )
+        return Request(model=ModelRequest(**self._fields_of(ModelRequest)), **self._fields_of(Request))
+
+    def _fields_of(self, request: type) -> dict[str, Any]:
+        stated = options_of(request).values()
+        values = {one.field: one.value_of(self.values[one.name]) for one in stated if one.name in self.values}
+        return {name: value.expanduser() if isinstance(value, Path) else value for name, value in values.items()}
 
 
-MODEL_FIELDS = ("model", "dtype", "device", "task", "revision", "random_weights", "trust_remote_code", "seed")
-REQUEST_FIELDS = (
-    "recipe",
-    "force",
-    "strict",
-    "batch",
-    "seq",
-    "runs",
-    "warmup",
-    "include_weights",
-    "target",
-    "train",
-    "allow_non_finite",
-    "require_speedup",
-    "metric",
-)
+class Unsuitable(Exception):
+    """A value that a setting does not take, and which it takes."""
+
+    def __init__(self, value: object, taken: str) -> None:
+        """Say which value it is, and what is taken."""
+        super().__init__(taken)
+        self.value, self.taken = value, taken
 
 
-def _given(settings: Settings) -> dict[str, Any]:
-    return settings.model_dump(by_alias=True, exclude_none=True)
+KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
+    str: ((str,), "a valid string"),
+    Path: ((str, Path), "a valid string"),
+    bool: ((bool,), "a valid boolean"),
+    int: ((int,), "a valid integer"),
+    float: ((int, float), "a valid number"),
+    dict: ((dict,), "a valid dictionary"),
+}
 
 
-def _renamed(settings: Settings, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(settings, name)) is not None}
+def require_kind(stated: Option, value: object) -> None:
+    """Raise `Unsuitable` for a value of another kind than the option's, or out of its bounds."""
+    types, taken = KINDS[stated.kind]
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise Unsuitable(value, taken)
+    if isinstance(value, dict):
+        for one in value.values():
+            if not isinstance(one, Value):
+                raise Unsuitable(one, "a valid string, boolean or number")
+    for bound, words, holds in _bounds(stated):
+        if not holds(value):
+            raise Unsuitable(value, f"{words} {bound}")
+
+
+def _bounds(stated: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]]:
+    least, most = stated.least, stated.most
+    if least is not None:
+        yield least, "greater than or equal to", lambda value: value >= least
+    if most is not None:
+        yield most, "less than or equal to", lambda value: value <= most
 
 
 def read_settings(path: Path) -> Settings:
@@ -122,10 +103,7 @@ def read_settings(path: Path) -> Settings:
         raise BadConfigFile(
             f"{path} is not TOML: {error}", fix="mend that line; see docs/cli.md for an example"
         ) from error
-    try:
-        return Settings.model_validate({dashed(key): value for key, value in content.items()})
-    except Malformed as error:
-        raise BadConfigFile(f"{path}: {_problem(error)}", fix=_remedy(error)) from error
+    return _checked(content, BadConfigFile, f"{path}: ")
 
 
 def bounded(text: str) -> str:
@@ -138,20 +116,9 @@ def bounded(text: str) -> str:
     return text
 
 
-def chosen_settings(options: ModelOptions, **own: object) -> Settings:
-    """The settings that a command was given: those that all commands share, and its own; a flag that is off says
-    nothing. Raises `BadOption`.
-    """
-    given = {**asdict(options), **own}
-    assignments = parse_assignments(given.pop("assignments") or [])
-    return settings_of(
-        {**{name: None if value is False else value for name, value in given.items()}, "set": assignments or None}
-    )
-
-
 def require_artifacts_own(settings: Settings, artifact: Path, but: Set[str] = frozenset()) -> None:
     """Raise `BadOption` for settings of a model, which an artifact has already."""
-    given = [f"--{name}" for name in _given(settings) if name not in {"model", *but}]
+    given = [f"--{name}" for name in settings.values if name not in {"model", *but}]
     if given:
         raise BadOption(
             f"{', '.join(given)} is for models, and {artifact} is an artifact, which has its own",
@@ -159,20 +126,26 @@ def require_artifacts_own(settings: Settings, artifact: Path, but: Set[str] = fr
         )
 
 
-def settings_of(options: Mapping[str, object]) -> Settings:
+def settings_of(given: Mapping[str, object]) -> Settings:
     """The settings that were given as options; raises `BadOption`."""
-    try:
-        return Settings.model_validate({dashed(name): value for name, value in options.items()})
-    except Malformed as error:
-        raise BadOption(f"--{_problem(error)}", fix=_remedy(error)) from error
+    assignments = given.get("set")
+    parsed = {"set": parse_assignments(assignments)} if isinstance(assignments, list) else {}
+    return _checked({**given, **parsed}, BadOption, "--")
 
 
-def _problem(error: Malformed) -> str:
-    detail = error.errors(include_url=False)[0]
-    key = str(detail["loc"][0])
-    if detail["type"] == "extra_forbidden":
-        return f"there is no setting called {key!r:.80}"
-    return f"{key} is {_shown(detail['input'])}"
+def _checked(given: Mapping[str, object], kind: type[ThunderError], before: str) -> Settings:
+    """The settings of these names and values; raises an error of the kind for one that cannot be."""
+    values = {name.replace("_", "-"): value for name, value in given.items()}
+    for name, value in values.items():
+        if name not in SETTINGS:
+            known = sorted(SETTINGS)
+            fix = f"{plugins.meant(name, known)}known: {', '.join(known)}"
+            raise kind(f"{before}there is no setting called {name!r:.80}", fix=fix)
+        try:
+            require_kind(SETTINGS[name], value)
+        except Unsuitable as error:
+            raise kind(f"{before}{name} is {_shown(error.value)}", fix=f"use a value that is {error.taken}") from error
+    return Settings(values)
 
 
 def _shown(value: object) -> str:
@@ -183,14 +156,6 @@ def _shown(value: object) -> str:
         return reprlib.repr(value)
     except ValueError:  # Python prints no number of more than some thousand digits
         return "a number of many digits"
-
-
-def _remedy(error: Malformed) -> str:
-    detail = error.errors(include_url=False)[0]
-    if detail["type"] != "extra_forbidden":
-        return f"use a value that is {detail['msg'].removeprefix('Input should be ').lower()}"
-    known = sorted(dashed(name) for name in Settings.model_fields)
-    return f"{plugins.meant(str(detail['loc'][0]), known)}known: {', '.join(known)}"
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, Value]:

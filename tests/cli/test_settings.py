@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from thunder_cli.options import SETTINGS
 from thunder_cli.settings import Settings, parse_assignments, read_settings, settings_of
 from thunder_core.errors import BadConfigFile, BadOption
 
@@ -22,6 +23,7 @@ batch = 2
 seq = 64
 runs = 10
 warmup = 1
+inputs = 4
 seed = 7
 random-weights = true
 trust-remote-code = false
@@ -51,13 +53,14 @@ def written(tmp_path, text):
 
 def test_a_file_may_hold_everything(tmp_path):
     settings = read_settings(written(tmp_path, EVERYTHING))
-    assert set(settings.model_fields_set) == set(Settings.model_fields)
+    assert settings.values.keys() == SETTINGS.keys()
     request = settings.request()
     assert (request.recipe, request.batch, request.seq, request.runs, request.warmup) == ("hf-llama", 2, 64, 10, 1)
     assert (request.model.model, request.model.dtype, request.model.seed) == ("folder", "bfloat16", 7)
     assert request.model.random_weights
     assert not request.model.trust_remote_code
     assert (request.force, request.strict, request.validate, request.benchmark) == (True, True, False, False)
+    assert request.inputs == 4
     assert request.include_weights
     assert request.train
     assert request.allow_non_finite
@@ -71,8 +74,12 @@ def test_a_file_may_hold_everything(tmp_path):
 
 def test_the_command_line_wins_and_options_are_merged_one_by_one(tmp_path):
     path = written(tmp_path, 'recipe = "hf-bert"\nbatch = 4\n[set]\nspeed = "low"\nsize = 3\n')
-    merged = settings_of({"recipe": "default", "set": {"speed": "high"}}).over(read_settings(path))
-    assert (merged.recipe, merged.batch, merged.set) == ("default", 4, {"speed": "high", "size": 3})
+    merged = settings_of({"recipe": "default", "set": ["speed=high"]}).over(read_settings(path))
+    assert (merged.get("recipe"), merged.get("batch"), merged.get("set")) == (
+        "default",
+        4,
+        {"speed": "high", "size": 3},
+    )
 
 
 def test_nothing_given_leaves_the_defaults():

@@ -25,7 +25,7 @@ def test_every_command_is_on_it():
 
 def test_the_example_of_a_file_is_valid(tmp_path):
     (tmp_path / "run.toml").write_text(re.search(r"```toml\n(.*?)```", cli.HEAD, re.DOTALL).group(1))
-    assert read_settings(tmp_path / "run.toml").recipe == "hf-llama3"
+    assert read_settings(tmp_path / "run.toml").get("recipe") == "hf-llama3"
 
 
 PAGES = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,28 +10,17 @@ import typer
 from rich.console import Console
 
 from thunder_cli import options
-from thunder_cli.bench_output import STYLES, BenchOutput, numbers
+from thunder_cli.bench_output import BenchOutput
 from thunder_cli.console import stderr
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
+from thunder_cli.settings import Settings
 from thunder_core.errors import BadOption
+from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
 
 if TYPE_CHECKING:
-    from thunder_cli.settings import Settings
     from thunder_core.artifact.consent import Consent
     from thunder_core.benchmark import BenchmarkSuite
-    from thunder_core.pipeline.bench_request import BenchRequest
-
-
-def complete_contender(incomplete: str) -> list[str]:
-    """The contenders whose names begin so; those that were named before a comma are kept."""
-    before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in ("eager", "inductor") if name.startswith(last)]
-
-
-def complete_style(incomplete: str) -> list[str]:
-    """The forms of a result whose names begin so."""
-    return [name for name in STYLES if name.startswith(incomplete)]
 
 
 @expand_options
@@ -53,53 +43,10 @@ def bench(
         ),
     ] = None,
     *,
-    chosen: options.ModelOptions,
+    settings: Annotated[Settings, (*options.MODEL_SETTINGS, "strict")],
     trust: options.TrustOptions,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            "--against",
-            metavar="NAMES",
-            help="eager, inductor (torch.compile) [default: eager, and nobody where two artifacts are compared]",
-            autocompletion=complete_contender,
-        ),
-    ] = None,
-    batch: Annotated[str, typer.Option("--batch", metavar="N,...", help="Samples in an input.")] = "1",
-    seq: Annotated[str | None, typer.Option("--seq", metavar="N,...", help="Tokens in a sample [default: 128]")] = None,
-    input: options.Input = None,  # noqa: A002 - the option's name
-    runs: options.Runs = None,
-    warmup: options.Warmup = None,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", metavar="N", help="Threads of PyTorch on the CPU [default: as PyTorch chooses]"),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the result here: .json, .csv or .md.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw the result: .svg, .png, .pdf or .html.")
-    ] = None,
-    baseline: Annotated[
-        Path | None, typer.Option("--baseline", metavar="FILE", help="An earlier result to compare with.")
-    ] = None,
-    fail_above: Annotated[
-        str | None,
-        typer.Option(
-            "--fail-above", metavar="P%", help="Exit with 5 if more than this of a speed-up is lost [default: 5%]"
-        ),
-    ] = None,
-    require_speedup: options.RequireSpeedup = None,
-    strict: options.Strict = False,
-    style: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="How the result is printed: table, csv or markdown.",
-            rich_help_panel=options.OUTPUT,
-            autocompletion=complete_style,
-        ),
-    ] = "table",
+    bench_request: BenchRequest,
+    output: BenchOutput,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -110,20 +57,8 @@ def bench(
     as faster, slower, not distinguishable or unstable.
     """
     with quiet_libraries(debug=debug):
-        output = BenchOutput(out, plot, baseline, fail_above, require_speedup, "json" if json else style, quiet)
+        output = replace(output, style="json" if json else output.style, quiet=quiet)
         output.check()
-        batches, seqs = numbers("--batch", batch), (None,) if seq is None else numbers("--seq", seq)
-
-        from thunder_core.pipeline.bench_request import BenchRequest, check_bench_request
-
-        bench_request = BenchRequest(
-            against=contenders(against, alone=other is None),
-            batches=batches,
-            seqs=seqs,
-            threads=threads,
-            input=input,
-            **{name: value for name, value in (("runs", runs), ("warmup", warmup)) if value is not None},
-        )
         check_bench_request(bench_request, 1 if other is None else 2)
         if other is not None and all(Path(name).expanduser().is_file() for name in (model or "", other)):
             from thunder_cli.result_comparison import compare_files
@@ -131,21 +66,12 @@ def bench(
             compare_files(Path(model or "").expanduser(), Path(other).expanduser(), output)
             return
         from thunder_cli.gates import earlier_result
-        from thunder_cli.settings import chosen_settings
 
-        settings = chosen_settings(chosen, model=model, strict=strict)
         earlier = earlier_result(output, bench_request.runs)
-        suite, subject = measured(settings, other, bench_request, trust, stderr(quiet=quiet))
+        suite, subject = measured(settings.naming(model), other, bench_request, trust, stderr(quiet=quiet))
         from thunder_cli.bench_result import finish
 
         finish(suite, earlier, output, subject)
-
-
-def contenders(against: str | None, *, alone: bool) -> tuple[str, ...]:
-    """The names in a list such as `eager,inductor`; where there is none, eager beside what is measured alone."""
-    if against is None:
-        return ("eager",) if alone else ()
-    return tuple(name.strip() for name in against.split(",") if name.strip())
 
 
 def measured(
@@ -156,14 +82,13 @@ def measured(
     With it the name of the candidate that is on trial.
     """
     from thunder_core.artifact.read import is_artifact
-    from thunder_core.pipeline.bench_request import OURS
 
-    folder = Path(settings.model or "").expanduser()
-    consent = trust.consent(trust_remote_code=bool(settings.trust_remote_code))
+    folder = Path(settings.get("model") or "").expanduser()
+    consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
     if other is not None:
         suite = measured_artifacts(folder, Path(other).expanduser(), settings, bench_request, consent, told)
         return suite, suite.reports[0].candidates[1].name
-    if settings.model and is_artifact(folder):
+    if settings.get("model") and is_artifact(folder):
         return measured_artifact(folder, settings, bench_request, consent, told), OURS
     trust.refuse()
     return measured_model(settings, bench_request, told), OURS
@@ -206,7 +131,8 @@ def devices_own(folder: Path, settings: Settings) -> str | None:
 
     require_artifacts_own(settings, folder, but={"device", "trust-remote-code"})
     read_manifest(folder)
-    return None if settings.device is None else spelled_device(settings.device)
+    device = settings.get("device")
+    return None if device is None else spelled_device(device)
 
 
 def measured_model(settings: Settings, bench_request: BenchRequest, told: Console) -> BenchmarkSuite:

@@ -11,10 +11,10 @@ from thunder_cli import options
 from thunder_cli.console import print_json, stderr
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
+from thunder_cli.settings import Settings
 from thunder_core.printable import printable
 
 if TYPE_CHECKING:
-    from thunder_cli.settings import Settings
     from thunder_core.inspect.subject import Subject
 
 TraceName = Literal["prologue", "computation", "tail", "backward", "epilogue"]
@@ -55,9 +55,7 @@ def inspect_trace(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there, in plain form.")
     ] = None,
-    chosen: options.ModelOptions,
-    batch: options.Batch = None,
-    seq: options.Seq = None,
+    settings: Annotated[Settings, (*options.MODEL_SETTINGS, "batch", "seq")],
     json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -65,10 +63,8 @@ def inspect_trace(
     from thunder_cli.views.trace import Look, View
 
     with quiet_libraries(debug=debug):
-        from thunder_cli.settings import chosen_settings
-
         look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
-        shown = subject_named(chosen_settings(chosen, model=subject, batch=batch, seq=seq), program)
+        shown = subject_named(settings.naming(subject), program)
     view = View(shown, look)
     if json:
         print_json("inspect-trace/1", view.listing_data() if list_ else view.data())
@@ -87,8 +83,8 @@ def subject_named(settings: Settings, program: int) -> Subject:
     from thunder_core.artifact.read import is_artifact, open_artifact
     from thunder_core.inspect.subject import subject_of
 
-    folder = Path(settings.model or "").expanduser()
-    if not settings.model or not is_artifact(folder):
+    folder = Path(settings.get("model") or "").expanduser()
+    if not settings.get("model") or not is_artifact(folder):
         return subject_made(settings)
     require_artifacts_own(settings, folder)
     return subject_of(open_artifact(folder), program)

@@ -11,6 +11,7 @@ from thunder_cli import options
 from thunder_cli.console import plain, print_json, say, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
+from thunder_cli.settings import Settings, read_settings
 
 if TYPE_CHECKING:
     from thunder_core.pipeline import Outcome, Plan, Request
@@ -20,49 +21,12 @@ if TYPE_CHECKING:
 def optimize(
     model: options.Model = None,
     *,
-    chosen: options.ModelOptions,
-    out: Annotated[
-        str | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Where the artifact goes [default: ./MODEL-RECIPE.thunder]"),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", metavar=options.FLAG, help="Replace the artifact that is at --out.")
-    ] = False,
-    sign_key: Annotated[
-        str | None,
-        typer.Option(
-            "--sign-key", metavar="FILE", help="Sign the artifact with this private key (`thunder keys new`)."
-        ),
-    ] = None,
-    include_weights: Annotated[
-        bool,
-        typer.Option(
-            "--include-weights", metavar=options.FLAG, help="Copy the weights too: the artifact needs no checkpoint."
-        ),
-    ] = False,
-    target: options.Target = None,
-    batch: options.Batch = None,
-    seq: options.Seq = None,
+    settings: Annotated[Settings, options.EVERY_SETTING],
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="A TOML file with any of these options; the command line wins."),
     ] = None,
-    input: options.Input = None,  # noqa: A002 - the option's name
-    evaluate: options.Evaluate = None,
-    metric: options.Metric = None,
-    runs: options.Runs = None,
-    warmup: options.Warmup = None,
-    no_validate: Annotated[
-        bool,
-        typer.Option(
-            "--no-validate", metavar=options.FLAG, help="Publish without comparing with eager; the report says so."
-        ),
-    ] = False,
-    allow_non_finite: options.AllowNonFinite = False,
-    no_benchmark: Annotated[bool, typer.Option("--no-benchmark", metavar=options.FLAG, help="Do not measure.")] = False,
-    require_speedup: options.RequireSpeedup = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", metavar=options.FLAG, help="Print the plan and stop.")] = False,
-    strict: options.Strict = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -73,30 +37,7 @@ def optimize(
     forward and backward measured, and the artifact holds both.
     """
     with quiet_libraries(debug=debug):
-        from thunder_cli.settings import Settings, chosen_settings, read_settings
-
-        given = chosen_settings(
-            chosen,
-            model=model,
-            out=out,
-            force=force,
-            sign_key=sign_key,
-            include_weights=include_weights,
-            target=target,
-            batch=batch,
-            seq=seq,
-            input=None if input is None else str(input),
-            eval=None if evaluate is None else str(evaluate),
-            metric=metric,
-            runs=runs,
-            warmup=warmup,
-            no_validate=no_validate,
-            allow_non_finite=allow_non_finite,
-            no_benchmark=no_benchmark,
-            require_speedup=require_speedup,
-            strict=strict,
-        )
-        request = given.over(read_settings(config) if config else Settings()).request()
+        request = settings.naming(model).over(read_settings(config) if config else Settings()).request()
         refuse_early(request)
 
         from thunder_cli.hub_notice import print_hub_notice

@@ -11,6 +11,8 @@ from thunder_cli import options
 from thunder_cli.console import plain, print_json, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
+from thunder_cli.settings import Settings
+from thunder_core.pipeline.validate_request import ValidateRequest, check_validate_request
 
 if TYPE_CHECKING:
     from thunder_core.pipeline.validate import Revalidation
@@ -22,22 +24,8 @@ def validate(
         Path, typer.Argument(metavar="ARTIFACT", help="A folder that `thunder optimize` wrote.", show_default=False)
     ],
     *,
-    inputs: Annotated[
-        int, typer.Option("--inputs", metavar="N", help="How many fresh inputs of the sizes that were traced.")
-    ] = 3,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", metavar="N", help="Seed of the inputs [default: the one that it was made with]"),
-    ] = None,
-    no_write: Annotated[
-        bool,
-        typer.Option("--no-write", metavar=options.FLAG, help="Leave an artifact as it is that was not validated yet."),
-    ] = False,
-    allow_non_finite: options.AllowNonFinite = False,
-    input: options.Input = None,  # noqa: A002 - the option's name
-    evaluate: options.Evaluate = None,
-    metric: options.Metric = None,
-    trust_remote_code: options.TrustRemoteCode = False,
+    request: ValidateRequest,
+    settings: Annotated[Settings, ("trust-remote-code",)],
     trust: options.TrustOptions,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -52,31 +40,15 @@ def validate(
         from thunder_cli.import_notice import importing
         from thunder_cli.progress import watching
         from thunder_core.artifact.read import read_manifest
-        from thunder_core.models.data_file import require_data_file
-        from thunder_core.pipeline.request_checks import require_least, require_metric, require_seed
 
-        require_least("--inputs", inputs, 1)
-        require_seed(seed)
-        require_data_file("--input", input)
-        require_data_file("--eval", evaluate)
-        require_metric(metric, evaluate)
+        check_validate_request(request)
         read_manifest(artifact.expanduser())
         told = stderr(quiet=quiet)
         with importing(told):
             from thunder_core.pipeline.validate import validate_artifact
         with watching(told) as progress:
-            done = validate_artifact(
-                artifact,
-                inputs=inputs,
-                seed=seed,
-                write=not no_write,
-                allow_non_finite=allow_non_finite,
-                input=input,
-                evaluate=evaluate,
-                metric=metric,
-                consent=trust.consent(trust_remote_code=trust_remote_code),
-                progress=progress,
-            )
+            consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
+            done = validate_artifact(artifact, **vars(request), consent=consent, progress=progress)
         show(done, json=json, quiet=quiet)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from thunder_core.errors import BadData
+from thunder_core.errors import BadData, BadOption
+from thunder_core.plugins import unknown_name
 
 SUFFIXES = (".safetensors", ".npz", ".jsonl")
 METRIC_NAMES = ("accuracy", "perplexity", "cosine")
@@ -22,3 +23,15 @@ def require_data_file(option: str, file: Path | None) -> None:
         raise BadData(f"{option} {file} is no file", fix=f"name {FORMATS}, that exists")
     if not os.access(file, os.R_OK):
         raise BadData(f"{option} {file} cannot be read: permission denied", fix="look at its permissions")
+
+
+def require_metric(name: str) -> None:
+    """Raise `UnknownName` for a metric that does not exist."""
+    if name not in METRIC_NAMES:
+        raise unknown_name("metric", name, METRIC_NAMES)
+
+
+def require_samples_of_metric(metric: str | None, evaluate: Path | None) -> None:
+    """Raise `BadOption` for a metric without samples to measure on."""
+    if metric is not None and evaluate is None:
+        raise BadOption("--metric was given without --eval", fix="name a file of samples with --eval")

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from thunder_core.models.names import spelled_device, spelled_dtype, spelled_task
+from thunder_core.options import option
+
+MODEL = "The model"  # under which its options stand in the help
 LARGEST_SEED = 2**63 - 1  # of PyTorch's generators, with room for the seeds that follow it
 
 
@@ -24,12 +28,43 @@ class ModelRequest:
     CPU where there is no recipe.
     """
 
-    model: str | None = None
+    model: str | None = option(
+        None,
+        metavar="MODEL",
+        help="A folder in Hugging Face layout, or a hub name; without it, the recipe's own small sample model.",
+    )
     sample: SampleModel | None = None
-    task: str | None = None
-    dtype: str | None = None
-    device: str | None = None
-    random_weights: bool = False
-    seed: int = 0
-    trust_remote_code: bool = False
-    revision: str | None = None
+    task: str | None = option(
+        None,
+        metavar="NAME",
+        panel=MODEL,
+        help="What the model is for, if not what its config says: causal-lm, or as the hub has it, text-generation.",
+        completion="tasks",
+        check=lambda _, name: spelled_task(name),
+    )
+    dtype: str | None = option(
+        None,
+        metavar="NAME",
+        panel=MODEL,
+        help="float32, bfloat16, float16 or float64",
+        default_text="the recipe's own, else the checkpoint's",
+        check=lambda _, name: spelled_dtype(name),
+    )
+    device: str | None = option(
+        None,
+        metavar="NAME",
+        panel=MODEL,
+        help="cpu, cuda or cuda:N",
+        default_text="the recipe's own, else cuda where there is a GPU",
+        check=lambda _, name: spelled_device(name),
+    )
+    random_weights: bool = option(
+        False, bool, panel=MODEL, help="Build MODEL from its config alone, with seeded weights."
+    )
+    seed: int = option(
+        0, int, metavar="N", panel=MODEL, help="Seed of random weights and of all inputs", least=0, most=LARGEST_SEED
+    )
+    trust_remote_code: bool = option(
+        False, bool, panel=MODEL, help="Run the Python code that MODEL brings. Read it first."
+    )
+    revision: str | None = option(None, metavar="REV", panel=MODEL, help="Branch, tag or commit of a hub model.")

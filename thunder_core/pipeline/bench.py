@@ -176,7 +176,7 @@ def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size:
     inputs = {name: session.inputs(size) for name, session in sessions.items()}
     contenders = {
         name: partial(first.call_of(CONTENDERS[name](first.model)), **next(iter(inputs.values())))
-        for name in bench_request.against
+        for name in bench_request.contenders(len(sessions))
     }
     ours = {name: partial(one.call_of(one.compiled), **inputs[name]) for name, one in sessions.items()}
     return contenders | ours if len(sessions) == 1 else ours | contenders

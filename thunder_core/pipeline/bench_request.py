@@ -1,4 +1,4 @@
-"""The rules of a benchmark: against whom, and at which sizes; checked before PyTorch is imported."""
+"""The request of a benchmark: against whom, and at which sizes; checked before PyTorch is imported."""
 
 from __future__ import annotations
 
@@ -7,13 +7,39 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thunder_core.errors import BadOption
-from thunder_core.models.data_file import require_data_file
-from thunder_core.pipeline.request_checks import require_least
+from thunder_core.options import option, require_values, same_option
+from thunder_core.pipeline.request import Request
 from thunder_core.plugins import unknown_name
 
 OURS = "thunder"
 # Whom Thunder may be measured against, and who that is; `bench.py` says how each is made.
 AGAINST: dict[str, str] = {"eager": "eager PyTorch", "inductor": "torch.compile"}
+
+
+def require_contender(_: str, name: str) -> None:
+    """Raise `UnknownName` for a contender that does not exist."""
+    if name not in AGAINST:
+        raise unknown_name("contender", name, AGAINST)
+
+
+def require_threads(option: str, count: int) -> None:
+    """Raise `BadOption` for fewer threads than one, or more than the machine has processors."""
+    processors = os.cpu_count() or 1
+    if not 1 <= count <= processors:
+        raise BadOption(f"{option} is {count}", fix=f"give {option} a number of 1 to {processors}, the processors here")
+
+
+def names_in(_: str, text: str) -> tuple[str, ...]:
+    """The names in a list such as `eager,inductor`."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def numbers_in(option: str, text: str) -> tuple[int, ...]:
+    """The numbers in a list such as `1,4,16`; raises `BadOption`."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and word.isascii() and len(word) < 20 for word in words):
+        raise BadOption(f"{option} is {text!r}, which is no list of numbers", fix=f"write it as {option} 1,4,16")
+    return tuple(dict.fromkeys(int(word) for word in words))
 
 
 @dataclass(frozen=True)
@@ -22,13 +48,34 @@ class BenchRequest:
     which real inputs, if not on drawn ones.
     """
 
-    against: tuple[str, ...] = ("eager",)
-    batches: tuple[int, ...] = (1,)
-    seqs: tuple[int | None, ...] = (None,)
-    runs: int = 30
-    warmup: int = 5
-    threads: int | None = None
-    input: Path | None = None
+    against: tuple[str, ...] | None = option(
+        None,
+        metavar="NAMES",
+        help="eager, inductor (torch.compile)",
+        default_text="eager, and nobody where two artifacts are compared",
+        completion="contenders",
+        parse=names_in,
+        check=require_contender,
+    )
+    batches: tuple[int, ...] = same_option(Request, "batch", starts=(1,), metavar="N,...", parse=numbers_in)
+    seqs: tuple[int | None, ...] = same_option(Request, "seq", starts=(None,), metavar="N,...", parse=numbers_in)
+    input: Path | None = same_option(Request, "input")
+    runs: int = same_option(Request, "runs")
+    warmup: int = same_option(Request, "warmup")
+    threads: int | None = option(
+        None,
+        int,
+        metavar="N",
+        help="Threads of PyTorch on the CPU",
+        default_text="as PyTorch chooses",
+        check=require_threads,
+    )
+
+    def contenders(self, subjects: int) -> tuple[str, ...]:
+        """Whom so many subjects are measured against: where nobody was named, eager beside one, nobody beside two."""
+        if self.against is None:
+            return ("eager",) if subjects == 1 else ()
+        return self.against
 
 
 def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
@@ -36,27 +83,6 @@ def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
 
     Two subjects are compared with each other, and need no contender.
     """
-    for name in bench_request.against:
-        if name not in AGAINST:
-            raise unknown_name("contender", name, AGAINST)
-    if not bench_request.against and subjects == 1:
+    require_values(bench_request)
+    if subjects == 1 and not bench_request.contenders(subjects):
         raise BadOption("--against names nobody", fix=f"name one of: {', '.join(AGAINST)}")
-    for option, values, least in (
-        ("--batch", bench_request.batches, 1),
-        ("--seq", bench_request.seqs, 1),
-        ("--runs", (bench_request.runs,), 2),
-        ("--warmup", (bench_request.warmup,), 0),
-    ):
-        for value in values:
-            require_least(option, value, least)
-    require_threads(bench_request.threads)
-    require_data_file("--input", bench_request.input)
-
-
-def require_threads(count: int | None) -> None:
-    """Raise `BadOption` for fewer threads than one, or more than the machine has processors."""
-    processors = os.cpu_count() or 1
-    if count is not None and not 1 <= count <= processors:
-        raise BadOption(
-            f"--threads is {count}", fix=f"give --threads a number of 1 to {processors}, the processors here"
-        )

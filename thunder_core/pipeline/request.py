@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from thunder_core import plugins
+from thunder_core.models.data_file import require_data_file, require_metric
 from thunder_core.models.request import ModelRequest
+from thunder_core.options import option
+from thunder_core.target import parse_target
 
 if TYPE_CHECKING:
     from thunder_core.recipe import Recipe
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Request:
     """One optimization: a model, a recipe with its options, the sizes of the inputs, and where the result goes.
+
+    A field that is made by `option` is an option of the command line and a key of a settings file by that alone.
 
     `model.model` and `model.sample` both None ask for the recipe's own sample. `out` None asks for a new folder in
     the working folder, named for the model and the recipe. `seq` None is 128, or what the model was built for if that
@@ -31,25 +37,84 @@ class Request:
     `train` makes it of a step of training: the model in train mode, with labels, forward, loss and backward.
     """
 
-    recipe: str | type[Recipe] | Recipe = "default"
+    recipe: str | type[Recipe] | Recipe = option(
+        "default",
+        metavar="NAME",
+        short="r",
+        help="The recipe; `thunder recipes` lists them",
+        completion="recipes",
+        check=lambda _, recipe: plugins.require("recipes", recipe) if isinstance(recipe, str) else None,
+    )
     model: ModelRequest = field(default_factory=ModelRequest)
-    options: Mapping[str, object] = field(default_factory=dict)
-    out: Path | None = None
-    force: bool = False
-    strict: bool = False
-    batch: int = 1
-    seq: int | None = None
-    runs: int = 30
-    warmup: int = 5
-    inputs: int = 3
-    validate: bool = True
-    include_weights: bool = False
-    benchmark: bool = True
-    target: str = ""
-    train: bool = False
-    allow_non_finite: bool = False
-    sign_key: Path | None = None
-    require_speedup: float | None = None
-    input: Path | None = None
-    evaluate: Path | None = None
-    metric: str | None = None
+    options: Mapping[str, object] = option(
+        factory=dict,
+        kind=dict,
+        name="set",
+        metavar="KEY=VALUE",
+        repeats=True,
+        help="An option of the recipe; may be repeated.",
+    )
+    out: Path | None = option(
+        None,
+        Path,
+        metavar="DIR",
+        short="o",
+        help="Where the artifact goes",
+        default_text="./MODEL-RECIPE.thunder",
+    )
+    force: bool = option(False, bool, help="Replace the artifact that is at --out.")
+    strict: bool = option(False, bool, help="Fail where this machine lacks a part of the recipe.")
+    batch: int = option(1, int, metavar="N", help="Samples in an input", least=1)
+    seq: int | None = option(None, int, metavar="N", help="Tokens in a sample", default_text="128", least=1)
+    runs: int = option(30, int, metavar="N", help="Rounds of the benchmark that count", least=2)
+    warmup: int = option(5, int, metavar="N", help="Rounds of the benchmark that do not", least=0)
+    inputs: int = option(3, int, metavar="N", help="How many inputs are validated on", least=1)
+    validate: bool = option(
+        True,
+        bool,
+        name="no-validate",
+        negative=True,
+        help="Publish without comparing with eager; the report says so.",
+    )
+    include_weights: bool = option(False, bool, help="Copy the weights too: the artifact needs no checkpoint.")
+    benchmark: bool = option(True, bool, name="no-benchmark", negative=True, help="Do not measure.")
+    target: str = option(
+        "",
+        metavar="ARCH",
+        help="Make it for a GPU that need not be here, such as sm_90; nothing is run, and validation stays pending.",
+        check=lambda _, name: parse_target(name) if name else None,
+    )
+    train: bool = option(False, bool, help="A step of training: forward, loss and backward.")
+    allow_non_finite: bool = option(
+        False,
+        bool,
+        help="Accept NaN, infinities and nothing but zeros in what eager PyTorch gives; the report says so.",
+    )
+    sign_key: Path | None = option(
+        None, Path, metavar="FILE", help="Sign the artifact with this private key (`thunder keys new`)."
+    )
+    require_speedup: float | None = option(
+        None, float, metavar="X", help="Exit with 5 unless the whole interval of the speed-up is X or more."
+    )
+    input: Path | None = option(
+        None,
+        Path,
+        metavar="FILE",
+        help="Real inputs in place of drawn ones: .safetensors, .npz or .jsonl.",
+        check=require_data_file,
+    )
+    evaluate: Path | None = option(
+        None,
+        Path,
+        name="eval",
+        metavar="FILE",
+        help="Real samples, by which the model is judged before and after.",
+        check=require_data_file,
+    )
+    metric: str | None = option(
+        None,
+        metavar="NAME",
+        help="accuracy, perplexity or cosine",
+        default_text="the one of the task",
+        check=lambda _, name: require_metric(name),
+    )

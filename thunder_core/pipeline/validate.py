@@ -17,15 +17,14 @@ from thunder_core.artifact.tensors import read_tensors
 from thunder_core.benchmark.machine import machine_name
 from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
 from thunder_core.models.batches import IDS, longer_than
-from thunder_core.models.data_file import require_data_file
 from thunder_core.models.dataset import Dataset
 from thunder_core.pipeline.clock import Clock
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
-from thunder_core.pipeline.request_checks import require_metric, require_seed
 from thunder_core.pipeline.samples import USUAL_SEQUENCE, artifacts_samples
 from thunder_core.pipeline.session import InputSize, open_saved
+from thunder_core.pipeline.validate_request import ValidateRequest, check_validate_request
 from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation
 
@@ -70,12 +69,7 @@ def validate_artifact(
     Raises what `load` raises, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` where the
     artifact does not say which inputs it takes; nothing is changed then.
     """
-    if inputs < 1:
-        raise BadOption(f"--inputs is {inputs}", fix="give --inputs a number of 1 or more")
-    require_seed(seed)
-    require_data_file("--input", input)
-    require_data_file("--eval", evaluate)
-    require_metric(metric, evaluate)
+    check_validate_request(ValidateRequest(inputs, seed, write, allow_non_finite, input, evaluate, metric))
     clock = Clock(progress or Unwatched())
     with stage_failures(lambda: clock.stage or "the start"):
         clock.begin("load")

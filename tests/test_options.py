@@ -1,0 +1,104 @@
+"""An option is stated once: the command line, a settings file, the checks of a request and the docs follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from docs import cli
+from thunder_cli.main import main
+from thunder_cli.options import EVERY_SETTING, SETTINGS
+from thunder_cli.settings import read_settings
+from thunder_core.errors import BadConfigFile, BadOption
+from thunder_core.models.request import ModelRequest
+from thunder_core.options import Option, option, options_of, require_values, same_option
+from thunder_core.pipeline.bench_request import BenchRequest, check_bench_request
+from thunder_core.pipeline.request import Request
+from thunder_core.pipeline.request_checks import check_request
+from thunder_core.pipeline.validate_request import ValidateRequest
+
+REQUESTS = (ModelRequest, Request, BenchRequest, ValidateRequest)
+BOUNDED = {one.name: one for one in SETTINGS.values() if one.least is not None or one.most is not None}
+
+
+def outside(stated: Option) -> list[int]:
+    """The nearest values that are out of bounds."""
+    below = [] if stated.least is None else [int(stated.least) - 1]
+    return below if stated.most is None else [*below, int(stated.most) + 1]
+
+
+def of_request(stated: Option, value: object) -> Request:
+    if stated.field in options_of(ModelRequest):
+        return Request(model=ModelRequest(**{stated.field: value}))
+    return Request(**{stated.field: value})
+
+
+def test_numbers_have_bounds() -> None:
+    assert {name for name, one in SETTINGS.items() if one.kind is int} == BOUNDED.keys()
+    assert {"batch", "seq", "runs", "warmup", "inputs", "seed"} == BOUNDED.keys()
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_a_bound_holds_wherever_the_option_is_given(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for value in outside(BOUNDED[name]):
+        with pytest.raises(BadOption, match=f"--{name} is {value}"):
+            check_request(of_request(BOUNDED[name], value))
+        (tmp_path / "run.toml").write_text(f"{name} = {value}")
+        with pytest.raises(BadConfigFile, match=f"{name} is {value}"):
+            read_settings(tmp_path / "run.toml")
+        assert main(["optimize", f"--{name}={value}", "--dry-run"]) == BadOption.status
+        assert f"--{name} is {value}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [("batch", "batches"), ("seq", "seqs"), ("runs", "runs"), ("warmup", "warmup")]
+)
+def test_a_benchmark_has_the_bounds_of_the_options_that_it_shares(name: str, field: str) -> None:
+    value = outside(BOUNDED[name])[0]
+    many = field.endswith("s") and field != "runs"
+    with pytest.raises(BadOption, match=f"--{name} is {value}"):
+        check_bench_request(BenchRequest(**{field: (4, value) if many else value}))
+
+
+def test_every_option_is_in_the_help_and_in_the_docs() -> None:
+    page = cli.render()
+    section = page.partition("## `thunder optimize")[2].partition("\n## ")[0]
+    for name in EVERY_SETTING:
+        assert f"`--{name}`" in section, name
+        assert SETTINGS[name].help.removesuffix(".") in section
+    for request in REQUESTS:
+        for one in options_of(request).values():
+            assert one.help
+            assert one.name == "model" or f"`--{one.name}`" in page
+
+
+def test_defaults_in_words_are_those_of_the_fields() -> None:
+    request, model = Request(), ModelRequest()
+    for one in SETTINGS.values():
+        value = getattr(model if one.field in options_of(ModelRequest) else request, one.field)
+        if one.kind is int and value is not None:
+            assert one.default_text == str(value)
+
+
+def test_a_new_option_is_one_field() -> None:
+    @dataclass(frozen=True)
+    class Small:
+        depth: int = option(2, int, metavar="N", help="How deep", least=1, most=5)
+        plain: bool = option(True, bool, name="no-plain", negative=True, help="Not plain.")
+        other: str = "no option"
+
+    @dataclass(frozen=True)
+    class Other:
+        deep: int = same_option(Small, "depth", starts=3)
+
+    assert [one.flag for one in options_of(Small).values()] == ["--depth", "--no-plain"]
+    assert options_of(Small)["plain"].value_of(True) is False
+    assert Other() == Other(deep=3)
+    assert options_of(Other)["deep"].flag == "--depth"
+    require_values(Small(depth=5))
+    for wrong in (0, 6):
+        with pytest.raises(BadOption, match=f"--depth is {wrong}") as caught:
+            require_values(replace(Small(), depth=wrong))
+        assert caught.value.fix == "give --depth a number from 1 to 5"

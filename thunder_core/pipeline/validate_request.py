@@ -1,0 +1,43 @@
+"""The request of a validation of an artifact; checked before PyTorch is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from thunder_core.models.data_file import require_samples_of_metric
+from thunder_core.models.request import ModelRequest
+from thunder_core.options import option, require_values, same_option
+from thunder_core.pipeline.request import Request
+
+
+@dataclass(frozen=True)
+class ValidateRequest:
+    """On how many inputs an artifact is compared with eager PyTorch, and whether it is marked as validated then."""
+
+    inputs: int = same_option(Request, "inputs", help="How many fresh inputs of the sizes that were traced")
+    seed: int | None = same_option(
+        ModelRequest,
+        "seed",
+        starts=None,
+        panel="",
+        help="Seed of the inputs",
+        default_text="the one that it was made with",
+    )
+    write: bool = option(
+        True,
+        bool,
+        name="no-write",
+        negative=True,
+        help="Leave an artifact as it is that was not validated yet.",
+    )
+    allow_non_finite: bool = same_option(Request, "allow_non_finite")
+    input: Path | None = same_option(Request, "input")
+    evaluate: Path | None = same_option(Request, "evaluate")
+    metric: str | None = same_option(Request, "metric")
+
+
+def check_validate_request(request: ValidateRequest) -> None:
+    """Raise for numbers that cannot be, files that are not there, and a metric without samples to measure on."""
+    require_values(request)
+    require_samples_of_metric(request.metric, request.evaluate)
