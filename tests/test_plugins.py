@@ -13,6 +13,7 @@ import pytest
 
 from thunder_core import plugins
 from thunder_core.errors import EnvironmentLacks, UnknownName
+from thunder_core.transform import Transform
 
 
 @pytest.fixture
@@ -40,6 +41,14 @@ def test_our_own_are_there() -> None:
     )
     assert {"cse", "dce"} <= set(plugins.names("transforms"))
     assert plugins.names("lookasides")
+
+
+def test_each_module_that_is_listed_as_a_transform_defines_one() -> None:
+    """What transforms are made of lives in other rooms, so that the list is of what can be named."""
+    for name in plugins.names("transforms"):
+        module = plugins.load("transforms", name)
+        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        assert any(issubclass(one, Transform) for one in own), name
 
 
 def test_each_of_our_own_has_a_summary() -> None:

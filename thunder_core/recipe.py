@@ -55,7 +55,11 @@ class RecipeOptions(BaseModel):
 
 @dataclass(frozen=True)
 class Lookaside:
-    """Run `replacement` wherever the traced program calls `function`, with the same arguments."""
+    """A function that is to run wherever the traced program calls another, with the same arguments.
+
+    Reserved for composing recipes and not available yet: it can be declared and added, and a recipe that has one is
+    refused with `BadOption` where it is to be applied.
+    """
 
     function: Callable[..., Any]
     replacement: Callable[..., Any]
@@ -101,7 +105,7 @@ class Plugin:
         return self.transforms
 
     def setup_lookasides(self) -> tuple[Lookaside, ...]:
-        """The lookasides."""
+        """The lookasides, which are reserved for composing recipes: not available yet, and refused when applied."""
         return self.lookasides
 
     def setup_executors(self) -> tuple[str | Executor, ...]:
@@ -148,7 +152,8 @@ class Recipe:
     it wants of a machine, and `parts` say in words what is lost without; `executors` are in the order in which they may
     claim; `sample` names the small model that stands in where no model is given. `device` and `dtype` are where and in
     which dtype a model is run whose user names none, the dtype on that device alone; empty, they are the best device
-    that there is, and the checkpoint's dtype.
+    that there is, and the checkpoint's dtype. `compiler` is "jit"; "thunderfx" is reserved for composing recipes, and
+    refused with `BadOption` where the recipe is to be applied.
     """
 
     compiler: ClassVar[Literal["jit", "thunderfx"]] = "jit"
@@ -205,7 +210,7 @@ class Recipe:
         return ()
 
     def setup_lookasides(self) -> tuple[Lookaside, ...]:
-        """The lookasides of its own."""
+        """The lookasides of its own, which are reserved for composing recipes: not available yet, refused when applied."""
         return ()
 
     def setup_executors(self) -> tuple[str | Executor, ...]:
