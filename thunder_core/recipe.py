@@ -210,7 +210,7 @@ class Recipe:
         return ()
 
     def setup_lookasides(self) -> tuple[Lookaside, ...]:
-        """The lookasides of its own, which are reserved for composing recipes: not available yet, refused when applied."""
+        """Its lookasides, which are reserved for composing recipes: not available yet, and refused when applied."""
         return ()
 
     def setup_executors(self) -> tuple[str | Executor, ...]:
