@@ -1,4 +1,4 @@
-"""What is to be done with a measurement, as options say it, checked before anything is imported or measured."""
+"""The uses of a measurement, as options say them, checked before anything is imported or measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a measurement: written, drawn, printed, and held against what was required of it."""
+"""The result of a measurement: written, drawn, printed, and held against what was required of it."""
 
 from __future__ import annotations
 

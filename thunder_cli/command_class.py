@@ -1,4 +1,4 @@
-"""What all commands have in common: help without blanks at the ends of lines, and each option given once."""
+"""The class of all commands: help without blanks at the ends of lines, and each option given once."""
 
 from __future__ import annotations
 

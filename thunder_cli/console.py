@@ -1,4 +1,4 @@
-"""Where text goes: data to stdout, progress and errors to stderr.
+"""Consoles: data goes to stdout, progress and errors to stderr.
 
 Everything that a command prints passes through here, and nothing of it is obeyed by the terminal but our own colours:
 names, messages and traces come from models and artifacts that others wrote.

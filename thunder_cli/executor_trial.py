@@ -19,7 +19,7 @@ SIZES = (2, 4, 32, 64)  # batch, heads, sequence, features of a head
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of trying an executor on a device: how many operations it ran, or the problem."""
+    """The result of trying an executor on a device: how many operations it ran, or the problem."""
 
     device: str
     operations: int = 0

@@ -1,4 +1,4 @@
-"""What a user sees of an error, and the status that the command exits with."""
+"""Errors as a user sees them, and the status that the command exits with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTINUED = "\n      "  # lines of a message stand further in, so that none can 
 
 @dataclass(frozen=True)
 class Audience:
-    """How a command's errors are told: as JSON on stdout, and with a traceback."""
+    """The form in which a command's errors are told: as JSON on stdout, and with a traceback."""
 
     json: bool = False
     debug: bool = False
@@ -36,7 +36,7 @@ def tell(error: BaseException, audience: Audience) -> int:
 
 
 def findings_of(error: ThunderError) -> dict[str, object]:
-    """What was measured before the error was raised, as plain data, where there is something."""
+    """The measurements before the error was raised, as plain data, where there are any."""
     found: dict[str, object] = {}
     for name in ("report", "rows"):
         value = getattr(error, name, None)

@@ -1,4 +1,4 @@
-"""What a measurement is held against, found before anything is measured."""
+"""The gates that a measurement is held against, found before anything is measured."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def earlier_result(output: BenchOutput, runs: int) -> BenchmarkSuite | None:
 
 
 def allowed(output: BenchOutput) -> float:
-    """How much of a speed-up may be lost."""
+    """The part of a speed-up that may be lost."""
     return fraction_of(output.fail_above or "5%")

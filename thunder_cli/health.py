@@ -149,7 +149,7 @@ def tested(name: str, results: Sequence[Trial], more: str) -> Check:
 
 @examination
 def hub() -> Iterator[Check]:
-    """Where models are looked for, and whether a network may be used."""
+    """The places where models are looked for, and whether a network may be used."""
     folder = Path(constants.HF_HUB_CACHE)
     models = len(list(folder.glob("models--*"))) if folder.is_dir() else 0
     network = "offline" if constants.is_offline_mode() else "downloads allowed"

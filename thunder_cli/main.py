@@ -23,7 +23,7 @@ INTERRUPTED = Interrupted.status
 
 
 class ArgumentError(Protocol):
-    """What typer raises about arguments: it has a message for users."""
+    """An error that typer raises about arguments: it has a message for users."""
 
     def format_message(self) -> str:
         """The message, with the nearest names where there are some."""

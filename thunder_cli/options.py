@@ -84,7 +84,7 @@ EVERY_SETTING = tuple(dict.fromkeys((*MODEL_SETTINGS, *(name for name in SETTING
 
 
 def help_of(stated: Option) -> str:
-    """What the help says of an option: what it is for, and its default."""
+    """The help of an option: what it is for, and its default."""
     return f"{stated.help.removesuffix('.')} [default: {stated.default_text}]" if stated.default_text else stated.help
 
 
@@ -132,7 +132,7 @@ class TrustOptions:
     )
 
     def consent(self, *, trust_remote_code: bool) -> Consent:
-        """What the user allows."""
+        """The consent that the user gives."""
         keys = None if self.key is None else tuple(path.expanduser() for path in self.key)
         return Consent(trust_remote_code, self.trust_module, keys, self.require_signature)
 

@@ -1,4 +1,4 @@
-"""What a user has set for a run, in a file or on the command line: the same names, checked in one place."""
+"""Settings for a run, in a file or on the command line: the same names, checked in one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `jit` compiles, as plain data and without torch: the manifests of artifacts hold it as it stands."""
+"""The options of `jit` as plain data, without torch: the manifests of artifacts hold them as they stand."""
 
 from __future__ import annotations
 

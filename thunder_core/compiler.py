@@ -47,7 +47,7 @@ ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 
 @dataclass(frozen=True)
 class Compiler:
-    """How subjects are compiled: the transforms in their order, the executors in the user's, and the other options.
+    """A compiler of subjects: the transforms in their order, the executors in the user's, and the other options.
 
     With a `device`, which need not be here, for that one, wherever the model and the arguments are now. A `dump` is
     where the stages of what is compiled are written, which is no part of how: pickles leave it out.
@@ -61,7 +61,7 @@ class Compiler:
 
     @property
     def settings(self) -> Compiler:
-        """How it compiles: these."""
+        """The settings by which it compiles: these."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -134,7 +134,7 @@ class Unequipped:
 
     @property
     def settings(self) -> Compiler:
-        """How it would compile; raises the error for the executor that is not to be had."""
+        """The settings by which it would compile; raises the error for the executor that is not to be had."""
         found = tuple(map(find_executor, self.executors))
         return Compiler(self.transforms, found, self.options, self.device)
 

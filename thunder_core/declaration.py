@@ -1,4 +1,4 @@
-"""What a subclass of a recipe, a plug-in or a transform declares: nothing of it is left unread without a word."""
+"""Declarations of subclasses of recipes, plug-ins and transforms: nothing is left unread without a word."""
 
 from __future__ import annotations
 

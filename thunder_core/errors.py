@@ -59,7 +59,7 @@ class UnsignedWarning(UserWarning):
 
 
 class ThunderError(Exception):
-    """What is wrong, what to do about it and, where there is one, the user's line."""
+    """An error that says what is wrong, what to do about it and, where there is one, the user's line."""
 
     code: ClassVar[str] = "TH0000"
     status: ClassVar[int] = 70

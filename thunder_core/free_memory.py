@@ -1,4 +1,4 @@
-"""How much memory a device has left."""
+"""The memory that a device has left."""
 
 from __future__ import annotations
 

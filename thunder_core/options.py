@@ -18,7 +18,7 @@ METADATA = "option"
 
 @dataclass(frozen=True)
 class Option:
-    """How users give one field of a request, and which values it takes.
+    """The way in which users give one field of a request, and the values that it takes.
 
     `name` is that of the long option, without dashes before it, and of the key in a settings file; of a flag that is
     `negative` the field is the opposite. `default_text` is the default in words. Values are numbers from `least` to

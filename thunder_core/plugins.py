@@ -53,7 +53,7 @@ def names(group: Group) -> list[str]:
 
 
 def listing(group: Group) -> list[Listed]:
-    """What a group has, sorted by name and described without importing any of it."""
+    """The plug-ins of a group, sorted by name and described without importing any of them."""
     return [_described(name, *source) for name, source in sorted(_sources(group).items())]
 
 
@@ -190,7 +190,7 @@ def _modules(place: str) -> Iterator[tuple[str, Path]]:
 
 
 def _roots(top: str) -> tuple[list[Path], Path | None]:
-    """Where a top-level name lives: its folders if it is a package, else its file."""
+    """The places of a top-level name: its folders if it is a package, else its file."""
     spec = importlib.util.find_spec(top)
     if spec is None:
         return [], None
@@ -227,7 +227,7 @@ def _described(name: str, module: str, path: Path) -> Listed:
 
 
 def _command(lacking: Iterable[str]) -> str:
-    """What installs the missing packages that are known, as the end of a sentence."""
+    """The command that installs the missing packages that are known, as the end of a sentence."""
     extras = sorted({EXTRAS[package] for package in lacking if package in EXTRAS})
     return f': pip install "thunder-optimize[{",".join(extras)}]"' if extras else ""
 

@@ -113,7 +113,7 @@ class Plugin:
         return self.executors
 
     def setup_needs(self) -> tuple[tuple[str, Requirement], ...]:
-        """What it needs of a machine."""
+        """The needs that it has of a machine."""
         return tuple((self.name, need) for need in self.needs)
 
     @property
@@ -146,7 +146,7 @@ class Plugins(Plugin):
 
 
 class Recipe:
-    """What is done to a model. A recipe is a file that defines one subclass; its docstring is its description.
+    """A recipe says what is done to a model: a file that defines one subclass, whose docstring is its description.
 
     `families` are the model types of transformers that it takes, empty for every module; `needs` is what the whole of
     it wants of a machine, and `parts` say in words what is lost without; `executors` are in the order in which they may
@@ -218,7 +218,7 @@ class Recipe:
         return tuple(self.executors)
 
     def setup_needs(self) -> tuple[tuple[str, Requirement], ...]:
-        """What it needs of a machine by itself, each with the part of it that does."""
+        """The needs that it has of a machine by itself, each with the part of it that does."""
         parts = self.parts or (hyphenated(type(self).__name__),)
         return tuple((part, need) for need in self.needs for part in parts)
 
@@ -238,7 +238,7 @@ class Recipe:
             recipe.validate(model)
 
     def loosest_tolerance(self, dtype: torch.dtype) -> Tolerance:
-        """How exact the result of the whole sum has to be: of several recipes the loosest counts."""
+        """The tolerance of the result of the whole sum: of several recipes the loosest counts."""
         return functools.reduce(Tolerance.or_looser, (recipe.tolerance(dtype) for recipe in self.recipes))
 
     def all_transforms(self) -> tuple[Transform, ...]:
@@ -257,7 +257,7 @@ class Recipe:
         return (*by_name.values(), last)
 
     def all_needs(self) -> tuple[tuple[str, Requirement], ...]:
-        """What the whole sum needs of a machine; who names a GPU needs one."""
+        """The needs of the whole sum of a machine; who names a GPU needs one."""
         stated = tuple(one for part in self.summands for one in returned(part, "setup_needs", (tuple,)))
         is_stated = any(isinstance(need, Cuda) for _, need in stated)
         return (
@@ -265,24 +265,24 @@ class Recipe:
         )
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:
-        """How exact the result has to be for a model of that dtype."""
+        """The tolerance of the result for a model of that dtype."""
         return TOLERANCES.get(dtype, TOLERANCES[torch.float32])
 
     def degraded(self, target: str = "", device: torch.device | None = None) -> tuple[Degradation, ...]:
-        """What this machine cannot do of it: for a model on a device, or for a GPU of the architecture `target`."""
+        """The parts that this machine cannot do: for a model on a device, or for a GPU of the architecture `target`."""
         named = [(transform.name, need) for transform in self.all_transforms() for need in transform.needs]
         needs = (*self.all_needs(), *named)
         found = [(part, need, lacks(need, target, device)) for part, need in needs]
         return tuple(Degradation(part, reason, need.fix) for part, need, reason in found if reason)
 
     def __add__(self, other: object) -> Self:
-        """The same recipe with another, or a plug-in, a transform, an executor or a lookaside, as well."""
+        """Add another recipe, or a plug-in, a transform, an executor or a lookaside."""
         more = copy.copy(self)
         more.added = (*self.added, summand(other))
         return more
 
     def __radd__(self, other: object) -> Self:
-        """The same; what was given first has no sum of its own."""
+        """Add to something that was given first and has no sum of its own."""
         return self + other
 
     def _parsed(self, options: Mapping[str, object]) -> RecipeOptions:
@@ -311,7 +311,7 @@ def lacks(need: Requirement, target: str = "", device: torch.device | None = Non
 
 
 def summand(part: object) -> Plugin | Recipe:
-    """What can be added to a recipe or a plug-in, as one of these; raises `BadRecipe` for what cannot."""
+    """A part that is added to a recipe or a plug-in, as one of these; raises `BadRecipe` for what cannot be."""
     if isinstance(part, Plugin | Recipe):
         return part
     if isinstance(part, Transform):

@@ -1,4 +1,4 @@
-"""What recipes, transforms and executors need of a machine, and what to do where it is missing."""
+"""Requirements of recipes, transforms and executors, and what to do where they are not met."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class Requirement(ABC):
     @property
     @abstractmethod
     def fix(self) -> str:
-        """What a user can do to have it."""
+        """The advice to a user who wants to have it."""
 
     @abstractmethod
     def missing(self) -> str | None:
         """The reason why this machine lacks it; None if it has it."""
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """The same where the program is for a GPU of that architecture (`sm_90`), which need not be here."""
+        """The reason where the program is for a GPU of an architecture (`sm_90`), which need not be here."""
         return self.missing()
 
     def missing_on(self, device: torch.device) -> str | None:  # noqa: ARG002
-        """The same for a model on that device, where the machine may have better ones."""
+        """The reason for a model on a device, where the machine may have better ones."""
         return self.missing()
 
 
@@ -72,7 +72,7 @@ class Cuda(Requirement):
         return f"run on a machine with {self.name} and a CUDA build of PyTorch, without --device cpu"
 
     def missing(self) -> str | None:
-        """What is there instead."""
+        """The reason: what is there instead."""
         if not torch.cuda.is_available():
             build = "is a CPU build" if torch.version.cuda is None else "finds none"
             return f"no CUDA GPU: PyTorch {torch.__version__} {build}"
@@ -82,12 +82,12 @@ class Cuda(Requirement):
         return None
 
     def missing_for(self, target: str) -> str | None:
-        """That such a GPU can do less."""
+        """The reason where such a GPU can do less."""
         found = TARGETS[target]
         return f"{target} has compute capability {found[0]}.{found[1]}" if found < self.capability else None
 
     def missing_on(self, device: torch.device) -> str | None:
-        """That the model is elsewhere, or on a GPU that can do less than another one here."""
+        """The reason where the model is elsewhere, or on a GPU that can do less than another one here."""
         if not torch.cuda.is_available():
             return self.missing()
         if device.type != "cuda":
@@ -116,7 +116,7 @@ class Package(Requirement):
         return f'pip install "thunder-optimize[{self.extra}]"' if self.extra else f"pip install {self.package}"
 
     def missing(self) -> str | None:
-        """That it is not installed."""
+        """The reason where it is not installed."""
         return None if importlib.util.find_spec(self.package) else f"{self.package} is not installed"
 
 
@@ -140,11 +140,11 @@ class CxxCompiler(Requirement):
 
     @property
     def fix(self) -> str:
-        """What installs or names one."""
+        """The advice on what installs or names one."""
         return "install g++ and Python's headers (Debian: apt install g++ python3-dev), or name a compiler in CXX"
 
     def missing(self) -> str | None:
-        """That it is not there, or what it says of three lines; they are compiled once in a process."""
+        """The reason where it is not there, or what it says of three lines; they are compiled once in a process."""
         problem = problem_of_cxx(cxx_name())
         return f"no C++ compiler: {problem}" if problem else None
 

@@ -1,4 +1,4 @@
-"""How far an optimized output may be from the reference; plain data, for recipes, reports and whoever reads them."""
+"""The distance that an optimized output may have from the reference; plain data, for recipes and reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far an optimized output may be from the reference, which is the same model in higher precision.
+    """The distance that an optimized output may have from the reference, the same model in higher precision.
 
     `times_eager`: its error may be this many times eager PyTorch's own, plus `floor` times the reference's largest
     magnitude. `kl`: mean Kullback-Leibler divergence of the logits over positions, in nats. `top1`: share of the
@@ -20,7 +20,7 @@ class Tolerance:
     top1: float = 0.99
 
     def or_looser(self, other: Tolerance) -> Tolerance:
-        """What either of the two lets pass."""
+        """The tolerance that lets pass whatever one of the two does."""
         return Tolerance(
             times_eager=max(self.times_eager, other.times_eager),
             floor=max(self.floor, other.floor),

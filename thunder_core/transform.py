@@ -103,7 +103,7 @@ def listed_names() -> Iterator[str]:
 
 
 def _called(names: Iterable[str], transforms: Iterable[Transform]) -> list[Transform]:
-    """Those of the transforms that a trait names, by file or by class."""
+    """The transforms that a trait names, by file or by class."""
     return [one for one in transforms if {one.name, type(one).__name__} & set(names)]
 
 

@@ -77,7 +77,7 @@ def row(check: Check) -> Table:
 
 
 def verdict(checks: Sequence[Check]) -> Text:
-    """What to make of it all, in a sentence."""
+    """The verdict on all checks, in a sentence."""
     named = {state: [check.name for check in checks if check.state == state] for state in MARKS}
     if named["missing"]:
         return Text(f"Something that is needed is missing: {', '.join(named['missing'])}.", "bold red")

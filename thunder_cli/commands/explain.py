@@ -54,7 +54,7 @@ def find_error(code: str) -> Error:
 
 
 def meaning(error: Error) -> str:
-    """What the error's docstring says."""
+    """The meaning of an error, as its docstring says it."""
     return inspect.cleandoc(error.__doc__ or "")
 
 

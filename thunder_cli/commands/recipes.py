@@ -100,7 +100,7 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
 
 
 def differences(recipe: Recipe, default: Recipe) -> list[str]:
-    """What a recipe does to a program that `default` does not; nothing where it only says for which models it is."""
+    """The differences of a recipe from `default`; none where it only says for which models it is."""
     own, others = (set(map(str, one.all_executors())) for one in (recipe, default))
     found = {
         "executors": [name for name in map(str, recipe.all_executors()) if name in own - others],
@@ -115,7 +115,7 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
 
 
 def beside_default(shown: dict[str, Any]) -> str:
-    """What a recipe does that `default` does not, in words."""
+    """The differences of a recipe from `default`, in words."""
     if shown["beside_default"]:
         return "; ".join(shown["beside_default"])
     return "the same program" + ("; models of other families are refused" if shown["families"] else "")

@@ -57,7 +57,7 @@ def verify(
 
 
 def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:
-    """What was found as plain data."""
+    """The findings as plain data."""
     own = {one.raw: one for one in trusted}
     known = [own.get(one.raw, one) for one in signers]
     told = [{"key": one.line, "fingerprint": one.fingerprint, "trusted": one in trusted} for one in known]
@@ -68,7 +68,7 @@ def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
 
 
 def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> Text:
-    """What was found as text, to be printed without wrapping."""
+    """The findings as text, to be printed without wrapping."""
     from rich.text import Text
 
     from thunder_cli.views.quantity import counted, size

@@ -1,1 +1,1 @@
-"""What commands print: each view turns plain data into something to look at."""
+"""Views of what commands print: each turns plain data into something to look at."""

@@ -22,7 +22,7 @@ def suite_view(suite: BenchmarkSuite, *, width: int = WIDE) -> RenderableType:
 
 
 def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
-    """What is to be said of the speeds: in words, once for all sizes of which it is said."""
+    """The verdicts on speeds in words, each once for all sizes of which it is said."""
     sizes: dict[tuple[str, Verdict], list[str]] = {}
     for report in suite.reports:
         for candidate in report.candidates[1:]:

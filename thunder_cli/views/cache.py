@@ -34,7 +34,7 @@ def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableT
 
 
 def damage_view(records: Sequence[Record]) -> RenderableType:
-    """What is wrong with each of some damaged entries."""
+    """A table of the damage of some entries."""
     table = plain_table("entry", "damage", text=2)
     table.columns[1].no_wrap = False
     for record in records:
@@ -44,7 +44,7 @@ def damage_view(records: Sequence[Record]) -> RenderableType:
 
 
 def freed_text(freed: Freed, *, dry_run: bool) -> Text:
-    """What was freed, and what is left."""
+    """A text of what was freed, and what is left."""
     verb = "would free" if dry_run else "freed"
     text = Text.assemble((verb, HEAD), f" {size(freed.size)}: {entries(len(freed.removed))}")
     left = f"; {entries(len(freed.kept))} with {size(freed.kept_size)} remain" if freed.kept else ""
@@ -52,7 +52,7 @@ def freed_text(freed: Freed, *, dry_run: bool) -> Text:
 
 
 def why_view(why: Why) -> RenderableType:
-    """What an entry missed, as a table of fields, or a sentence where there is nothing to compare with."""
+    """The differences of an entry as a table of fields, or a sentence where there is nothing to compare with."""
     head = Text.assemble((why.label or "no label", HEAD), (f"  {why.executor}, entry {shortened(why.digest)}", DIM))
     return Group(head, Text(), *_reasons(why))
 
@@ -81,7 +81,7 @@ def _differences(why: Why) -> Table:
 
 
 def label_of(record: Record) -> Text:
-    """What an entry is for, or that it is damaged."""
+    """The label of an entry, or that it is damaged."""
     if record.damage:
         return Text("damaged", "red")
     return Text(record.label, HEAD) if record.label else Text("-", DIM)

@@ -150,19 +150,19 @@ def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark", widt
 
 
 def columns_of(reports: Sequence[BenchmarkReport]) -> list[str]:
-    """What there is to tell of each candidate; memory only where it was counted."""
+    """The columns of the table of candidates; memory only where it was counted."""
     counted = any(candidate.peak_bytes is not None for report in reports for candidate in report.candidates)
     return [name for name in COLUMNS if counted or name != "peak memory"]
 
 
 def rounds_of(benchmark: BenchmarkReport) -> str:
-    """How often what was measured, and where."""
+    """A sentence on how often was measured, and where."""
     what = "runs" if benchmark.call == "call" else f"{benchmark.call}s"
     return f"{benchmark.runs} {what} in turn after {benchmark.warmup} to warm up, {benchmark.machine}"
 
 
 def _behind(candidate: Candidate, benchmark: BenchmarkReport, text: str, style: str = "") -> Text:
-    """What is told of every candidate but the one that it is compared with."""
+    """The verdict on every candidate but the one that it is compared with."""
     return Text("" if candidate is benchmark.first else text, style)
 
 
@@ -202,7 +202,7 @@ def _part(share: float | None) -> str:
 
 
 def _backward(report: Report) -> str:
-    """What is to be said of the backward of a step of training."""
+    """The remarks on the backward of a step of training."""
     behind = sum(share.backward for share in report.executors)
     if not report.train:
         return ""
@@ -221,7 +221,7 @@ def _memory(report: Report) -> Iterator[RenderableType]:
 
 
 def refused_view(report: Report, *, absent: bool = False) -> Iterator[RenderableType]:
-    """What executors were offered and left to others, and why; with `absent`, also those that are not available."""
+    """A table of what executors were offered and left to others; with `absent`, also those that are not available."""
     rows = [one for one in report.refused if absent or one.operations is not None]
     if not rows:
         return
@@ -247,7 +247,7 @@ def listed(title: str, lines: Iterable[Text], style: str) -> RenderableType:
 
 
 def places_view(report: Report, artifact: Path) -> Text:
-    """Where the results lie, to be printed without wrapping so that paths can be copied; and whether they are whole."""
+    """The places of the results, printed without wrapping so that paths can be copied; and whether they are whole."""
     text = Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")
     if report.weights_bytes:
         text.append("\nweights", HEAD).append(f"   {size(report.weights_bytes)}, in the artifact")

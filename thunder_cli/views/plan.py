@@ -15,7 +15,7 @@ STYLES = {"degraded": "yellow", "validation": "yellow", "skipped": "dim"}
 
 
 def plan_view(plan: Plan) -> RenderableType:
-    """What will be done, a line for each matter; what is missing is marked."""
+    """A plan of what will be done, a line for each matter; what is missing is marked."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")

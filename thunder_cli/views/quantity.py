@@ -51,7 +51,7 @@ def size(value: int) -> str:
 
 
 def ago(age: timedelta) -> str:
-    """How long ago something was, in the unit that fits: `3 h ago`."""
+    """The time since something, in the unit that fits: `3 h ago`."""
     elapsed = age.total_seconds()
     return next((f"{elapsed // unit:.0f} {name} ago" for least, unit, name in AGES if elapsed >= least), "just now")
 

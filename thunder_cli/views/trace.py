@@ -30,7 +30,7 @@ TYPES = r"(?m)(?<=  # )[a-z]+\d+\[.*?\]"
 
 @dataclass(frozen=True)
 class Look:
-    """What a user wants to see of a subject."""
+    """The look that a user wants to take at a subject."""
 
     trace: str
     stage: str | None
@@ -92,7 +92,7 @@ class View:
     # ---- as text --------------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        """What is shown, without colours; where a whole trace is, it runs as a Python file."""
+        """The text that is shown, without colours; where a whole trace is, it runs as a Python file."""
         if self.look.diff is not None:
             return "\n".join([*self.diff, ""])
         if self.look.grep is not None:
@@ -117,7 +117,7 @@ class View:
 
     @property
     def kind(self) -> str:
-        """Which of the ways to look."""
+        """The kind of look."""
         return "diff" if self.look.diff is not None else "grep" if self.look.grep is not None else "trace"
 
     def print_trace(self, console: Console) -> None:
@@ -213,7 +213,7 @@ class View:
         return told
 
     def data(self) -> dict[str, object]:
-        """What was asked for as plain data."""
+        """The answer as plain data."""
         if self.look.diff is not None:
             return {"trace": self.look.trace, "stages": list(self.look.diff), "diff": self.diff}
         told = {"trace": self.look.trace, "stage": self.stage.facts.number, "name": self.stage.facts.name}
@@ -238,7 +238,7 @@ def row(stage: Stage) -> tuple[str, str, str, str, str]:
 
 
 def held(match: Match) -> str:
-    """What holds a match, and where it was a call of its own."""
+    """The holder of a match, and where it was a call of its own."""
     own = f"; a call of its own in stage {match.stage}" if match.stage else ""
     return f"in {match.inside}{own}" if match.inside else ""
 

@@ -36,13 +36,13 @@ class StoredDerivative:
     _functions: dict[tuple[bool, ...], Backward] = field(default_factory=dict, repr=False)
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """What computes the results of the whole computation; `forward` is its compiled forward."""
+        """The function that computes the results of the whole computation; `forward` is its compiled forward."""
         tail = executable_at_first_call(self.tail, "tail") if self.tail else None
         recorded = executable_at_first_call(self.recorded, self.body.name)
         return connected(Bridge(self.signature, forward, self.compiled, recorded), tail)
 
     def compiled(self, given: tuple[bool, ...]) -> Backward | None:
-        """What runs the backward for the results that are given; None where autograd is to do it."""
+        """The function that runs the backward for the results that are given; None where autograd is to do it."""
         if given in self.backwards and given not in self._functions:
             self._functions[given] = executable(self.backwards[given], "backward")
         if given not in self.backwards and self.strict:

@@ -1,4 +1,4 @@
-"""How inputs that no stored program takes are compiled: the transforms and executors by name, and back."""
+"""The compiler of inputs that no stored program takes: its transforms and executors by name, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the user of an artifact allows when it is loaded, as plain data."""
+"""The consent of an artifact's user to what may happen when it is loaded, as plain data."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Keeper:
         self._ways |= find_ways(self.subject, hardest) if hardest else {}
 
     def facts(self, name: str, value: object, *, must: bool) -> ConstantFacts:
-        """How to have the object again; where that cannot be, `CannotReplay` if it `must` be, else what was lost."""
+        """The facts by which an object is had again; else `CannotReplay` if it `must` be, or what was lost."""
         facts = self._plain(value)
         if facts is None and id(value) in self._ways:
             facts = ConstantFacts(

@@ -14,7 +14,7 @@ GPU = "cuda"  # where the program of a target, and so its weights, will be
 
 
 def kept_cubins(kernels: Iterable[DeviceCode]) -> tuple[tuple[CubinFacts, ...], Mapping[str, bytes]]:
-    """What the manifest says of kernels, and the files that they go into."""
+    """The facts of kernels for a manifest, and the files that they go into."""
     named = [(f"{KERNELS}/{digest_of(code.image)[:16]}.cubin", code) for code in kernels]
     facts = tuple(CubinFacts(executor=code.executor, file=name, facts=dict(code.facts)) for name, code in named)
     return facts, {name: code.image for name, code in named}

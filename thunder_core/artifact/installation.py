@@ -1,4 +1,4 @@
-"""Where packages were installed, so that a folder that happens to be on the path is told from them."""
+"""The places where packages were installed, so that a folder that happens to be on the path is told from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WITHOUT_FILE = ("built-in", "frozen")
 
 
 def stray_location(name: str) -> str | None:
-    """Where a top-level package that was not imported yet would come from, if it was installed nowhere.
+    """The place that a top-level package which was installed nowhere would be imported from.
 
     None for one that was installed, that lies where the user's `PYTHONPATH` leads, or that is not there at all.
     """

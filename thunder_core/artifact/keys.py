@@ -40,7 +40,7 @@ def new_key_pair(place: Path, comment: str = "") -> PublicKey:
 
 
 def public_place(private: Path) -> Path:
-    """Where the public half of a pair lies."""
+    """The file of the public half of a pair."""
     return private.with_name(f"{private.name}.pub")
 
 

@@ -51,7 +51,7 @@ def meaning(listing: Listing, text: str) -> tuple[object, ...]:
 
 
 def meaning_of_code(code: CodeType) -> tuple[object, ...]:
-    """What a code object does: two of which this is equal do the same."""
+    """The meaning of a code object: two of which this is equal do the same."""
     constants = (meaning_of_code(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts)
     signature = (code.co_name, code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)

@@ -42,7 +42,7 @@ def load(
     trusted_keys: Iterable[str | PathLike[str]] | None = None,
     require_signature: bool = False,
 ) -> Any:
-    """What `save` or `thunder optimize` wrote, bound to `model`: a module of its class that shares all its state.
+    """Load what `save` or `thunder optimize` wrote, bound to `model`: a module of its class that shares all its state.
 
     Without `model` it is rebuilt: from the artifact alone where the weights were included, else from where it came
     from. A model that is given keeps its own weights, unless it has none (it is on the meta device) or `weights` asks
@@ -85,7 +85,7 @@ def load_opened(
     strict: bool = False,
     weights: bool = False,
 ) -> Any:
-    """What `load` gives, of an artifact whose manifest and signatures were verified."""
+    """Load an artifact whose manifest and signatures were verified, as `load` does."""
     require_here(artifact.manifest)
     wanted = weights or (model is not None and is_empty(model))
     if model is None:

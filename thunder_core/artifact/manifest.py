@@ -49,7 +49,7 @@ class FileFacts(Facts):
 
 
 class ConstantFacts(Facts):
-    """How to have an object again that a trace refers to by name.
+    """The facts by which an object is had again that a trace refers to by name.
 
     `literal`: from its text; `import`: `module:qualname`; `tensor`: from `weights/constants.safetensors` under this
     key, laid out with these strides; `way`: step by step from the subject, where `text` says what is found there and
@@ -122,7 +122,7 @@ class TransformFacts(Facts):
 
 
 class CompilerFacts(Facts):
-    """How inputs that no program takes are traced afresh; `lacks` says why that is not possible, where it is not."""
+    """The compiler of inputs that no program takes; `lacks` says why they cannot be traced, where they cannot."""
 
     options: CompileOptions
     executors: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class WeightFacts(Facts):
 
 
 class ShellFacts(Facts):
-    """How a model is built without its weights: its class, and what its config file does not say."""
+    """The facts by which a model is built without its weights: its class, and what its config file does not say."""
 
     path: str
     dtype: str
@@ -152,7 +152,7 @@ class ShellFacts(Facts):
 
 
 class ToleranceFacts(Facts):
-    """How far an output may be from the reference, by the recipe that the artifact was made by; see `Tolerance`."""
+    """The distance that an output may have from the reference, by the recipe of the artifact; see `Tolerance`."""
 
     times_eager: float
     floor: float
@@ -260,7 +260,7 @@ def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:
 
 
 def in_words(given: tuple[bool, ...]) -> str:
-    """Which of the results that gradients may come in for."""
+    """The results that gradients may come in for, in words."""
     places = [str(place) for place, one in enumerate(given) if one]
     if len(places) == len(given):
         return "all its results" if len(given) > 1 else "its result"

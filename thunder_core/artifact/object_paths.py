@@ -39,7 +39,7 @@ FOLLOW: dict[str, Callable[[Any, Any, Trust], Any]] = {
 
 
 def follow(subject: Any, way: Iterable[Step], trust: Trust | None = None) -> Any:
-    """What lies at the end of a way; raises LookupError where it leads nowhere, and `ImportRefused`.
+    """The object at the end of a path; raises LookupError where it leads nowhere, and `ImportRefused`.
 
     The default is the trust in the subject's own modules. None of the code of the objects on the way is run.
     """
@@ -67,7 +67,7 @@ def missing_item(key: Any) -> Any:
 
 
 def opened(value: Any, key: str) -> Any:
-    """What Python's own descriptors, methods and partial functions hold."""
+    """The functions that Python's own descriptors, methods and partial functions hold."""
     if type(value) not in OPENABLE or key not in OPENED:
         raise TypeError(f"no way leads to {key!r} of a {type(value).__name__}")
     return getattr(value, key)

@@ -1,4 +1,4 @@
-"""Where an artifact lies: a folder that is there whole or not at all."""
+"""The place of an artifact: a folder that is there whole or not at all."""
 
 from __future__ import annotations
 

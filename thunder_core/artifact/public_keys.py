@@ -48,7 +48,7 @@ class PublicKey:
 
     @property
     def fingerprint(self) -> str:
-        """What people compare, as `ssh-keygen -lf` prints it."""
+        """The fingerprint that people compare, as `ssh-keygen -lf` prints it."""
         return f"SHA256:{base64.b64encode(hashlib.sha256(PREFIX + self.raw).digest()).decode().rstrip('=')}"
 
     @property

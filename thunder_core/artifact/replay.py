@@ -1,4 +1,4 @@
-"""What the Python files that `thunder inspect-trace --plain` prints read from an artifact when they run."""
+"""Functions by which the Python files that `thunder inspect-trace --plain` prints read from an artifact."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def given_to(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> list[torch.Tensor]:
-    """What the tail of a program, or its backward for the results that are `given`, takes after a call.
+    """The arguments of a program's tail, or of its backward for the results that are `given`, after a call.
 
     The gradients of these results are ones.
     """

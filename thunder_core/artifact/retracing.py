@@ -46,7 +46,7 @@ class Afresh:
 
     @property
     def settings(self) -> Any:
-        """How it compiles."""
+        """The settings by which it compiles."""
         return settings_of(self.facts, self.trust)
 
 
@@ -61,7 +61,7 @@ class Strict:
 
     @property
     def settings(self) -> Any:
-        """How the programs were compiled."""
+        """The settings by which the programs were compiled."""
         return settings_of(self.facts, self.trust)
 
     def __call__(

@@ -33,7 +33,7 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
 
 
 def same_file(old: str, new: str) -> None:
-    """The same file under another name; a copy of it on file systems without links."""
+    """Give a file another name; copy it on file systems without links."""
     try:
         os.link(old, new, follow_symlinks=False)
     except OSError:

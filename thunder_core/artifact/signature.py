@@ -47,7 +47,7 @@ class Signatures(Facts):
 
 
 def message_of(manifest: Manifest) -> bytes:
-    """What is signed of an artifact."""
+    """The message that is signed of an artifact."""
     return CONTEXT + manifest.digest.encode()
 
 
@@ -159,7 +159,7 @@ def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, 
 
 
 def untrusted(folder: Path, signers: tuple[PublicKey, ...]) -> str:
-    """What is to be said of an artifact that nobody who is trusted has signed."""
+    """The message on an artifact that nobody who is trusted has signed."""
     told = ", ".join(one.claimed for one in signers)
     by = f"is signed by {told}, which is no trusted key" if signers else "is not signed"
     return f"{folder} {by}"

@@ -43,7 +43,7 @@ class StoredProgram(Program):
     cubins: Cubins = field(default_factory=dict)
 
     def written_before_last(self) -> tuple[int, ...] | None:
-        """What it may have written to when it checks the last value, as it was stored."""
+        """The inputs that it may have written to when it checks the last value, as stored."""
         return self.written
 
     def source(self, name: str) -> Source:
@@ -108,7 +108,7 @@ def stored_program(
 def stored_derivative(
     artifact: Artifact, facts: ProgramFacts, finder: Finder, *, strict: bool
 ) -> StoredDerivative | None:
-    """What a program has for backward, bound to its subject."""
+    """The stored derivative of a program, bound to its subject."""
     if facts.derivative is None:
         return None
     told = facts.derivative

@@ -117,7 +117,7 @@ def modules_of(subject: Any) -> Iterator[str]:
 
 
 def opened(subject: object) -> tuple[object, ...]:
-    """What a method or a partial function consists of; none of the subject's own code is run."""
+    """The parts of a method or a partial function; none of the subject's own code is run."""
     if isinstance(subject, MethodType):
         return subject.__func__, subject.__self__
     return (subject.func,) if isinstance(subject, functools.partial) else ()

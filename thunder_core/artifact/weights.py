@@ -18,7 +18,7 @@ ALIGNED = 16  # bytes: more than any dtype's
 
 @dataclass(frozen=True)
 class Kept:
-    """What is written: tensors by their keys, and for each name of the model which of them it is a view of."""
+    """The tensors that are written, by their keys, and for each name of the model the one that it is a view of."""
 
     tensors: Mapping[str, torch.Tensor]
     facts: Mapping[str, WeightFacts]
@@ -29,7 +29,7 @@ class Kept:
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
     def on(self, device: str) -> Kept:
-        """The same, to be put on another device than they are on now when they are read."""
+        """These weights, to be put on another device than they are on now when they are read."""
         return Kept(self.tensors, {name: one.model_copy(update={"device": device}) for name, one in self.facts.items()})
 
 

@@ -118,7 +118,7 @@ def write_artifact(
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What an artifact is made of but for the report: all that has to be had of the process that compiled it.
+    """The parts of an artifact but for the report: all that has to be had of the process that compiled it.
 
     `stages` has each program's stages with their facts; `shell` is the model where it can be built without its weights.
     """
@@ -151,7 +151,7 @@ def gathered(specializations: Specializations, weights: Kept, kernels: Sequence[
 
 
 def what_runs(parts: Parts) -> dict[str, Any]:
-    """What the manifest says of the parts."""
+    """The facts that the manifest says of the parts."""
     facts = [[one for _, one in stages] for stages in parts.stages]
     subject = parts.specializations.subject
     return {
@@ -211,7 +211,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
 
 
 def stored_autograd_signature(program: Program) -> StoredAutogradSignature | None:
-    """How a program is connected to autograd."""
+    """The connection of a program to autograd."""
     if program.derivative is None:
         return None
     body = next(n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
@@ -225,7 +225,7 @@ def devices_of(trace: Trace) -> set[str]:
 
 
 def shell_files(model: Any) -> dict[str, bytes]:
-    """What a model is built from without its weights."""
+    """The files that a model is built from without its weights."""
     files = {CONFIG: config_text(model.config), GENERATION: generation_text(model)}
     return {name: text.encode() for name, text in files.items() if text}
 
@@ -251,7 +251,7 @@ def facts_of_file(path: Path) -> FileFacts:
 
 
 def name_of(subject: object) -> str:
-    """What was compiled, for people."""
+    """The name of what was compiled, for people."""
     named = subject if hasattr(subject, "__qualname__") else type(subject)
     return str(getattr(named, "__qualname__", named))
 

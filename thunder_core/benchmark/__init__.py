@@ -1,4 +1,4 @@
-"""How fast candidates are against each other in one process, and against an earlier measurement.
+"""Benchmarks: the speed of candidates against each other in one process, and against an earlier measurement.
 
 The names below are loaded when they are first used: what was measured is plain data, read without PyTorch.
 """

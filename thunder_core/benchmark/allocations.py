@@ -1,4 +1,4 @@
-"""What PyTorch's allocator for the CPU was asked for while something ran."""
+"""The memory that PyTorch's allocator for the CPU was asked for while something ran."""
 
 from __future__ import annotations
 

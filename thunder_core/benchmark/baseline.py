@@ -88,7 +88,7 @@ def compare_with_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fai
 
 
 def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fail_above: float) -> list[Comparison]:
-    """The same rows; raises SlowerThanBaseline, with all of them as its `rows`, if one is too slow."""
+    """Compare with a baseline; raises SlowerThanBaseline, with all rows as its `rows`, if one is too slow."""
     rows = compare_with_baseline(current, baseline, fail_above)
     slow = [row for row in rows if row.too_slow]
     if not slow:

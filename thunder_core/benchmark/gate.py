@@ -45,7 +45,7 @@ def require_speedup(measured: BenchmarkReport | BenchmarkSuite, least: float, ca
 
 
 def shortfall(report: BenchmarkReport, candidate: Candidate, least: float) -> str:
-    """How a candidate misses a speed-up, in words; empty where it does not."""
+    """The shortfall of a candidate that misses a speed-up, in words; empty where it does not."""
     speedup, verdict = candidate.speedup, report.verdict(candidate)
     if speedup.low >= least and verdict != "unstable" and len(candidate.seconds) >= MIN_ROUNDS:
         return ""

@@ -1,4 +1,4 @@
-"""What the measuring machine is called: results of different machines are not held against each other."""
+"""The name of the measuring machine: results of different machines are not held against each other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def threads_in_use(count: int | None) -> Iterator[None]:
 
 
 def machine_name(device: torch.device) -> str:
-    """What decides about speed on this device: the GPU, or the processor and the number of threads in use."""
+    """The name of what decides about speed on a device: the GPU, or the processor and the number of threads in use."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""What a benchmark found: plain data, alone in a file for later comparison or as part of a report."""
+"""The findings of a benchmark: plain data, alone in a file for later comparison or as part of a report."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class BenchmarkReport(Facts):
 
     @property
     def call(self) -> str:
-        """What one measured call is: `call`, or `training step`."""
+        """The name of one measured call: `call`, or `training step`."""
         return self.configuration.get("call", "call")
 
     @property
@@ -80,7 +80,7 @@ class BenchmarkReport(Facts):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def verdicts(self) -> dict[str, Verdict]:
-        """What the measurement allows to be said of each candidate but the first; `verdict` defines it."""
+        """The verdict on each candidate but the first; `verdict` defines it."""
         return {one.name: self.verdict(one) for one in self.candidates[1:]}
 
     @computed_field  # type: ignore[prop-decorator]
@@ -91,12 +91,12 @@ class BenchmarkReport(Facts):
 
     @property
     def samples(self) -> int:
-        """How many samples one call is given."""
+        """The number of samples that one call is given."""
         batch = self.configuration.get("batch", "1")
         return int(batch) if batch.isdecimal() else 1
 
     def verdict(self, candidate: Candidate) -> Verdict:
-        """What the measurement allows to be said of a candidate."""
+        """The verdict that the measurement allows on a candidate."""
         return verdict_of(candidate.speedup, len(candidate.seconds), self.first, candidate)
 
     def told(self, candidate: Candidate) -> str:

@@ -1,4 +1,4 @@
-"""Who takes the time: a computation run line by line with a clock, added up by executor."""
+"""The shares of executors in time: a computation run one bound symbol at a time with a clock, added up by executor."""
 
 from __future__ import annotations
 

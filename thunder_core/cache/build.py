@@ -71,7 +71,7 @@ def build_alone(key: Key, build: Build, label: str) -> Entry:
 
 
 def taken(folder: Path) -> dict[str, bytes]:
-    """What a build wrote: plain files beside each other, each with no other name and for nobody but the user."""
+    """The files that a build wrote: plain ones beside each other, each with no other name and for the user alone."""
     contents = {}
     for path in sorted(folder.iterdir()):
         found = path.lstat()
@@ -123,7 +123,7 @@ def clean_up(root: Path, digest: str) -> None:
 
 
 def unfinished(root: Path) -> Iterator[Path]:
-    """What is being built or removed, or was left by processes that were killed; anything else there is somebody's."""
+    """The folders that are being built or removed, or were left by killed processes; others there are somebody's."""
     yield from (path for path in (root / BUILDING).glob("*") if ONCE.fullmatch(path.name))
 
 

@@ -18,7 +18,7 @@ class Difference(Facts):
 
     @property
     def sides(self) -> tuple[str | None, str | None]:
-        """What the field was and what it is."""
+        """The field's value before and now."""
         return self.was, self.now
 
     def __str__(self) -> str:
@@ -27,7 +27,7 @@ class Difference(Facts):
 
 
 class Why(Facts):
-    """What an entry missed: how it differs from the nearest earlier one, if there is one.
+    """The differences of an entry from the nearest earlier one, if there is one.
 
     `kept` says whether an entry with this key is in the store now; `replaced`, what was wrong with the one before it.
     """

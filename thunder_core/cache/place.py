@@ -1,4 +1,4 @@
-"""Where the cache lies, whose it must be, and what its folders are for."""
+"""The place of the cache: whose it must be, and what its folders are for."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def require_own(folder: Path, descriptor: int) -> None:
 
 
 def fault_of(found: os.stat_result) -> str:
-    """What is wrong with whose a folder is and who can write to it; empty where nothing is."""
+    """The fault in whose a folder is or who can write to it; empty where there is none."""
     if found.st_uid not in owners():
         return f"belongs to another user (number {found.st_uid})"
     return "can be written by other users" if found.st_mode & WRITABLE_BY_OTHERS else ""

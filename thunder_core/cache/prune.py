@@ -1,4 +1,4 @@
-"""What goes when the store has to shrink: what is damaged, what is old, and what was used least recently."""
+"""The choice of what goes when the store has to shrink: the damaged, the old, and the least recently used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.cache.record import Record
 
 @dataclass(frozen=True)
 class Freed:
-    """What was removed, or would be, and what is left."""
+    """The entries that were removed, or would be, and those that are left."""
 
     removed: tuple[Record, ...]
     kept: tuple[Record, ...] = ()
@@ -28,7 +28,7 @@ class Freed:
 
 
 def choose(records: Sequence[Record], max_bytes: int | None, max_age: timedelta | None) -> Freed:
-    """What to remove of some records, so that the rest is sound, no older than an age, and fits into a size."""
+    """Choose what to remove of some records, so that the rest is sound, no older than an age, and fits into a size."""
     sound = [record for record in records if not record.damage]
     now = datetime.now(UTC)
     young = sound if max_age is None else [record for record in sound if now - record.used <= max_age]
@@ -38,7 +38,7 @@ def choose(records: Sequence[Record], max_bytes: int | None, max_age: timedelta 
 
 
 def fitting(records: Sequence[Record], room: int) -> list[Record]:
-    """As many of the latest used records as fit: what is left when those used least recently go one by one."""
+    """The latest used records, as many as fit: what is left when those used least recently go one by one."""
     kept = []
     for record in sorted(records, key=lambda record: record.used, reverse=True):
         room -= record.size

@@ -1,4 +1,4 @@
-"""What is known of an entry without reading its files: for lists, for pruning, and to say why something was built."""
+"""Records of entries whose files are not read: for lists, for pruning, and to say why something was built."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Store:
         return entry
 
     def entries(self) -> list[Record]:
-        """What is in the store, the latest used first; files are not read, so damage may go unnoticed."""
+        """The entries of the store, the latest used first; files are not read, so damage may go unnoticed."""
         return sorted(read_records(self.folder), key=lambda record: record.used, reverse=True)
 
     def verify(self) -> list[Record]:
@@ -96,7 +96,7 @@ class Store:
         return self._freed(Freed(tuple(self.entries())), dry_run=dry_run)
 
     def why(self, key: Key, label: str = "") -> Why:
-        """Which field of a key made it miss: how it differs from the nearest entry that was there before."""
+        """Explain which field of a key made it miss: how it differs from the nearest entry that was there before."""
         records = self.entries()
         own = next((record for record in records if record.digest == key.digest and not record.damage), None)
         asked = Why(

@@ -22,12 +22,12 @@ class Held:
 
     @property
     def inside(self) -> str:
-        """What holds it, in a few words: `region_0 of inductor, line 3`."""
+        """The holder in a few words: `region_0 of inductor, line 3`."""
         return f"{short_name(self.holder)} of {self.holder.executor}, line {self.number}"
 
 
 def short_name(line: Line) -> str:
-    """What a line calls, without its module."""
+    """The name of what a bound symbol calls, without its module."""
     return line.symbol.rpartition(".")[2]
 
 

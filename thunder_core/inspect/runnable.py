@@ -121,7 +121,7 @@ RESOLVED = {
 
 
 def main_block(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
-    """What runs when the file does."""
+    """The block that runs when the file does."""
     problem = obstacle(subject, listing)
     if problem:
         yield f"raise SystemExit({problem!r})"
@@ -231,7 +231,7 @@ def _print_outputs(names: Sequence[str]) -> Iterator[str]:
 
 
 def returned(listing: Listing) -> list[str]:
-    """What stands at each place of what a trace returns."""
+    """The names at each place of what a trace returns."""
     tree = ast.parse(listing.returns, mode="eval").body
     return [ast.unparse(one) for one in tree.elts] if isinstance(tree, ast.Tuple) else []
 

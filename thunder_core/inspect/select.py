@@ -79,7 +79,7 @@ def module_lines(listing: Listing, module: str, earlier: Earlier = NO_STAGES) ->
 
 
 def belonging_to(module: str, paths: Sequence[str]) -> Belongs:
-    """Which paths are those of a module and of what is below it; of each that has such a part, where none is it."""
+    """Select the paths of a module and of what is below it; where none is, all that have such a part."""
     wanted = stripped(module)
     if any(is_within(path, wanted) for path in paths):
         return lambda path: is_within(path, wanted)
@@ -98,7 +98,7 @@ def modules(listing: Listing) -> list[str]:
 
 
 def boundary(listing: Listing, lines: tuple[Line, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-    """What goes into some of a listing's lines from elsewhere, and what of theirs is read elsewhere.
+    """The inputs of some bound symbols that come from elsewhere, and their outputs that are read elsewhere.
 
     The lines may be some that a line of the listing holds: what the others in there read and make counts too.
     """

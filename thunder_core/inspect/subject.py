@@ -1,4 +1,4 @@
-"""What is inspected: the traces of one program, each at every stage, from an artifact or from this process."""
+"""The subject of an inspection: the traces of one program at every stage, from an artifact or from this process."""
 
 from __future__ import annotations
 

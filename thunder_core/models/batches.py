@@ -99,7 +99,7 @@ class Batches:
         return {name: tensor for name, tensor in padded.items() if self.labels or name not in {LABELS, *SPANS}}
 
     def _made(self, row: Row) -> Tensors:
-        """What follows from a sample: a mask of its tokens, a causal model's labels, a decoder's tokens."""
+        """The inputs that follow from a sample: a mask of its tokens, a causal model's labels, a decoder's tokens."""
         made = {}
         if self._has_decoder and LABELS in row:
             made[DECODER_IDS] = decoder_tokens(self.loaded.model, row[LABELS].long()[None], self._draw)[0]
@@ -132,7 +132,7 @@ class Batches:
 
     @cached_property
     def _per_token(self) -> frozenset[str]:
-        """What has, in every sample, a number for each of its tokens."""
+        """The names that have, in every sample, a number for each of its tokens."""
         rows = self.dataset.rows
         names = rows[0].keys() - self._of_decoder
         shapes = [(row[IDS].shape if IDS in row else None, row) for row in rows]
@@ -192,7 +192,7 @@ class Batches:
             raise self.dataset.wrong(number, problem, fix)
 
     def _problems(self, row: Row, first: Row) -> Iterator[tuple[str, str]]:
-        """What is wrong with one sample, and what to do."""
+        """The faults of one sample, each with what to do."""
         length = row[IDS].shape[-1] if IDS in row and row[IDS].ndim else 0
         for name, tensor in row.items():
             if name in TOKENS:

@@ -80,7 +80,7 @@ def check_file(path: Path) -> set[str]:
 
 
 def diagnose(path: Path) -> str | None:
-    """What is wrong with a safetensors file that cannot be opened, in words, where its header tells."""
+    """The fault of a safetensors file that cannot be opened, in words, where its header tells."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(len(LFS_POINTER))

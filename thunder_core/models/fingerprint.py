@@ -48,7 +48,7 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
 
 
 def structure(model: torch.nn.Module) -> dict[str, object]:
-    """What the structure's hash is taken over, as plain data."""
+    """The plain data over which the structure's hash is taken."""
     config = getattr(model, "config", None)
     first_name: dict[int, str] = {}
     return {

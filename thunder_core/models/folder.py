@@ -44,7 +44,7 @@ def require_plain(path: Path) -> None:
 
 
 def code_of_the_hub(config: Mapping[str, Any]) -> str | None:
-    """What of a config, at any depth, names code that transformers would fetch from the hub and run; None for none."""
+    """The part of a config, at any depth, that names code which transformers would fetch and run; None for none."""
     open_values: list[Any] = [config]
     while open_values:
         value = open_values.pop()

@@ -41,7 +41,7 @@ PACKED = frozenset(
 
 
 class Answer(NamedTuple):
-    """What a folder or a file holds, and what to do."""
+    """An answer to what a folder or a file holds, and what to do."""
 
     holds: str
     fix: str
@@ -82,7 +82,7 @@ def require_config(folder: Path) -> dict[str, Any]:
 
 @kind
 def artifact(folder: Path) -> Answer | None:
-    """What `thunder optimize` wrote."""
+    """An artifact that `thunder optimize` wrote."""
     if not (folder / "manifest.json").is_file() or not (folder / "traces").is_dir():
         return None
     return Answer(
@@ -215,7 +215,7 @@ def hub_cache(folder: Path) -> Answer | None:
 
 @kind
 def training(folder: Path) -> Answer | None:
-    """What a training wrote, with its checkpoints."""
+    """A folder that a training wrote, with its checkpoints."""
     steps = sorted(int(found[1]) for name in names_in(folder) if (found := CHECKPOINT.fullmatch(name)))
     if not steps or (folder / CONFIG_FILE).exists():
         return None
@@ -238,7 +238,7 @@ FILES: dict[str, str] = {
 
 
 def held_by_file(path: Path) -> str:
-    """What a file that was named in a folder's place holds, as far as its name tells; empty where it does not."""
+    """The content of a file that was named in a folder's place, as far as its name tells; empty where it does not."""
     return FILES.get(path.suffix.lower(), "")
 
 

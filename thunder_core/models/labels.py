@@ -44,7 +44,7 @@ def hidden_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 
 def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
-    """What the decoder should say: its inputs one step on, and then the end."""
+    """The tokens that the decoder should say: its inputs one step on, and then the end."""
     last = torch.full((draw.batch, 1), draw.padding if draw.end is None else draw.end)
     return {"labels": torch.cat([inputs["decoder_input_ids"][:, 1:], last], dim=1)}
 
@@ -66,7 +66,7 @@ def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 
 def spans(draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """Where an answer starts and ends."""
+    """The positions at which an answer starts and ends."""
     both = draw.integers(0, draw.seq, draw.batch, 2).sort(dim=1).values
     return {"start_positions": both[:, 0].contiguous(), "end_positions": both[:, 1].contiguous()}
 

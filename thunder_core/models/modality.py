@@ -1,4 +1,4 @@
-"""What a model reads (tokens, pixels, sound), from its config and its class, and the sizes of that in words."""
+"""The inputs that a model reads (tokens, pixels, sound), from its config and its class, and their sizes in words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def image_size(config: PretrainedConfig) -> tuple[int, int]:
 
 
 def sizes_in_words(config: PretrainedConfig, seq: int) -> str:
-    """How large an input is: `sequence 128`, or for images `224 x 224 pixels`."""
+    """The size of an input in words: `sequence 128`, or for images `224 x 224 pixels`."""
     names = main_inputs(config, named_input(config))
     return ", ".join(WORDS[name](config, seq) if name in WORDS else f"sequence {seq}" for name in names)
 

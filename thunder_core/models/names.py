@@ -1,4 +1,4 @@
-"""How dtypes, devices and tasks are called on the command line, in recipes and in manifests; known without PyTorch."""
+"""The names of dtypes, devices and tasks on the command line, in recipes and in manifests; known without PyTorch."""
 
 from __future__ import annotations
 

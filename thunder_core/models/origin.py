@@ -1,4 +1,4 @@
-"""Where a model comes from: a sample, a folder or the hub; said so that the same model can be had on another day."""
+"""The origin of a model: a sample, a folder or the hub; said so that the same model can be had on another day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user asks for when naming a model."""
+"""The request for a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a sequence a model was built for."""
+"""The longest sequence that a model was built for."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def config_text(config: PretrainedConfig) -> str:
 
 
 def generation_text(model: PreTrainedModel) -> str:
-    """How a model generates, as its file holds it; empty for one that does not."""
+    """The generation settings of a model, as their file holds them; empty for a model that does not generate."""
     generation = getattr(model, "generation_config", None)
     return generation.to_json_string(use_diff=False) if isinstance(generation, GenerationConfig) else ""
 

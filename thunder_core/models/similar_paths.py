@@ -22,7 +22,7 @@ def similar_paths(path: Path) -> list[Path]:
 
 
 def likeness(one: Path, other: Path) -> float:
-    """How much two paths look alike, from 0 to 1."""
+    """The likeness of two paths, from 0 to 1."""
     return difflib.SequenceMatcher(None, str(one).lower(), str(other).lower()).ratio()
 
 

@@ -44,9 +44,7 @@ def numbers_in(option: str, text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What to measure: contenders by name, batches and sequence lengths, how often, with how many threads, and on
-    which real inputs, if not on drawn ones.
-    """
+    """A benchmark: contenders by name, batches and sequence lengths, rounds, threads, and a file of real inputs."""
 
     against: tuple[str, ...] | None = option(
         None,

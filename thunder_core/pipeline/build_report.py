@@ -33,7 +33,7 @@ from thunder_core.validation.report import Evaluation
 
 @dataclass(frozen=True)
 class Results:
-    """What was found of a compiled model: how near it is, how it is judged, how fast it is, and who takes the time."""
+    """The findings about a compiled model: how near it is, how it is judged, how fast it is, and who takes the time."""
 
     validation: ValidationReport | None
     evaluation: Evaluation | None

@@ -32,7 +32,7 @@ class Clock:
         self.progress.begin(stage)
 
     def advance(self, done: int, total: int) -> None:
-        """So much of the current stage is done."""
+        """Note how much of the current stage is done."""
         self.progress.advance(done, total)
 
     def stop(self) -> None:
@@ -54,7 +54,7 @@ class Announced(Transform):
     total: int
 
     def __call__(self, trace: Trace) -> Trace:
-        """What the transform makes of the trace."""
+        """Apply the transform, and tell the clock."""
         if self.number == 1:
             self.clock.begin("transform")
         changed = self.transform(trace)

@@ -1,4 +1,4 @@
-"""Where the artifact will lie: chosen and checked before anything heavy."""
+"""The artifact's destination: chosen and checked before anything heavy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call of a model takes in memory, found on tensors without data before anything of it is allocated."""
+"""The memory that a call of a model takes, estimated on tensors without data before anything of it is allocated."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def require_room(what: str, needed: int, free: int, device: torch.device, smalle
 
 
 def fitting(batch: int, needed: int, free: int) -> str:
-    """What is to be given instead: the batch that would fit, since memory grows with it, or a shorter sequence."""
+    """Advise the batch that would fit, since memory grows with it, or a shorter sequence."""
     most = batch * free // needed
     return f"--batch {most} may fit: use it" if most else "use a smaller --seq"
 
 
 def need_of(loaded: LoadedModel, purpose: Purpose, sample: Shapes, batch: int) -> Need | None:
-    """What a call takes with so many of a sample, which has a batch of one; None where that cannot be known.
+    """The memory of a call with so many of a sample, which has a batch of one; None where that cannot be known.
 
     Rounding up to blocks and what kernels take for themselves is not counted: it takes no less than this.
     """

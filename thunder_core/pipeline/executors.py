@@ -1,4 +1,4 @@
-"""Which of a recipe's executors this machine has."""
+"""The executors of a recipe that this machine has."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def unfused(named: Sequence[Candidate]) -> Iterator[Degradation]:
 
 
 def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
-    """What executors were offered of claimed traces and could not do here: by the machine's fault, or nothing at all.
+    """The executors that were offered bound symbols of claimed traces and could do none here, by the machine's fault.
 
     What is refused for reasons of its own, beside what is fused, is no loss: the report lists it.
     """
@@ -80,7 +80,7 @@ def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
 
 
 def executors_of(lines: Iterable[BoundSymbol]) -> Iterator[str]:
-    """Who runs lines and, where one executor wraps what another runs, those within."""
+    """The executors that run bound symbols and, where one wraps what another runs, those within."""
     for line in lines:
         yield line.executor
         yield from executors_of(line.subsymbols)

@@ -1,4 +1,4 @@
-"""What can befall any stage: Ctrl-C, a full disk, no more memory; each becomes the error that tells of it."""
+"""Failures of any stage: Ctrl-C, a full disk, no more memory; each becomes the error that tells of it."""
 
 from __future__ import annotations
 

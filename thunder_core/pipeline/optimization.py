@@ -31,7 +31,7 @@ from thunder_core.validation.report import Evaluation
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an optimization gave: its report, the artifact's folder, and the compiled module itself."""
+    """The result of an optimization: its report, the artifact's folder, and the compiled module itself."""
 
     report: Report
     artifact: Path

@@ -25,7 +25,7 @@ ELSEWHERE = "cuda"  # the device of a target
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be done, in which stages, and where the result goes."""
+    """A plan of what will be done, in which stages, and where the result goes."""
 
     request: Request
     prepared: Prepared
@@ -37,7 +37,7 @@ class Plan:
 
     @property
     def device(self) -> str:
-        """Where the program will run."""
+        """The device on which the program will run."""
         return ELSEWHERE if self.request.target else str(self.prepared.loading.device)
 
     def rows(self) -> list[tuple[str, str]]:
@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def purpose(self) -> Purpose:
-        """What the model is called for, and with what."""
+        """The purpose that the model is called for, and its data."""
         return Purpose(self.request.train, self.data, cut=self.request.seq is not None)
 
     @property
@@ -120,7 +120,7 @@ class Plan:
 
 
 def unvalidated(request: Request) -> Iterator[tuple[str, str]]:
-    """What is said where nothing is validated."""
+    """The rows of a plan in which nothing is validated."""
     if request.target:
         yield "target", f"{request.target}: the kernels are compiled for it, and nothing runs here"
         yield "validation", "pending: `thunder validate` does it on the GPU; nothing is measured before"
@@ -137,7 +137,7 @@ def skipped(prepared: Prepared) -> Iterator[str]:
 
 
 def plan(request: Request) -> Plan:
-    """What would be done for a request; nothing heavy is done, and nothing is written.
+    """Plan what would be done for a request; nothing heavy is done, and nothing is written.
 
     Raises every error that can be found this early: names, sizes, files of the model, the destination.
     """

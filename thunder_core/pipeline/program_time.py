@@ -1,4 +1,4 @@
-"""Who takes the time of a program: of its forward and, where it has one, of its backward."""
+"""The shares of executors in the time of a program: of its forward and, where it has one, of its backward."""
 
 from __future__ import annotations
 

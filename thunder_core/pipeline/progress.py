@@ -1,4 +1,4 @@
-"""Who watches a run: told of each stage as it begins, moves and ends."""
+"""Watchers of a run, which are told of each stage as it begins, moves and ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Progress(Protocol):
         """A stage of `STAGES` begins."""
 
     def advance(self, done: int, total: int) -> None:
-        """So much of the current stage is done."""
+        """Note how much of the current stage is done."""
 
     def end(self, stage: str, seconds: float) -> None:
         """The stage has ended, this many seconds after it began."""

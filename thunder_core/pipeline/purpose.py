@@ -1,4 +1,4 @@
-"""What a model is called for: inference, or a step of training."""
+"""The purpose that a model is called for: inference, or a step of training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Purpose:
 
     @property
     def configuration(self) -> dict[str, str]:
-        """What sets a measurement of a step of training apart from one of inference, and one of real inputs."""
+        """The facts that set a measurement of training apart from one of inference, and one of real inputs."""
         call = {"call": "training step"} if self.train else {}
         return call if self.data is None else {**call, "input": self.data.name}
 
@@ -68,7 +68,7 @@ class Purpose:
         return list(range(traced, min(traced + wanted, count))) or [0]
 
     def call(self, function: Callable[..., Any], model: torch.nn.Module) -> Call:
-        """What is measured: a call of the function, which computes with the model's parameters, and what follows it."""
+        """The measured call: of the function, which computes with the model's parameters, and what comes after."""
         return _step(function, model) if self.train else _forward(function)
 
     @contextmanager

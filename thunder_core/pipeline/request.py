@@ -1,4 +1,4 @@
-"""What a user asks of the pipeline."""
+"""The request that a user makes of the pipeline."""
 
 from __future__ import annotations
 

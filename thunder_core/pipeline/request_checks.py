@@ -1,4 +1,4 @@
-"""What can be refused of a request by its names, sizes and paths alone, before PyTorch is imported."""
+"""Checks of a request by its names, sizes and paths alone, before PyTorch is imported."""
 
 from __future__ import annotations
 

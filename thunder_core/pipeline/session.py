@@ -89,7 +89,7 @@ class Session:
         return self.purpose.inputs(self.loaded, batch=size.batch, seq=size.seq, seed=drawn_with, number=number)
 
     def configuration(self, size: InputSize) -> dict[str, str]:
-        """What a measurement depends on, so that only equals are compared."""
+        """The facts that a measurement depends on, so that only equals are compared."""
         dtype = str(self.loaded.source["dtype"])
         sizes = {"batch": str(size.batch), **size_configuration(self.loaded.config, size.seq)}
         return {**self.names, "dtype": dtype, **sizes, **self.purpose.configuration}

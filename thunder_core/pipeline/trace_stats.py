@@ -71,7 +71,7 @@ def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] 
 
 
 def refusals(candidates: Iterable[Candidate], trace: Trace) -> tuple[Refused, ...]:
-    """What each executor of the recipe did not run: those that are not available, then what others did not take."""
+    """The refusals of the recipe's executors: of those that are not available, then of what others did not take."""
     absent = (Refused(executor=one.name, reason=one.reason) for one in candidates if one.reason)
     counts: Counter[tuple[str, str]] = Counter()
     for one in trace.refused:
@@ -83,7 +83,7 @@ def refusals(candidates: Iterable[Candidate], trace: Trace) -> tuple[Refused, ..
 
 
 def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:
-    """How often each operation is called, the most frequent first."""
+    """The number of calls of each operation, the most frequent first."""
     claimed = (bsym for bsym in trace.bound_symbols if bsym.executor)
     counts = Counter(line.symbol.name for bsym in claimed for line in program_lines(bsym))
     return tuple(OperationCount(name=name, count=count) for name, count in counts.most_common())

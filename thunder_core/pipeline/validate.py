@@ -31,7 +31,7 @@ from thunder_core.validation.report import Evaluation
 
 @dataclass(frozen=True)
 class Revalidation:
-    """What was measured, and whether the artifact was changed: it is where it had not been validated yet.
+    """The result of a validation, and whether the artifact was changed: it is where it had not been validated yet.
 
     Signatures of what it was before are dropped then.
     """
@@ -143,7 +143,7 @@ def require_writable(folder: Path) -> None:
 
 
 def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
-    """What is to be said of samples that are longer than what the programs take."""
+    """The note on samples that are longer than the programs take."""
     cut = 0 if data is None else longer_than(data, seq)
     if data is not None and cut:
         yield f"{cut} of the {len(data)} samples of {data.file.name} were cut to {seq} tokens, which the programs take"

@@ -1,4 +1,4 @@
-"""What a report holds: everything about one run of the pipeline, as plain data with a schema version."""
+"""The contents of a report: everything about one run of the pipeline, as plain data with a schema version."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Gpu(Facts):
 
 
 class Environment(Facts):
-    """What a result may depend on besides the model and the recipe."""
+    """The environment that a result may depend on besides the model and the recipe."""
 
     python: str
     torch: str
@@ -70,7 +70,7 @@ class Degraded(Facts):
 
 
 class StageTime(Facts):
-    """How long a stage of the pipeline took."""
+    """The time that a stage of the pipeline took."""
 
     name: str
     seconds: float
@@ -91,7 +91,7 @@ class TraceSummary(Facts):
 
 
 class ExecutorShare(Facts):
-    """How much of the program an executor runs."""
+    """The share of an executor in a program."""
 
     executor: str
     operations: int
@@ -105,7 +105,7 @@ class ExecutorShare(Facts):
 
 
 class Refused(Facts):
-    """What an executor of the recipe did not run, and why."""
+    """A refusal: what an executor of the recipe did not run, and why."""
 
     executor: str
     reason: str
@@ -114,7 +114,7 @@ class Refused(Facts):
 
 
 class OperationCount(Facts):
-    """How often an operation occurs in the final computation trace."""
+    """The number of calls of an operation in the final computation trace."""
 
     name: str
     count: int

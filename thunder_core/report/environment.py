@@ -1,4 +1,4 @@
-"""Where a run took place: interpreter, libraries and hardware."""
+"""The environment in which a run took place: interpreter, libraries and hardware."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Curve:
 
 
 def stage_bars(stages: Sequence[StageTime]) -> Bars:
-    """How long each stage took, in the order of the pipeline."""
+    """Bars of the time of each stage, in the order of the pipeline."""
     return _bars("Time of each stage", [(s.name, s.seconds, number_format.seconds(s.seconds)) for s in stages], "")
 
 
@@ -160,7 +160,7 @@ def label_room(labels: Iterable[str], most: int = LONGEST) -> float:
 
 
 def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
-    """Who runs the operations, and where the time goes if that was measured; of training, forward and backward."""
+    """Bars of who runs the operations and, if measured, where the time goes; of training, forward and backward."""
     trains = any(e.backward for e in executors)
     of_forward = " of the forward" if trains else ""
     measured: list[tuple[str, list[float | None], Callable[[float], str]]] = [

@@ -18,7 +18,7 @@ from thunder_core.validation.report import GRADIENT, ValidationReport
 
 
 def as_shown(value: object) -> object:
-    """What a template writes for a value: text without control characters, markup of our own templates as markup."""
+    """A value as a template writes it: text without control characters, markup of our own templates as markup."""
     if not isinstance(value, str):
         return value
     text = printable(value)
@@ -136,7 +136,7 @@ def _verdict(report: Report) -> Headline:
 
 
 def _compared(validation: ValidationReport) -> str:
-    """What was compared: outputs and, of a step of training, gradients."""
+    """The name of what was compared: outputs and, of a step of training, gradients."""
     gradients = sum(output.name.endswith(GRADIENT) for output in validation.outputs)
     outputs = _plural(len(validation.outputs) - gradients, "output")
     return f"{outputs} and {_plural(gradients, 'gradient')}" if gradients else outputs
@@ -157,7 +157,7 @@ def _speed(report: Report) -> list[Headline]:
 
 
 def warning_of(report: Report) -> str:
-    """What a reader has to be told before all else: that the recipe makes the model slower; empty where it does not."""
+    """The warning that comes before all else: that the recipe makes the model slower; empty where it does not."""
     if report.benchmark is None or len(report.benchmark.candidates) < 2:
         return ""
     second = report.benchmark.candidates[1]

@@ -58,7 +58,7 @@ def render_benchmark_markdown(suite: BenchmarkSuite) -> str:
 
 
 def configuration_name(report: BenchmarkReport, suite: BenchmarkSuite) -> str:
-    """What sets this configuration apart from the others of the suite: `batch 1, seq 128`."""
+    """The facts that set a configuration apart from the others of the suite: `batch 1, seq 128`."""
     others = [other.configuration for other in suite.reports]
     differing = {
         key: value for key, value in report.configuration.items() if any(other.get(key) != value for other in others)

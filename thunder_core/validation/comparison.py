@@ -117,14 +117,14 @@ class _Run:
     mismatches: dict[str, None]
 
     def __call__(self, function: Callable[..., object], model: torch.nn.Module) -> Leaves:
-        """What is compared of a call of the function, which computes with the model's parameters."""
+        """The values that are compared of a call of the function, which computes with the model's parameters."""
         self.begin()
         leaves = self.observe(function, model, {name: _own(value) for name, value in self.inputs.items()})
         self.tick()
         return leaves
 
     def noting(self, function: Callable[..., object], model: torch.nn.Module) -> tuple[Leaves, Draws]:
-        """The same, and the random numbers that it drew."""
+        """The observed function, which also notes the random numbers that it draws."""
         draws = Draws(self.devices)
         with draws.note():
             return self(function, model), draws

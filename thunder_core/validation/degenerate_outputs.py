@@ -17,7 +17,7 @@ ACCEPT = "give --allow-non-finite (in Python: allow_non_finite=True) if it is me
 
 @dataclass(frozen=True)
 class Condition:
-    """Of one output of eager's, the elements that are NaN or infinite in it or in the reference; see `OutputReport`."""
+    """The elements of one output of eager's that are NaN or infinite in it or in the reference; see `OutputReport`."""
 
     elements: int
     nan: int
@@ -53,7 +53,7 @@ def joined(conditions: Sequence[Condition]) -> Condition:
 
 
 def condition_notes(outputs: Sequence[OutputReport]) -> Iterator[str]:
-    """What a reader of the report has to know of outputs that are not finite, or all zeros."""
+    """The notes for readers of a report on outputs that are not finite, or all zeros."""
     broken = [output for output in outputs if not output.finite]
     if broken:
         yield f"not finite in eager PyTorch or the reference: {_listed(broken)}; only the other elements were measured"

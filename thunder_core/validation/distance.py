@@ -1,4 +1,4 @@
-"""How far two tensors are from a reference, in blocks, so that large logits need no large copies."""
+"""The distance of two tensors from a reference, in blocks, so that large logits need no large copies."""
 
 from __future__ import annotations
 

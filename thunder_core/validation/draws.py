@@ -1,4 +1,4 @@
-"""Which random numbers a call draws: with others in its dropout a model cannot be compared with itself."""
+"""The random numbers that a call draws: with others in its dropout a model cannot be compared with itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def same_state(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bo
 
 @dataclass
 class Draws:
-    """What the operations drew that changed the state of a generator, in their order."""
+    """The draws of the operations that changed the state of a generator, in their order."""
 
     devices: Sequence[torch.device]
     taken: list[tuple[str, tuple[torch.Tensor, ...]]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is compared of a call: what it returns or, of a step of training, the loss and all gradients as well."""
+"""The values that are compared of a call: its outputs or, of a step of training, the loss and all gradients as well."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Observe = Callable[[Function, torch.nn.Module, Mapping[str, object]], Leaves]
 
 
 def output(function: Function, _model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
-    """What the call returns, which autograd does not record."""
+    """The outputs of a call, which autograd does not record."""
     with torch.no_grad():
         return leaves_of(function(**inputs))
 
 
 def training_step(function: Function, model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
-    """What the call returns, and behind it the gradient of its loss for each of the model's parameters.
+    """The outputs of a call, and behind them the gradient of its loss for each of the model's parameters.
 
     `weight.grad` is that of the parameter `weight`; a parameter without one is noted as such. The model's own
     gradients are left as they were.

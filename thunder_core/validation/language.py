@@ -1,4 +1,4 @@
-"""How well the logits of a language model agree: the divergence of the distributions, and the first choice."""
+"""The agreement of a language model's logits: the divergence of the distributions, and the first choice."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _divergences(logits: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
 
 
 def _undecided(eager: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """Where the reference's lead is within what eager's own error at that position can turn: its ties and flips."""
+    """The positions at which the reference's lead is within eager's own error: its ties and flips."""
     best = reference.topk(2).values
     rounding = (eager - reference).nan_to_num(0.0, 0.0, 0.0).abs().amax(-1)
     return best[..., 0] - best[..., 1] <= 2 * rounding

@@ -18,7 +18,7 @@ EMBEDDINGS = ("pooler_output", "text_embeds", "image_embeds", "last_hidden_state
 
 @dataclass(frozen=True)
 class Judged:
-    """What eager and the optimized model give for a batch, its labels, the mask of its tokens, and how they are read.
+    """The outputs of eager and of the optimized model for a batch, its labels, and the mask of its tokens.
 
     A causal model's logits are for the token behind.
     """
@@ -32,7 +32,7 @@ class Judged:
 
 @dataclass
 class Tally:
-    """What a metric has added up over the batches so far: of eager's results and of the optimized ones."""
+    """The sums of a metric over the batches so far: of eager's results and of the optimized ones."""
 
     counted: int = 0
     before: float = 0.0

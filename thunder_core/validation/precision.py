@@ -59,7 +59,7 @@ class Reference:
 
     @property
     def name(self) -> str:
-        """What the reference is, for people: `float64`, `float32` or `eager`."""
+        """The name of the reference for people: `float64`, `float32` or `eager`."""
         return "eager" if self._dtype is None else dtype_name(self._dtype)
 
     def _copy(self) -> torch.nn.Module:
@@ -68,7 +68,7 @@ class Reference:
         return _copied(self._model, {}).to(self._dtype)
 
     def observed(self, run: Callable[..., tuple[Leaves, Draws]], wanted: Draws) -> Leaves:
-        """What `run(function, model)` finds of a fresh twin of the copy.
+        """The result of `run(function, model)` for a fresh twin of the copy.
 
         Floating inputs are converted as its weights were. One that draws other random numbers than eager has no say.
         """

@@ -1,4 +1,4 @@
-"""What a validation found: plain data, which joins the report of a run as it is."""
+"""The findings of a validation: plain data, which joins the report of a run as it is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Errors(Facts):
 
 
 class LanguageReport(Facts):
-    """How well the logits of a language model agree with the reference."""
+    """The agreement of a language model's logits with the reference."""
 
     kl: float
     """KL divergence of the optimized model from the reference, nats, mean over positions."""
@@ -75,7 +75,7 @@ class OutputReport(Facts):
 
     @property
     def remark(self) -> str:
-        """What must be said of it beside whether it passed: `NaN: 3 of 128`, `all zeros`; empty for most."""
+        """The remark beside whether it passed: `NaN: 3 of 128`, `all zeros`; empty for most."""
         counts = (("NaN", self.nan), ("infinite", self.infinite))
         told = [f"{kind}: {_share(number, self.elements)}" for kind, number in counts if number]
         return ", ".join([*told, *(["all zeros"] if self.all_zero else [])])

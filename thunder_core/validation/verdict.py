@@ -64,7 +64,7 @@ def _needed(mine: float, theirs: float, slack: float) -> float:
 
 
 def _failures(measured: Measurement, tolerance: Tolerance) -> dict[str, str]:
-    """What the tolerance forbids, in words, by kind."""
+    """The errors that the tolerance forbids, in words, by kind."""
     if not measured.distance.same_specials:
         return {"specials": "its integers, NaN or infinities are not those of eager"}
     found = _error_failure(measured.distance, tolerance)
