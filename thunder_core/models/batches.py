@@ -112,7 +112,7 @@ class Batches:
         return made
 
     def _decoded(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """What a decoder is given or should say, as long as the longest of all samples."""
+        """The tokens that a decoder is given or should say, as long as the longest of all samples."""
         if name not in self._of_decoder:
             return tensor
         longest = max(row[name].shape[0] for row in self.dataset.rows)
