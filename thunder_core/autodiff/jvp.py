@@ -107,13 +107,13 @@ def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
     if derivation is None:
         return JVP({}, (), {}, whole=False)
     tape, mode = derivation.tape.continued(), derivation.mode
-    with mode:
+    with torch.inference_mode(False), mode:
         moving = [empty(tangents[proxy.name]) for proxy in derivation.wanted]
         dummies = [torch.empty_like(output, requires_grad=True) for output in derivation.outputs]
     given = {proxy.name: tape.name(fake) for proxy, fake in zip(derivation.wanted, moving, strict=True)}
     zeros = [tape.name(dummy) for dummy in dummies]
     try:
-        with torch.enable_grad(), mode, tape:
+        with torch.inference_mode(False), torch.enable_grad(), mode, tape:
             gradients = torch.autograd.grad(
                 derivation.outputs, derivation.inputs, dummies, create_graph=True, allow_unused=True
             )

@@ -30,8 +30,10 @@ MISSING_FORMULA = (
 class VJP:
     """The vector-Jacobian product of a bound symbol: its backward, as bound symbols.
 
-    `bsyms` read the `cotangents` (the gradients of its results), tensors of the forward, and each other; `gradients`
-    has, for each input that a gradient is wanted of, the proxy that holds it, or None where there is none.
+    For y = f(x) it is the map from a cotangent of y, the gradient of some loss with respect to y, to that of x. `bsyms`
+    read the `cotangents`, one for each result that autograd follows and None for one without, tensors of the forward,
+    and each other. `gradients` are the cotangents of the wanted inputs: proxies with the metadata of these, or None
+    where autograd has none, which means zero.
     """
 
     cotangents: tuple[TensorProxy | None, ...]
@@ -67,10 +69,15 @@ class Derivation:
     _vjps: dict[Hashable, VJP] = field(default_factory=dict, repr=False)
 
     def vjp(self, cotangents: Sequence[TensorProxy | None]) -> VJP:
-        """The product for cotangents of this metadata, one for each of `results`, None where there is no cotangent."""
+        """The product for cotangents of this metadata, one for each of `results`, None where there is no cotangent.
+
+        Formulas choose their kernels by the metadata of cotangents, so there is one product for each metadata. Its own
+        `cotangents` have names of the tape's.
+        """
         key = tuple(proxy and (proxy.shape, proxy.stride, proxy.dtype, proxy.device) for proxy in cotangents)
         if key not in self._vjps:
-            self._vjps[key] = self._differentiated(cotangents)
+            with torch.inference_mode(False):
+                self._vjps[key] = self._differentiated(cotangents)
         return self._vjps[key]
 
     def _differentiated(self, cotangents: Sequence[TensorProxy | None]) -> VJP:
@@ -109,12 +116,14 @@ def derive(bsym: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
         raise Underivable("it writes to a tensor that needs a gradient")
     if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
         return None  # numbers that a program asks a tensor for, places, comparisons
-    found = _derived(bsym, followed)
+    with torch.inference_mode(False):  # in which autograd would record nothing, and every gradient be zero
+        found = _derived(bsym, followed)
     if found is not None and any(_lacks_formula(output) for output in found.outputs):
         target = bsym.symbol.target
         apart = decomposition_table.get(target) if isinstance(target, torch._ops.OpOverload) else None
         if apart is not None:
-            return _derived(replace(bsym, symbol=replace(bsym.symbol, target=apart)), followed)
+            with torch.inference_mode(False):
+                return _derived(replace(bsym, symbol=replace(bsym.symbol, target=apart)), followed)
         error = Underivable("PyTorch has no derivative of it")
         error.missing_formula = bsym
         raise error
@@ -141,6 +150,11 @@ def _lacks_formula(output: torch.Tensor) -> bool:
 
 
 def _derived(bsym: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
+    """Run a bound symbol once under autograd, on fakes of which those that are `followed` are leaves.
+
+    Those have dtypes of real or complex numbers, since autograd follows no others (`is_differentiable_proxy`), so that
+    `requires_grad_` takes them. Inference mode, in which autograd records nothing whatever the grad mode, is left.
+    """
     mode, tape = new_mode(), Tape("%s")
     fakes: dict[str, torch.Tensor] = {}
     with mode:

@@ -1,4 +1,9 @@
-"""Backward slices of a recording that grows: the bound symbols that the values of names hang on."""
+"""Backward slices of a recording: the bound symbols that have to run, so that some names have their values.
+
+A program asks for a tensor's value while it is traced. What it hangs on is run on real inputs then: not all that was
+recorded so far, but the backward slice of the value, found by reaching definitions as in a compiler. What a bound
+symbol defines and uses are resources: names, memory (a write defines it), random numbers, and states of the process.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +32,17 @@ IRRELEVANT = OF_ONE_TENSOR | {"torch._C._set_grad_enabled"}
 SEEDS = ("torch.Generator", "torch.manual_seed", "torch.random.manual_seed")  # they change what is drawn next
 
 
-Resource = tuple[str, Any]  # a name, the memory of a tensor, or a state: what bound symbols change, one after the other
+Resource = tuple[str, Any]  # its kind, and which one it is: a name, the memory of a tensor, or a state
 RANDOM: Resource = ("random numbers", None)
 STATE: Resource = ("state", None)
 
 
 class Slices:
-    """The backward slices of a recording, by an index that each bound symbol enters once.
+    """The backward slices of a recording that grows, by an index that each bound symbol enters once.
 
-    `memory(name)` is the identity of the memory that a tensor lies in, or None. A slice has what makes names or
-    writes to their memory, and what changes a state. Of what draws random numbers it has all before the last one that
-    it needs.
+    `memory(name)` is the identity of the memory that a tensor lies in, or None. A slice has what makes the names or
+    writes to their memory, and every change of a state before them. Random numbers come from one stream: of the bound
+    symbols that draw some, it has all before the last one that it needs.
     """
 
     def __init__(self, bsyms: Sequence[BoundSymbol], memory: Callable[[str], int | None]) -> None:
@@ -50,33 +55,34 @@ class Slices:
         self._indexed = 0
         self._first_effect: str | None = None
         self._of_one_tensor: list[BoundSymbol] = []
-        self._inside: dict[Resource, int] = {}
-        self._changes: dict[Resource, list[int]] = defaultdict(list)
+        self._makers_of_inner: dict[Resource, int] = {}
+        self._definitions: dict[Resource, list[int]] = defaultdict(list)
 
-    def behind(self, wanted: Iterable[Proxy], done: Container[int] = ()) -> tuple[list[int], set[int]]:
-        """The places, in order, of the bound symbols in the slice of these names without those that are `done`.
+    def slice_of(self, wanted: Iterable[Proxy], done: Container[int] = ()) -> tuple[list[int], set[int]]:
+        """The backward slice of some names: the places, in order, of its bound symbols that are not `done` yet.
 
-        Also those places, done ones among them, whose inner results are needed. What is done must be the union of
-        whole slices: what these hang on is not looked for. So none is visited but those that are new.
+        Also the places, done ones among them, whose sub-symbols make something that the slice needs: these have to run
+        decomposed. What is done must be a union of whole slices, since nothing is looked for behind it; so a question
+        costs what is new in its answer, and not what was recorded.
         """
         self._index()
-        places, apart, waiting = set[int](), set[int](), list[int]()
+        places, decomposed, waiting = set[int](), set[int](), list[int]()
 
-        def need(resources: Sequence[Resource], before: int) -> None:
-            inner = {self._inside[resource] for resource in resources if resource in self._inside}
-            apart.update(inner)
-            for place in inner.union(*(self._last_change(resource, before) for resource in resources)) - places:
+        def require(resources: Sequence[Resource], before: int) -> None:
+            inner = {self._makers_of_inner[resource] for resource in resources if resource in self._makers_of_inner}
+            decomposed.update(inner)
+            for place in inner.union(*(self._reaching_definition(resource, before) for resource in resources)) - places:
                 places.add(place)
                 heappush(waiting, -place)
 
-        need([*self._read(wanted), STATE], len(self._bsyms))
-        reached = []
+        require([*self._used(wanted), STATE], len(self._bsyms))
+        sliced = []
         while waiting:
             place = -heappop(waiting)
             if place not in done:
-                reached.append(place)
-                need([*self._read(self._bsyms[place].inputs), *self._changed(self._bsyms[place])], place)
-        return reached[::-1], apart
+                sliced.append(place)
+                require([*self._used(self._bsyms[place].inputs), *self._defined(self._bsyms[place])], place)
+        return sliced[::-1], decomposed
 
     def changing_autograd(self, inputs: Container[str]) -> BoundSymbol | None:
         """A bound symbol that changes what autograd does with an input, which a call that is taken back cannot."""
@@ -97,27 +103,27 @@ class Slices:
         """Enter the bound symbols that are new."""
         for place in range(self._indexed, len(self._bsyms)):
             bsym = self._bsyms[place]
-            for resource in self._changed(bsym):
-                self._changes[resource].append(place)
+            for resource in self._defined(bsym):
+                self._definitions[resource].append(place)
             outputs = {proxy.name for proxy in bsym.outputs}
             inner = {proxy.name for part in bsym.subsymbols for proxy in part.defines} - outputs
-            self._inside |= {("name", name): place for name in inner}
+            self._makers_of_inner |= {("name", name): place for name in inner}
             if bsym.symbol.name in OF_ONE_TENSOR:
                 self._of_one_tensor.append(bsym)
             self._first_effect = self._first_effect or acts_before([bsym])
         self._indexed = len(self._bsyms)
 
-    def _last_change(self, resource: Resource, before: int) -> Sequence[int]:
-        """The place, if any, of the last change of a resource before another place; it needs those before itself."""
-        places = self._changes.get(resource, [])
+    def _reaching_definition(self, resource: Resource, before: int) -> Sequence[int]:
+        """The place of the definition of a resource that reaches another place: the last one before it, if any."""
+        places = self._definitions.get(resource, [])
         number = bisect_left(places, before)
         return places[max(number - 1, 0) : number]
 
-    def _read(self, proxies: Iterable[Proxy]) -> list[Resource]:
+    def _used(self, proxies: Iterable[Proxy]) -> list[Resource]:
         names = {proxy.name for proxy in proxies}
         return [("name", name) for name in names] + self._memories(names)
 
-    def _changed(self, bsym: BoundSymbol) -> list[Resource]:
+    def _defined(self, bsym: BoundSymbol) -> list[Resource]:
         changed: list[Resource] = [("name", name) for name in {proxy.name for proxy in bsym.outputs}]
         states = ((RANDOM, is_drawing(bsym)), (STATE, bsym.ordered and is_state(bsym)))
         unknown: list[Resource] = [("name", name) for name in bsym.mutates if self._memory(name) is None]
@@ -129,14 +135,14 @@ class Slices:
 
 def is_drawing(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol draws random numbers, or changes what the next ones are."""
-    return bsym.ordered and not _is_own(bsym) and (bool(bsym.outputs) or _seeds(bsym))
+    return bsym.ordered and not _is_thunders(bsym) and (bool(bsym.outputs) or _sets_seed(bsym))
 
 
 def is_state(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes how others compute, random numbers apart."""
     setting = setting_of(bsym)
-    idle = bsym.symbol.name in IRRELEVANT or _is_own(bsym) or (setting is not None and not setting.decisive)
-    return not (idle or bsym.outputs or bsym.mutates or _seeds(bsym))
+    idle = bsym.symbol.name in IRRELEVANT or _is_thunders(bsym) or (setting is not None and not setting.decisive)
+    return not (idle or bsym.outputs or bsym.mutates or _sets_seed(bsym))
 
 
 def switches_autocast(bsym: BoundSymbol) -> bool:
@@ -144,9 +150,9 @@ def switches_autocast(bsym: BoundSymbol) -> bool:
     return call_of(bsym) is None and "autocast" in bsym.symbol.name
 
 
-def _is_own(bsym: BoundSymbol) -> bool:
+def _is_thunders(bsym: BoundSymbol) -> bool:
     return bsym.symbol.name.startswith("thunder_core.")
 
 
-def _seeds(bsym: BoundSymbol) -> bool:
+def _sets_seed(bsym: BoundSymbol) -> bool:
     return bsym.symbol.name.startswith(SEEDS)

@@ -59,7 +59,7 @@ class Evaluation:
         """Forget what was run."""
         self._known: dict[str, Any] = {}
         self._done: set[int] = set()
-        self._apart: set[int] = set()
+        self._decomposed: set[int] = set()
         self._written: dict[int | None, int] = {}
         self._memory: dict[int, torch.UntypedStorage] = {}
         self._random: torch.Tensor | None = None
@@ -103,28 +103,28 @@ class Evaluation:
     def _values(self, wanted: Iterable[Proxy]) -> dict[str, Any]:
         """The values of names, by running the bound symbols that they need and that have not been run."""
         wanted = list(wanted)
-        new, apart = self._needed(wanted)
-        if self._is_too_late(new, apart):
+        new, decomposed = self._needed(wanted)
+        if self._is_too_late(new, decomposed):
             copying = self._copying or any(self._bsyms[place].mutates for place in new)
             self._begin_anew()
             self._copying = copying
-            new, apart = self._needed(wanted)
-        ran = {place: list(spelled(self._bsyms[place], apart=place in apart)) for place in new}
+            new, decomposed = self._needed(wanted)
+        ran = {place: list(operations_of(self._bsyms[place], decomposed=place in decomposed)) for place in new}
         self._take_inputs([*wanted, *(proxy for bsyms in ran.values() for bsym in bsyms for proxy in bsym.inputs)])
         with torch.no_grad():
             self._run(ran)
-        self._note(new)
-        self._apart.update(apart)
+        self._remember(new)
+        self._decomposed.update(decomposed)
         return self._known
 
-    def _is_too_late(self, new: Sequence[int], apart: set[int]) -> bool:
+    def _is_too_late(self, new: Sequence[int], decomposed: set[int]) -> bool:
         """Whether bound symbols cannot be run behind those that were run, as they can in most places.
 
         They cannot where others have written to what they read since, or now write to the inputs themselves; nor where
         one was run whole whose inner results are needed.
         """
         writes = not self._copying and any(self._bsyms[place].mutates for place in new)
-        return writes or bool((self._done - self._apart) & apart) or any(map(self._is_passed, new))
+        return writes or bool((self._done - self._decomposed) & decomposed) or any(map(self._is_passed, new))
 
     def _is_passed(self, place: int) -> bool:
         """Whether what a bound symbol reads was changed by one that stands behind it and was run."""
@@ -134,7 +134,7 @@ class Evaluation:
         unknown = max(self._written.values(), default=-1) if None in self._slices.memory_of(read) else -1
         return place < max((unknown, *changes))
 
-    def _note(self, places: Iterable[int]) -> None:
+    def _remember(self, places: Iterable[int]) -> None:
         """Remember that bound symbols were run, and the last one that wrote to some memory."""
         for place in places:
             bsym = self._bsyms[place]
@@ -181,7 +181,7 @@ class Evaluation:
                 real = reals[proxy.name]
                 self._known[proxy.name] = copied(real, self._memory) if self._copying else real
             elif proxy.name in objects:
-                self._known[proxy.name] = unspoilt(objects[proxy.name])
+                self._known[proxy.name] = spare_generator(objects[proxy.name])
             elif proxy.name in self._numbers:
                 self._known[proxy.name] = self._numbers[proxy.name]
 
@@ -190,12 +190,12 @@ class Evaluation:
 
         Also which have to be run apart, as what they consist of, for others need what is made on the way.
         """
-        places, apart = self._slices.behind(wanted, self._done)
+        places, decomposed = self._slices.slice_of(wanted, self._done)
         bsyms = [self._bsyms[place] for place in places]
         lasting = self._slices.changing_autograd(self._tensors.input_names())
         if bsym := next(filter(is_unknowable, bsyms), lasting):
             raise Unknowable(f"`{bsym.symbol.name}` stands before it")
-        return places, apart
+        return places, decomposed
 
 
 def fake_like(
@@ -227,9 +227,9 @@ def switch(before: State, after: State) -> None:
         bsym.symbol.target(*bsym.args)
 
 
-def spelled(bsym: BoundSymbol, *, apart: bool) -> Iterable[BoundSymbol]:
+def operations_of(bsym: BoundSymbol, *, decomposed: bool) -> Iterable[BoundSymbol]:
     """The bound symbol, or what it consists of."""
-    return (as_bound_symbol(part, bsym) for part in bsym.subsymbols) if apart else (bsym,)
+    return (as_bound_symbol(part, bsym) for part in bsym.subsymbols) if decomposed else (bsym,)
 
 
 def is_unknowable(bsym: BoundSymbol) -> bool:
@@ -239,6 +239,6 @@ def is_unknowable(bsym: BoundSymbol) -> bool:
     return bsym.symbol.name in RESEEDS or (bsym.ordered and is_state(bsym) and "autocast" not in bsym.symbol.name)
 
 
-def unspoilt(generator: torch.Generator) -> torch.Generator:
+def spare_generator(generator: torch.Generator) -> torch.Generator:
     """A generator to draw from in an outside one's place; the default one is put back by `apart`."""
     return generator if generator is torch.default_generator else generator.clone_state()

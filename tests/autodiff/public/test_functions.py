@@ -368,3 +368,36 @@ def test_hessians_are_symmetric():
     rows = [thunder.jvp(thunder.grad(function), (X,), (row,))[1] for row in torch.eye(3, dtype=X.dtype)]
     same(torch.stack(rows), torch.func.hessian(function)(X))
     assert math.isclose(rows[0][1].item(), rows[1][0].item())
+
+
+# ---- inference mode -------------------------------------------------------------------------------------------
+
+DERIVATIVES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "grad": lambda library, x: library.grad(lambda x: (x.sin() * x).sum())(x),
+    "grad of grad": lambda library, x: library.grad(lambda x: library.grad(lambda y: (y.sin() * y).sum())(x).sum())(x),
+    "vjp": lambda library, x: library.vjp(lambda x: x.exp() * x, x)[1](x.cos()),
+    "jvp": lambda library, x: library.jvp(lambda x: x.exp() * x, (x,), (x.cos(),)),
+    "jvp by the backward": lambda library, x: library.jvp(lambda x: functional.logsigmoid(x).cumsum(0), (x,), (x,)),
+    "jvp of grad": lambda library, x: library.jvp(library.grad(lambda x: x.tanh().square().sum()), (x,), (x,)),
+}
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["around the call", "in the program"])
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+def test_derivatives_are_the_same_in_inference_mode(derivative: str, inside: bool) -> None:
+    take, x = DERIVATIVES[derivative], numbers(4)
+
+    def program(x: torch.Tensor) -> Any:
+        with torch.inference_mode():
+            return take(thunder, x)
+
+    expected = take(torch.func, x)
+    with torch.inference_mode(not inside):
+        x = x if inside else x.clone()  # made in inference mode itself
+        found = thunder.jit(program)(x) if inside else take(thunder, x)
+    for one, other in zip(leaves_of(found), leaves_of(expected), strict=True):
+        torch.testing.assert_close(one.clone(), other)
+
+
+def leaves_of(tree: Any) -> list[torch.Tensor]:
+    return [tree] if isinstance(tree, torch.Tensor) else [leaf for part in tree for leaf in leaves_of(part)]

@@ -99,9 +99,9 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
     """
     leaves, structure = differentiable_leaves(primals, "vjp")
     outside = [torch.is_grad_enabled() and leaf.requires_grad for leaf in leaves]
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         pairs = zip(leaves, outside, strict=True)
-        starts = [leaf.view_as(leaf) if tracked else leaf.detach().requires_grad_(True) for leaf, tracked in pairs]
+        starts = [leaf.view_as(leaf) if tracked else _leaf(leaf) for leaf, tracked in pairs]
         compiled = _compiled(None, function, (), executors)
         output, aux = parted(compiled(*tree_unflatten(starts, structure)), has_aux, "vjp", None)
     found = require_tensors(tree_flatten(output)[0], "vjp", None)
@@ -115,13 +115,19 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
         made: Sequence[torch.Tensor | None] = [None] * len(starts)
         if pairs:
             results, gradients = zip(*pairs, strict=True)
-            made = torch.autograd.grad(results, starts, gradients, retain_graph, create_graph, allow_unused=True)
+            with torch.inference_mode(False):
+                made = torch.autograd.grad(results, starts, gradients, retain_graph, create_graph, allow_unused=True)
         filled = [torch.zeros_like(leaf) if one is None else one for one, leaf in zip(made, leaves, strict=True)]
         answer: tuple[Any, ...] = tree_unflatten(filled, structure)
         return answer
 
     answer = (_shown(output, follows), pull)
     return (*answer, _shown(aux, follows)) if has_aux else answer
+
+
+def _leaf(tensor: torch.Tensor) -> torch.Tensor:
+    """A leaf of autograd's graph with these values; of a tensor made in inference mode, which cannot be one, a copy."""
+    return (tensor.clone() if tensor.is_inference() else tensor.detach()).requires_grad_(True)
 
 
 def _shown(tree: Any, follows: bool) -> Any:
