@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
@@ -151,3 +152,28 @@ def test_listing_imports_no_torch() -> None:
     )
     path = os.pathsep.join(entry for entry in sys.path if entry)
     subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_what_packages_declare_is_read_once_until_one_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = []
+
+    def read(*, group: str) -> EntryPoints:
+        reads.append(group)
+        return found(group=group)
+
+    found = importlib.metadata.entry_points
+    monkeypatch.setattr(importlib.metadata, "entry_points", read)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [plugins.load("executors", "torch").__name__ for _ in range(3)] == ["thunder_executors.torch"] * 3
+    assert reads == ["thunder.executors"]
+    (tmp_path / "late.py").write_text('"""Installed while the process runs."""\n')
+    facts = tmp_path / "late-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: late\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text("[thunder.executors]\nlate = late\n")
+    assert listed("late").summary == "Installed while the process runs."
+    assert reads == ["thunder.executors"] * 2
+    shutil.rmtree(facts)
+    assert "late" not in plugins.names("executors")
