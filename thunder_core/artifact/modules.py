@@ -5,11 +5,17 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from thunder_core.artifact.manifest import Step
 
 # A script has no name in another process, and these hold whatever was imported last.
 PASSED_OVER = frozenset({"__main__", "__mp_main__", "builtins"})
+# Most of what modules hold is of these types, which hold no more, or hold it under names of their own.
+PLAIN = frozenset(
+    {type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, dict, list, tuple, set, frozenset}
+    | {str, bytes, int, float, complex, bool, type(None)}
+)
 
 
 def find_in_modules(wanted: Iterable[object]) -> dict[int, str]:
@@ -17,8 +23,8 @@ def find_in_modules(wanted: Iterable[object]) -> dict[int, str]:
     missing = {id(value) for value in wanted}
     found: dict[int, str] = {}
     for search in (_held, _held_by_instances):
-        for path, value in search():
-            if id(value) in missing and better(path, found.get(id(value))):
+        for path, value in search(missing):
+            if better(path, found.get(id(value))):
                 found[id(value)] = path
         missing -= found.keys()
         if not missing:
@@ -30,9 +36,10 @@ def find_in_tables(wanted: Iterable[object], name_of: Callable[[object], str | N
     """The way to each of the objects that a dict at the top of a module holds, under a key that can be found itself."""
     missing = {id(value) for value in wanted}
     places = [
-        (id(value), path, key)
-        for path, table in _held()
-        if type(table) is dict and not path.endswith(":__dict__")
+        (id(value), f"{name}:{at}", key)
+        for name, namespace in _namespaces()
+        for at, table in list(namespace.items())
+        if type(table) is dict and at.isidentifier() and at != "__dict__" and _holds(table, missing)
         for key, value in list(table.items())
         if id(value) in missing
     ]
@@ -59,17 +66,38 @@ def _namespaces() -> Iterator[tuple[str, dict[str, object]]]:
             yield name, namespace
 
 
-def _held() -> Iterator[tuple[str, object]]:
+def _held(wanted: set[int]) -> Iterator[tuple[str, object]]:
+    """The paths of those of the wanted objects, given by their ids, that modules hold.
+
+    Hundreds of thousands of objects are looked at, so a path is written for what is wanted alone.
+    """
     for name, namespace in _namespaces():
-        yield f"{name}:__dict__", namespace
-        yield from ((f"{name}:{key}", value) for key, value in list(namespace.items()) if key.isidentifier())
+        if id(namespace) in wanted:
+            yield f"{name}:__dict__", namespace
+        if _holds(namespace, wanted):
+            for key, value in list(namespace.items()):
+                if id(value) in wanted and key.isidentifier():
+                    yield f"{name}:{key}", value
 
 
-def _held_by_instances() -> Iterator[tuple[str, object]]:
-    for path, value in _held():
-        yield f"{path}.__class__", type(value)
-        entries = _entries(value)
-        yield from ((f"{path}.{key}", item) for key, item in list(entries.items()) if str(key).isidentifier())
+def _holds(table: dict[Any, object], wanted: set[int]) -> bool:
+    """Whether a wanted object is among the values, as fast as C is."""
+    return not wanted.isdisjoint(map(id, list(table.values())))
+
+
+def _held_by_instances(wanted: set[int]) -> Iterator[tuple[str, object]]:
+    """The paths of those of the wanted objects that are classes or attributes of what modules hold."""
+    for name, namespace in _namespaces():
+        for key, value in (("__dict__", namespace), *namespace.items()):
+            if not key.isidentifier():
+                continue
+            if id(type(value)) in wanted:
+                yield f"{name}:{key}.__class__", type(value)
+            if type(value) in PLAIN or not (entries := _entries(value)) or not _holds(entries, wanted):
+                continue
+            for attribute, item in list(entries.items()):
+                if id(item) in wanted and str(attribute).isidentifier():
+                    yield f"{name}:{key}.{attribute}", item
 
 
 def _entries(value: object) -> dict[str, object]:
