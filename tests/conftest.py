@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -48,6 +49,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             return
     for item in gpu_items:
         item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
+
+
+IMPORTED_SINCE = 100  # modules, after which what is there is set aside again
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Set aside what imports have made, before the first test of a file: millions of objects that live for good.
+
+    Collecting them takes most of a second, and tests of lifetimes collect often.
+    """
+    if item.path != _seen.path and len(sys.modules) >= _seen.modules + IMPORTED_SINCE:
+        gc.freeze()
+        _seen.modules = len(sys.modules)
+    _seen.path = item.path
+    return (yield)
+
+
+class _seen:
+    """The file of the latest test, and how many modules there were when objects were set aside."""
+
+    path: Path | None = None
+    modules = -IMPORTED_SINCE
 
 
 @pytest.fixture
