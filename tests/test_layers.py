@@ -21,7 +21,8 @@ PACKAGES = {
 # From the ground up. Rooms on one floor do not know each other.
 FLOORS = (
     ("thunder_core.printable", "thunder_core.package"),
-    ("thunder_core.errors", "thunder_core.disk"),
+    ("thunder_core.errors",),
+    ("thunder_core.storage",),
     (
         "thunder_core.ir",
         "thunder_core.runtime.library",
@@ -29,7 +30,6 @@ FLOORS = (
         "thunder_core.plugins",
         "thunder_core.cache",
         "thunder_core.compile_options",
-        "thunder_core.digest",
         "thunder_core.options",
         "thunder_core.target",
         "thunder_core.tolerance",
@@ -82,8 +82,7 @@ NO_TORCH = (
     "thunder_core.interpreter",
     "thunder_core.cache",
     "thunder_core.compile_options",
-    "thunder_core.digest",
-    "thunder_core.disk",
+    "thunder_core.storage",
     "thunder_core.options",
     "thunder_core.target",
     "thunder_core.tolerance",

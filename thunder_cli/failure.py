@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from thunder_cli.console import plain, print_json, stderr
-from thunder_core.disk import fullness
 from thunder_core.errors import Bug, OutOfDisk, ThunderError
+from thunder_core.storage.full_disk import fullness
 
 INTERNAL = 70
 CONTINUED = "\n      "  # lines of a message stand further in, so that none can be taken for another part

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from thunder_core.disk import fullness
 from thunder_core.errors import BadOption, OutOfDisk, OutputNotWritable
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.plugins import unknown_name
+from thunder_core.storage.full_disk import fullness
 
 TRACES = ("prologue", "computation", "tail", "backward", "epilogue")  # as they are called in `Trace.name`
 ALL = "all"

@@ -12,16 +12,15 @@ from tests.artifact.damages import CRAFTED, PATHS, crafted, listed, manifest_of,
 from thunder_core.artifact.manifest import (
     CONFIG,
     CONSTANTS,
-    MANIFEST,
     SCHEMA_VERSION,
     WEIGHTS,
     ConstantFacts,
     CubinFacts,
-    FileFacts,
     ShellFacts,
     TransformFacts,
-    digest_of,
 )
+from thunder_core.storage.digest import digest_of
+from thunder_core.storage.manifest import MANIFEST, FileFacts
 
 Attack = Callable[[Path], object]
 STRANGER = "a_stranger_of_the_attack"  # a module that leaves the mark when it is imported

@@ -15,8 +15,9 @@ from tests.artifact.damages import groups, manifest_of, reseal, restore
 from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of
 from tests.cache.damages import damages as damages_of_the_cache
 from thunder_core.artifact import open_artifact
-from thunder_core.artifact.manifest import SCHEMA_VERSION, digest_of
+from thunder_core.artifact.manifest import SCHEMA_VERSION
 from thunder_core.errors import ArtifactDamaged, ArtifactError, ArtifactForeign, ArtifactTooNew
+from thunder_core.storage.digest import digest_of
 
 ALL = dict(groups())
 MOST_SECONDS = 0.1

@@ -13,8 +13,9 @@ import torch
 import thunder_core as thunder
 from thunder_core.artifact import open_artifact
 from thunder_core.artifact.former_names import FUNCTIONS, MODULES, current_path, in_current_names
-from thunder_core.artifact.manifest import MANIFEST, digest_of
 from thunder_core.compiler import specializations_of
+from thunder_core.storage.digest import digest_of
+from thunder_core.storage.manifest import MANIFEST
 
 LIBRARY = "thunder_core.runtime.library"
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.artifact.damages import manifest_of, reseal
 from thunder_core.artifact import open_artifact
-from thunder_core.artifact.manifest import FileFacts, digest_of
 from thunder_core.errors import ArtifactDamaged
+from thunder_core.storage.digest import digest_of
+from thunder_core.storage.manifest import FileFacts
 
 
 def stages(folder, trace="computation"):

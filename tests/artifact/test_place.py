@@ -14,10 +14,12 @@ from types import SimpleNamespace
 import pytest
 
 from thunder_core.artifact import place
-from thunder_core.artifact.manifest import SCHEMA_VERSION, CompilerFacts, FileFacts, Manifest
+from thunder_core.artifact.manifest import SCHEMA_VERSION, CompilerFacts, Manifest
 from thunder_core.artifact.place import whole_folder
 from thunder_core.compile_options import CompileOptions
 from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
+from thunder_core.storage import folder as storage_folder
+from thunder_core.storage.manifest import FileFacts
 
 OPTIONS = {
     "cache": "constant values",
@@ -170,7 +172,7 @@ def test_the_old_one_is_put_back_when_the_new_one_cannot_take_its_place(tmp_path
             raise OSError(errno.EIO, "no")
         return rename(self, target)
 
-    monkeypatch.setattr(place, "exchange", lambda one, other: False)  # as where the system cannot
+    monkeypatch.setattr(storage_folder, "exchange", lambda one, other: False)  # as where the system cannot
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OutputNotWritable):
         write(tmp_path / "a", force=True)
@@ -195,19 +197,19 @@ def dead_process() -> int:
 
 def test_what_a_dead_process_left_is_cleaned_up(tmp_path):
     dead = dead_process()
-    (tmp_path / f".a.{place.HOST}-{dead}-00000000.new").mkdir()
-    (tmp_path / f".a.{place.HOST}-{os.getpid()}-00000000.new").mkdir()
-    (tmp_path / f".b.{place.HOST}-{dead}-00000000.new").mkdir()
+    (tmp_path / f".a.{storage_folder.HOST}-{dead}-00000000.new").mkdir()
+    (tmp_path / f".a.{storage_folder.HOST}-{os.getpid()}-00000000.new").mkdir()
+    (tmp_path / f".b.{storage_folder.HOST}-{dead}-00000000.new").mkdir()
     write(tmp_path / "a")
     assert names(tmp_path) == [
-        f".a.{place.HOST}-{os.getpid()}-00000000.new",
-        f".b.{place.HOST}-{dead}-00000000.new",
+        f".a.{storage_folder.HOST}-{os.getpid()}-00000000.new",
+        f".b.{storage_folder.HOST}-{dead}-00000000.new",
         "a",
     ]
 
 
 def test_what_a_dead_process_had_moved_away_is_put_back(tmp_path):
-    old = tmp_path / f".a.{place.HOST}-{dead_process()}-00000000.old"
+    old = tmp_path / f".a.{storage_folder.HOST}-{dead_process()}-00000000.old"
     old.mkdir()
     (old / "manifest.json").write_bytes(manifest("old"))
     with pytest.raises(OutputExists):

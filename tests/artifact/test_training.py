@@ -19,10 +19,10 @@ from tests.artifact.damages import reseal
 from tests.artifact.test_compilers import older
 from tests.processes import run_python
 from thunder_core.artifact import open_artifact
-from thunder_core.artifact.manifest import digest_of
 from thunder_core.errors import ArtifactDamaged, NotDifferentiable
 from thunder_core.inspect.runnable import CALLS, runnable
 from thunder_core.inspect.subject import subject_of
+from thunder_core.storage.digest import digest_of
 
 
 def leaf(seed: int) -> torch.Tensor:

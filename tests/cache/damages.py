@@ -7,7 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from thunder_core.cache.manifest import FileFacts, Manifest
+from thunder_core.cache.manifest import Manifest
+from thunder_core.storage.manifest import FileFacts
 
 Damage = Callable[[Path], object]
 Change = Callable[[bytes, int], bytes]

@@ -7,8 +7,9 @@ import stat
 import pytest
 
 from tests.cache.samples import FILES
-from thunder_core.cache import Store, place
+from thunder_core.cache import Store
 from thunder_core.errors import CacheNotUsable
+from thunder_core.storage import ownership
 
 
 def test_folders_are_made_for_the_user_alone(store, key, build):
@@ -32,7 +33,7 @@ def test_a_folder_that_others_can_write_to_is_refused(store, key, build, inner, 
 
 def test_a_folder_of_another_user_is_refused(store, key, build, monkeypatch):
     store.get_or_build(key, build)
-    monkeypatch.setattr(place, "owners", lambda: frozenset({store.folder.stat().st_uid + 1}))
+    monkeypatch.setattr(ownership, "owners", lambda: frozenset({store.folder.stat().st_uid + 1}))
     with pytest.raises(CacheNotUsable, match="belongs to another user"):
         store.get(key)
 

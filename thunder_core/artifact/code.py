@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from thunder_core.artifact.manifest import StageFacts, digest_of
+from thunder_core.artifact.manifest import StageFacts
 from thunder_core.artifact.trust import Trust
 from thunder_core.errors import ArtifactForeign
 from thunder_core.models.fingerprint import structure_fingerprint
 from thunder_core.runtime.program import Program
+from thunder_core.storage.digest import digest_of
 
 # These go by their versions, or by the artifact's schema; a script has no name in another process.
 BY_VERSION = frozenset({"torch", "thunder_core", "builtins", *sys.stdlib_module_names})

@@ -14,7 +14,7 @@ from torch.overrides import resolve_name
 
 from thunder_core import plugins
 from thunder_core.artifact.literals import read_literal, write_literal
-from thunder_core.artifact.manifest import KERNELS, ConstantFacts, ConstantKind, digest_of
+from thunder_core.artifact.manifest import KERNELS, ConstantFacts, ConstantKind
 from thunder_core.artifact.modules import find_in_modules, find_in_tables
 from thunder_core.artifact.object_paths import Way, code_digest, find_ways, follow
 from thunder_core.artifact.tensors import NAMES
@@ -24,6 +24,7 @@ from thunder_core.errors import ArtifactForeign, CannotReplay, ThunderError
 from thunder_core.fusion.machine_code import ENTRY, SHARED_OBJECT, MachineCode, kept_by
 from thunder_core.ir.literal import dotted_name
 from thunder_core.runtime.library.objects import is_native
+from thunder_core.storage.digest import digest_of
 
 NAMELESS = ("__main__", "builtins")
 

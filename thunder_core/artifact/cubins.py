@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from thunder_core.artifact.manifest import KERNELS, CubinFacts, digest_of
+from thunder_core.artifact.manifest import KERNELS, CubinFacts
 from thunder_core.artifact.read import Artifact
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.errors import ArtifactForeign, EnvironmentLacks, UnknownName
+from thunder_core.storage.digest import digest_of
 
 GPU = "cuda"  # where the program of a target, and so its weights, will be
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
-from blake3 import blake3
-from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue
+from pydantic import AwareDatetime, JsonValue
 
 from thunder_core.compile_options import CompileOptions
-from thunder_core.digest import digest_for
 from thunder_core.runtime.autograd_signature import AutogradSignature
+from thunder_core.storage.manifest import Facts, FileFacts, SealedManifest
 
 SCHEMA_VERSION: Literal[5] = 5  # `upgrade.py` says what the earlier ones lack
-MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"  # beside the manifest, which does not list it
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
@@ -30,22 +25,6 @@ TRACES = ("prologue", "computation", "tail", "backward", "epilogue")
 ConstantKind = Literal["literal", "import", "tensor", "way", "region", "lost"]
 Step = tuple[str, str | int | None]
 ValidationState = Literal["validated", "pending", "off"]
-
-BLOCK = 16 << 20  # bytes that are read at a time: enough for blake3 to use several threads
-SEAL = re.compile(rb',\n "digest": "([0-9a-f]{64})"\n}\n\Z')
-
-
-class Facts(BaseModel):
-    """Frozen data that refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class FileFacts(Facts):
-    """A file's size in bytes and its BLAKE3 digest in hexadecimal."""
-
-    size: int
-    digest: str
 
 
 class ConstantFacts(Facts):
@@ -168,7 +147,7 @@ class CubinFacts(Facts):
     facts: dict[str, JsonValue]
 
 
-class Manifest(Facts):
+class Manifest(SealedManifest):
     """Everything about an artifact that is not in one of its files; `digest` is that of the manifest without itself.
 
     `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order; `drawn` are
@@ -177,6 +156,8 @@ class Manifest(Facts):
     buffers by their names, where they were included, and `shell` what they are put into. `machine` is where compiled
     regions run. `cubins` are kernels for a GPU of the architecture `target` (`sm_90`), where it was made for one.
     """
+
+    leaves_out_defaults: ClassVar[bool] = True
 
     schema_version: int
     thunder: str
@@ -204,10 +185,6 @@ class Manifest(Facts):
     files: dict[str, FileFacts] = {}
     digest: str = ""
 
-    def sealed(self) -> Manifest:
-        """The manifest with its own digest."""
-        return self.model_copy(update={"digest": self._own_digest()})
-
     @property
     def needs(self) -> frozenset[str]:
         """The instruction sets of the CPU that its compiled regions use."""
@@ -218,40 +195,6 @@ class Manifest(Facts):
             for constant in stage.constants.values()
             for need in constant.needs
         )
-
-    def to_bytes(self) -> bytes:
-        """The one form in which this manifest is written."""
-        return text_of(self.model_dump(mode="json", exclude_defaults=True))
-
-    def _own_digest(self) -> str:
-        return digest_of(self.model_copy(update={"digest": ""}).to_bytes())
-
-
-def text_of(content: Mapping[str, object]) -> bytes:
-    """Plain data in the one form in which manifests are written."""
-    return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def is_sealed(content: bytes) -> bool:
-    """Whether the last line of a manifest is the digest of the others; nothing of it is understood for that."""
-    found = SEAL.search(content)
-    return found is not None and digest_of(content[: found.start()] + b"\n}\n") == found[1].decode()
-
-
-def digest_of(content: bytes) -> str:
-    """The BLAKE3 digest of some bytes, in hexadecimal."""
-    return blake3(content).hexdigest()
-
-
-def digest_of_file(path: Path) -> str:
-    """The BLAKE3 digest of a file, which may grow or shrink meanwhile: a map of one that shrinks kills the process."""
-    size = path.stat().st_size
-    digest = digest_for(size)
-    block = bytearray(min(BLOCK, max(1, size)))
-    with path.open("rb", buffering=0) as file:
-        while read := file.readinto(block):
-            digest.update(memoryview(block)[:read])
-    return digest.hexdigest()
 
 
 def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:

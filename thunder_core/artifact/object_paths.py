@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from thunder_core.artifact.manifest import Step, digest_of
+from thunder_core.artifact.manifest import Step
 from thunder_core.artifact.trust import Trust, trust_in
 from thunder_core.capture.compiled_call import CompiledCall
 from thunder_core.runtime.compiled import Specializations
 from thunder_core.runtime.program import Program
+from thunder_core.storage.digest import digest_of
 
 Way = tuple[Step, ...]
 

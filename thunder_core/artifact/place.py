@@ -1,26 +1,22 @@
-"""The place of an artifact: a folder that is there whole or not at all."""
+"""The place of an artifact: a folder that is there whole or not at all, and replaces only what is Thunder's own."""
 
 from __future__ import annotations
 
-import ctypes
-import hashlib
 import os
-import re
-import secrets
 import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from thunder_core.artifact.replacement import require_replaceable
-from thunder_core.disk import fullness
-from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
+from thunder_core.artifact.manifest import SIGNATURE, Manifest
+from thunder_core.artifact.read import read_manifest
+from thunder_core.errors import ArtifactError, OutOfDisk, OutputExists, OutputNotWritable
 from thunder_core.report import number_format
+from thunder_core.storage.folder import replaced_folder
+from thunder_core.storage.full_disk import full_disk_told
+from thunder_core.storage.manifest import MANIFEST
 
-AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux: linux/fcntl.h and linux/fs.h
-HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
-NEIGHBOUR = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{8}\.(?P<kind>new|old)")
+NAMED = 5  # strange files that a message names
 
 
 @contextmanager
@@ -32,24 +28,19 @@ def whole_folder(folder: Path, *, force: bool, carries_over: bool = False) -> It
     `OutputExists`, `OutputNotWritable` and `OutOfDisk`; whatever is raised inside passes on, and nothing is left of it.
     """
     folder = Path(folder).expanduser().absolute()
-    if not carries_over:
-        refuse_existing(folder, force=force)
-    with full_disk_named(folder):
-        made = make_parents(folder)
-        clean_up(folder)
-        new = neighbour(folder, "new")
-        try:
-            new.mkdir()
+
+    def require_free() -> None:
+        if not carries_over:
+            refuse_existing(folder, force=force)
+
+    require_free()
+    try:
+        with full_disk_told(f"{folder} was not written"), replaced_folder(folder, require_free) as new:
             yield new
-            sync(new)
-            if not carries_over:
-                refuse_existing(folder, force=force)
-            swap(new, folder)
-        except BaseException:
-            shutil.rmtree(new, ignore_errors=True)
-            for parent in reversed(made):
-                _remove_if_empty(parent)
-            raise
+    except OSError as error:
+        raise OutputNotWritable(
+            f"{folder} cannot be written: {error.strerror or error}", fix="name a folder that can be written"
+        ) from error
 
 
 def refuse_existing(folder: Path, *, force: bool) -> None:
@@ -63,19 +54,6 @@ def refuse_existing(folder: Path, *, force: bool) -> None:
     require_replaceable(folder)
 
 
-@contextmanager
-def full_disk_named(folder: Path) -> Iterator[None]:
-    """Raise `OutOfDisk` and `OutputNotWritable` for what the file system says."""
-    try:
-        yield
-    except OSError as error:
-        if full := fullness(error):
-            raise OutOfDisk(f"{full.what}: {folder} was not written", fix=full.fix) from error
-        raise OutputNotWritable(
-            f"{folder} cannot be written: {error.strerror or error}", fix="name a folder that can be written"
-        ) from error
-
-
 def require_room(folder: Path, size: int) -> None:
     """Raise `OutOfDisk` before anything of that many bytes is written where there is no room for them."""
     free = shutil.disk_usage(folder).free
@@ -87,91 +65,46 @@ def require_room(folder: Path, size: int) -> None:
         )
 
 
-def make_parents(folder: Path) -> list[Path]:
-    """Make the folders that lead to `folder`; those that were not there, outermost first."""
-    missing = [parent for parent in reversed(folder.parents) if not parent.exists()]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    return missing
+def require_replaceable(folder: Path) -> None:
+    """Raise `OutputExists` for anything but an empty folder and an artifact in which nobody has put files of theirs.
 
-
-def neighbour(folder: Path, kind: str) -> Path:
-    """A free name beside the folder that says which process made it."""
-    return folder.parent / f".{folder.name}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.{kind}"
-
-
-def clean_up(folder: Path) -> None:
-    """Remove what processes that died left beside the folder, and put back what one had moved away."""
-    for path in sorted(folder.parent.iterdir()):
-        match = NEIGHBOUR.fullmatch(path.name)
-        if match is None or match["name"] != folder.name or match["host"] != HOST or is_alive(int(match["process"])):
-            continue
-        if match["kind"] == "old" and not folder.exists():
-            path.rename(folder)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def is_alive(process: int) -> bool:
-    """Whether a process of this machine runs."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
-
-
-def swap(new: Path, folder: Path) -> None:
-    """Put a new folder in the place of an old one, if there is one; if that fails the old one stays."""
-    if folder.exists() and exchange(new, folder):
-        sync_folder(folder.parent)
-        shutil.rmtree(new, ignore_errors=True)  # which is the old one now
+    An artifact is told by its manifest: by its schema, its form and the digest of itself. Its other files may be
+    damaged; which ones are its own is what the manifest says.
+    """
+    if not folder.is_dir() or folder.is_symlink():
+        raise no_artifact(folder, "it is no folder")
+    if not any(folder.iterdir()):
         return
-    old = neighbour(folder, "old") if folder.exists() else None
-    if old is not None:
-        folder.rename(old)
     try:
-        new.rename(folder)
-    except BaseException:
-        if old is not None:
-            old.rename(folder)
-        raise
-    sync_folder(folder.parent)
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
+        manifest = read_manifest(folder)
+    except ArtifactError as error:
+        raise no_artifact(folder, error.what) from error
+    if strange := sorted(strange_files(folder, manifest)):
+        more = f" and {len(strange) - NAMED} more" if len(strange) > NAMED else ""
+        raise OutputExists(
+            f"{folder} was kept: it holds files that are not the artifact's: {', '.join(strange[:NAMED])}{more}",
+            fix="move them elsewhere, or name another folder with --out",
+        )
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step, so that at no moment neither is there; False where the system cannot."""
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "renameat2"):
-        return False
-    here = ctypes.c_int(AT_FDCWD)
-    status: int = library.renameat2(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(RENAME_EXCHANGE))
-    return status == 0
+def strange_files(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """Everything below a folder that is no folder, and that the manifest does not list."""
+    own = {MANIFEST, SIGNATURE, *manifest.files}
+    for place, folders, files in os.walk(folder, onerror=_raise):
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        for name in (*files, *links):
+            path = (Path(place) / name).relative_to(folder).as_posix()
+            if path not in own:
+                yield path
 
 
-def sync(folder: Path) -> None:
-    """Have everything below a folder on the disk before it gets its name."""
-    for place, _, files in os.walk(folder, topdown=False):
-        for name in files:
-            with (Path(place) / name).open("rb") as file:
-                os.fsync(file.fileno())
-        sync_folder(Path(place))
+def _raise(error: OSError) -> None:
+    raise error
 
 
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove_if_empty(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:
-        return
+def no_artifact(folder: Path, why: str) -> OutputExists:
+    """The error for something that stands where an artifact is to be written and is none."""
+    return OutputExists(
+        f"{folder} is no artifact of Thunder and was kept: {why}; --force replaces only artifacts and empty folders",
+        fix="name another folder with --out, or remove it yourself",
+    )

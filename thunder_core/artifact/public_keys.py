@@ -15,9 +15,9 @@ from pathlib import Path
 
 import platformdirs
 
-from thunder_core.cache.place import fault_of
 from thunder_core.errors import BadKey
 from thunder_core.printable import printable
+from thunder_core.storage.ownership import fault_of
 
 KIND = "ssh-ed25519"
 LENGTH = 32  # bytes of an Ed25519 public key: RFC 8032, section 5.1.5

@@ -11,18 +11,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from thunder_core.artifact.former_names import in_current_names
 from thunder_core.artifact.listing_check import is_shown_truly
-from thunder_core.artifact.manifest import (
-    MANIFEST,
-    SCHEMA_VERSION,
-    Manifest,
-    StageFacts,
-    digest_of,
-    digest_of_file,
-    is_sealed,
-)
+from thunder_core.artifact.manifest import SCHEMA_VERSION, Manifest, StageFacts
 from thunder_core.artifact.upgrade import upgraded
 from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, BadOption, NotAnArtifact
 from thunder_core.ir.listing import Listing
+from thunder_core.storage.digest import digest_of, digest_of_file
+from thunder_core.storage.manifest import MANIFEST, ends_with_seal
 
 COPY_AGAIN = "copy the artifact again, or make it anew with `thunder optimize`"
 LISTINGS = TypeAdapter(Listing)
@@ -97,7 +91,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise damaged(folder, f"{MANIFEST} has {path.stat().st_size} bytes, more than any of Thunder's")
     content = read_inside(folder, MANIFEST)
     schema = schema_of(folder, content)
-    if not is_sealed(content):
+    if not ends_with_seal(content):
         raise damaged(folder, f"{MANIFEST} is not as it was written: its last line is not the digest of the others")
     try:
         content = upgraded(content, schema)

@@ -6,11 +6,11 @@ import os
 import shutil
 from pathlib import Path
 
-from thunder_core.artifact.manifest import MANIFEST, SIGNATURE, Manifest, ValidationState
+from thunder_core.artifact.manifest import SIGNATURE, Manifest, ValidationState
 from thunder_core.artifact.place import whole_folder
 from thunder_core.artifact.read import Artifact
-from thunder_core.artifact.write import facts_of_file
 from thunder_core.report import PAGES, Report, write_report
+from thunder_core.storage.manifest import MANIFEST, facts_of_file
 
 
 def revise(artifact: Artifact, report: Report | None, validation: ValidationState) -> Manifest:

@@ -20,11 +20,12 @@ from pydantic import ValidationError
 
 from thunder_core import plugins
 from thunder_core.artifact.consent import Consent
-from thunder_core.artifact.manifest import SIGNATURE, Facts, Manifest
+from thunder_core.artifact.manifest import SIGNATURE, Manifest
 from thunder_core.artifact.public_keys import PublicKey, parse_lines, parse_text, trusted_list
 from thunder_core.artifact.read import Artifact, first_of, inside, read_inside
 from thunder_core.errors import ArtifactDamaged, BadSignature, NotSigned, OutputNotWritable, UnsignedWarning
 from thunder_core.printable import printable
+from thunder_core.storage.manifest import Facts
 
 CONTEXT = b"thunder artifact signature 1\0"
 MOST_SIGNATURE = 1 << 16  # bytes of the file

@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 
 import torch
 
-from thunder_core.artifact.manifest import FileFacts
 from thunder_core.artifact.read import Artifact, damaged, inside
-from thunder_core.digest import digest_for
+from thunder_core.storage.digest import digest_for
+from thunder_core.storage.manifest import FileFacts
 
 # https://huggingface.co/docs/safetensors: eight bytes that say how long the header is, the header, which is JSON, and
 # the tensors one behind the other.

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from thunder_core.artifact.former_names import current_path
-from thunder_core.artifact.manifest import SCHEMA_VERSION, text_of
+from thunder_core.artifact.manifest import SCHEMA_VERSION
+from thunder_core.storage.manifest import text_of
 
 Content = dict[str, Any]
 

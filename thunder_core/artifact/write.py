@@ -20,18 +20,15 @@ from thunder_core.artifact.manifest import (
     CONSTANTS,
     EXAMPLE,
     GENERATION,
-    MANIFEST,
     SCHEMA_VERSION,
     WEIGHTS,
     CubinFacts,
-    FileFacts,
     Manifest,
     ProgramFacts,
     ShellFacts,
     StageFacts,
     StoredAutogradSignature,
     ToleranceFacts,
-    digest_of_file,
 )
 from thunder_core.artifact.place import require_room, whole_folder
 from thunder_core.artifact.printed import Printed, is_body, printed_stages, with_constants, write_stage
@@ -49,6 +46,7 @@ from thunder_core.package import __version__
 from thunder_core.report import Report, describe_environment, write_report
 from thunder_core.runtime.compiled import Specializations
 from thunder_core.runtime.program import Program
+from thunder_core.storage.manifest import MANIFEST, files_of
 
 
 def write_artifact(
@@ -236,18 +234,6 @@ def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-
-
-def files_of(folder: Path) -> dict[str, FileFacts]:
-    """The size and digest of every file below a folder."""
-    return {
-        path.relative_to(folder).as_posix(): facts_of_file(path) for path in sorted(folder.rglob("*")) if path.is_file()
-    }
-
-
-def facts_of_file(path: Path) -> FileFacts:
-    """The size and digest of a file."""
-    return FileFacts(size=path.stat().st_size, digest=digest_of_file(path))
 
 
 def name_of(subject: object) -> str:

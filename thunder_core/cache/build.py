@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import secrets
-import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,9 +16,11 @@ from filelock import FileLock, Timeout
 
 from thunder_core.cache.entry import Entry
 from thunder_core.cache.key import SCHEMA_VERSION, Key
-from thunder_core.cache.manifest import MANIFEST, FileFacts, Manifest, digest_of
+from thunder_core.cache.manifest import Manifest
 from thunder_core.cache.place import BUILDING, ENTRIES, LOCKS, full_disk_named, make_folders
 from thunder_core.cache.record import mark_used
+from thunder_core.storage.folder import fresh_folder, remove
+from thunder_core.storage.manifest import MANIFEST, facts_of_content
 
 LOGGER = logging.getLogger("thunder_core.cache")
 Build = Callable[[Path], None]
@@ -53,7 +54,7 @@ def held(root: Path, digest: str, patience: float) -> Iterator[str]:
 def build_entry(root: Path, key: Key, build: Build, label: str, replaced: str) -> Entry:
     """Build an entry and put it into the store, whose lock is held; whatever `build` raises passes on."""
     clean_up(root, key.digest)
-    with _fresh(root / BUILDING / _once(key.digest)) as folder:
+    with fresh_folder(root / BUILDING / _once(key.digest), mode=0o700) as folder:
         build(folder)
         contents = taken(folder)
         manifest = manifest_for(key, label, replaced, contents)
@@ -96,7 +97,7 @@ def manifest_for(key: Key, label: str, replaced: str, contents: dict[str, bytes]
         label=label,
         created=datetime.now(UTC),
         replaced=replaced,
-        files={name: FileFacts(size=len(content), digest=digest_of(content)) for name, content in contents.items()},
+        files={name: facts_of_content(content) for name, content in contents.items()},
     ).sealed()
 
 
@@ -125,23 +126,6 @@ def clean_up(root: Path, digest: str) -> None:
 def unfinished(root: Path) -> Iterator[Path]:
     """The folders that are being built or removed, or were left by killed processes; others there are somebody's."""
     yield from (path for path in (root / BUILDING).glob("*") if ONCE.fullmatch(path.name))
-
-
-def remove(path: Path) -> None:
-    """Remove a folder with all that is in it, or whatever else is there; links are not followed."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _fresh(folder: Path) -> Iterator[Path]:
-    folder.mkdir(mode=0o700)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _publish(folder: Path, place: Path) -> None:

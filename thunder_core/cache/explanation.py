@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from thunder_core.cache.key import REGION
-from thunder_core.cache.manifest import Facts
 from thunder_core.cache.record import Record
+from thunder_core.storage.manifest import Facts
 
 
 class Difference(Facts):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 
-from blake3 import blake3
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, ValidationError
 
 from thunder_core.cache.key import SCHEMA_VERSION, Key
-
-MANIFEST = "manifest.json"
+from thunder_core.storage.manifest import MANIFEST, FileFacts, SealedManifest
 
 
 class Damage(Exception):
@@ -20,20 +18,7 @@ class Damage(Exception):
         super().__init__(what.encode(errors="backslashreplace").decode())
 
 
-class Facts(BaseModel):
-    """Frozen data that refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class FileFacts(Facts):
-    """A file's size in bytes and its BLAKE3 digest in hexadecimal."""
-
-    size: int = Field(ge=0)
-    digest: str
-
-
-class Manifest(Facts):
+class Manifest(SealedManifest):
     """Everything about an entry that is not in one of its files; `digest` is that of the manifest without itself.
 
     `replaced` says what was wrong with the entry that was here before, where one had to be dropped.
@@ -58,22 +43,6 @@ class Manifest(Facts):
         """The bytes of all files together, without the manifest."""
         return sum(file.size for file in self.files.values())
 
-    def sealed(self) -> Manifest:
-        """The manifest with its own digest."""
-        return self.model_copy(update={"digest": self._own_digest()})
-
-    @property
-    def is_sealed(self) -> bool:
-        """Whether the digest is that of the content."""
-        return self.digest == self._own_digest()
-
-    def to_bytes(self) -> bytes:
-        """The one form in which this manifest is written."""
-        return (json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n").encode()
-
-    def _own_digest(self) -> str:
-        return digest_of(self.model_copy(update={"digest": ""}).to_bytes())
-
 
 def manifest_of(content: bytes, digest: str) -> Manifest:
     """The manifest in some bytes, which is that of the key with this digest; raises `Damage`."""
@@ -97,8 +66,3 @@ def refuse_other_schemas(content: bytes) -> None:
         raise Damage(f"{MANIFEST} is not JSON of Thunder's") from error
     if type(version) is not int or version != SCHEMA_VERSION:
         raise Damage(f"{MANIFEST} has the schema {version}, and this version of Thunder reads {SCHEMA_VERSION}")
-
-
-def digest_of(content: bytes) -> str:
-    """The BLAKE3 digest of some bytes, in hexadecimal."""
-    return blake3(content).hexdigest()

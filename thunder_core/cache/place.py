@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import platformdirs
 
-from thunder_core.disk import fullness
-from thunder_core.errors import CacheNotUsable, OutOfDisk
+from thunder_core.errors import CacheNotUsable
+from thunder_core.storage.full_disk import full_disk_told
+from thunder_core.storage.ownership import fault_of
 
 VARIABLE = "THUNDER_CACHE_DIR"
 NO_FOLDER = frozenset({errno.ENOTDIR, errno.ELOOP})  # which of them a link gives depends on the system
-WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 ENTRIES, LOCKS, BUILDING = "entries", "locks", "building"
 
 
@@ -24,11 +23,6 @@ def cache_folder() -> Path:
     """The folder of all that Thunder caches: `THUNDER_CACHE_DIR`, or the platform's folder for users' caches."""
     named = os.environ.get(VARIABLE)
     return Path(named).expanduser().absolute() if named else platformdirs.user_cache_path("thunder")
-
-
-def owners() -> frozenset[int]:
-    """Whose folders are used: the user's own and the administrator's."""
-    return frozenset({os.geteuid(), 0})
 
 
 def make_folders(root: Path) -> None:
@@ -80,22 +74,6 @@ def require_own(folder: Path, descriptor: int) -> None:
         )
 
 
-def fault_of(found: os.stat_result) -> str:
-    """The fault in whose a folder is or who can write to it; empty where there is none."""
-    if found.st_uid not in owners():
-        return f"belongs to another user (number {found.st_uid})"
-    return "can be written by other users" if found.st_mode & WRITABLE_BY_OTHERS else ""
-
-
-@contextmanager
-def full_disk_named(folder: Path) -> Iterator[None]:
+def full_disk_named(folder: Path) -> AbstractContextManager[None]:
     """Raise `OutOfDisk` where the file system says that it is full."""
-    try:
-        yield
-    except OSError as error:
-        full = fullness(error)
-        if full is None:
-            raise
-        raise OutOfDisk(
-            f"{full.what}: nothing was written to {folder}", fix=f"{full.fix}; `thunder cache prune` makes some room"
-        ) from error
+    return full_disk_told(f"nothing was written to {folder}", advice="; `thunder cache prune` makes some room")

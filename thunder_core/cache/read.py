@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from thunder_core.cache.entry import Entry
-from thunder_core.cache.manifest import MANIFEST, Damage, FileFacts, Manifest, digest_of, manifest_of
-from thunder_core.cache.place import fault_of, names_in, opened
+from thunder_core.cache.manifest import Damage, Manifest, manifest_of
+from thunder_core.cache.place import names_in, opened
+from thunder_core.storage.digest import digest_of
+from thunder_core.storage.manifest import MANIFEST, FileFacts
+from thunder_core.storage.ownership import fault_of
 
 MOST_MANIFEST = 4 << 20  # bytes
 PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in a file's place must not hold us up

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from pydantic import AwareDatetime, Field
 
-from thunder_core.cache.manifest import MANIFEST, Damage, Facts, Manifest
+from thunder_core.cache.manifest import Damage, Manifest
 from thunder_core.cache.place import ENTRIES, VARIABLE, names_in, opened_entries
 from thunder_core.cache.read import read_manifest
 from thunder_core.errors import CacheNotUsable
+from thunder_core.storage.manifest import MANIFEST, Facts
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()

@@ -17,8 +17,8 @@ from thunder_core.cache.place import ENTRIES, cache_folder, opened_entries
 from thunder_core.cache.prune import Freed, choose
 from thunder_core.cache.read import read_entry
 from thunder_core.cache.record import Record, mark_used, read_records
-from thunder_core.disk import fullness
 from thunder_core.errors import CacheNotUsable
+from thunder_core.storage.full_disk import fullness
 
 LOGGER = logging.getLogger("thunder_core.cache")
 PATIENCE = 600.0  # seconds; longer than any one kernel takes to compile

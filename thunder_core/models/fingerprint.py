@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import torch
 from blake3 import blake3
 
-from thunder_core.digest import digest_for
+from thunder_core.storage.digest import digest_for
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from thunder_core.disk import fullness
 from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, ThunderError
 from thunder_core.free_memory import is_out_of_memory
+from thunder_core.storage.full_disk import fullness
 
 
 @contextmanager

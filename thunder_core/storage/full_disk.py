@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
+
+from thunder_core.errors import OutOfDisk
 
 
 class Fullness(NamedTuple):
@@ -30,3 +34,15 @@ def fullness(error: BaseException) -> Fullness | None:
     if not isinstance(error, OSError):
         return None
     return NO_TEMPORARY if NO_FOLDER in str(error) else FULL.get(error.errno)
+
+
+@contextmanager
+def full_disk_told(consequence: str, advice: str = "") -> Iterator[None]:
+    """Raise `OutOfDisk`, with what follows and what else can be done, where the file system takes no more."""
+    try:
+        yield
+    except OSError as error:
+        full = fullness(error)
+        if full is None:
+            raise
+        raise OutOfDisk(f"{full.what}: {consequence}", fix=f"{full.fix}{advice}") from error

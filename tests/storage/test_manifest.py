@@ -1,0 +1,85 @@
+"""Manifests are sealed by a digest of themselves, and are written in the form that earlier versions wrote."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from blake3 import blake3
+from pydantic import ValidationError
+
+from thunder_core.cache.manifest import Manifest as EntryManifest
+from thunder_core.storage.manifest import (
+    FileFacts,
+    SealedManifest,
+    ends_with_seal,
+    facts_of_content,
+    facts_of_file,
+    files_of,
+)
+
+WRITTEN = (  # by the first version
+    b'{\n "schema_version": 1,\n "executor": "inductor",\n "fields": {\n  "region": "f00d"\n },\n'
+    b' "label": "layer 0",\n "created": "2026-01-01T00:00:00Z",\n "replaced": "",\n "files": {\n  "kernel.so": {\n'
+    b'   "size": 3,\n   "digest": "0000000000000000000000000000000000000000000000000000000000000000"\n  }\n },\n'
+    b' "digest": "e43fc36dc0d953828f4f0ec4be3adaf940dc44242b8534e18ed248cad5e41c3b"\n}\n'
+)
+
+
+class Small(SealedManifest):
+    leaves_out_defaults: ClassVar[bool] = True
+
+    name: str
+    label: str = ""
+    files: dict[str, FileFacts]
+    digest: str = ""
+
+
+def small(folder: Path) -> Small:
+    (folder / "inner").mkdir()
+    (folder / "a.txt").write_bytes(b"a")
+    (folder / "inner" / "empty").write_bytes(b"")
+    return Small(name="it", files=files_of(folder)).sealed()
+
+
+def test_a_cache_entrys_manifest_is_written_as_ever() -> None:
+    manifest = EntryManifest(
+        schema_version=1,
+        executor="inductor",
+        fields={"region": "f00d"},
+        label="layer 0",
+        created=datetime(2026, 1, 1, tzinfo=UTC),
+        files={"kernel.so": FileFacts(size=3, digest="0" * 64)},
+    )
+    assert manifest.sealed().to_bytes() == WRITTEN
+    assert EntryManifest.model_validate_json(WRITTEN).is_sealed
+
+
+def test_every_file_below_a_folder_is_listed_with_its_size_and_digest(tmp_path: Path) -> None:
+    manifest = small(tmp_path)
+    assert manifest.files == {"a.txt": facts_of_content(b"a"), "inner/empty": facts_of_content(b"")}
+    assert facts_of_file(tmp_path / "a.txt") == FileFacts(size=1, digest=blake3(b"a").hexdigest())
+
+
+def test_a_change_of_any_byte_breaks_the_seal(tmp_path: Path) -> None:
+    content = small(tmp_path).to_bytes()
+    assert ends_with_seal(content)
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        assert not ends_with_seal(bytes(changed)), place
+
+
+def test_a_manifest_that_says_something_else_is_not_sealed(tmp_path: Path) -> None:
+    manifest = small(tmp_path)
+    assert manifest.is_sealed
+    assert b'"label"' not in manifest.to_bytes()
+    assert not manifest.model_copy(update={"name": "other"}).is_sealed
+    assert not Small(name="it", files={}).is_sealed
+
+
+def test_a_size_is_not_negative() -> None:
+    with pytest.raises(ValidationError):
+        FileFacts(size=-1, digest="")
