@@ -37,34 +37,36 @@ def checked_ahead(
     than copies of all that is written to before the last check would take.
     """
     checks = [place for place, bsym in enumerate(bsyms) if bsym.symbol.target is expect_value]
-    known = alias_sets(bsyms, aliases)
-    given = {known.representative(proxy.name): proxy for proxy in inputs}
-    first = next((place for place, bsym in enumerate(bsyms) if _writes(bsym, given.keys(), known)), len(bsyms))
+    aliasing = alias_sets(bsyms, aliases)
+    given = {aliasing.representative(proxy.name): proxy for proxy in inputs}
+    first = next((place for place, bsym in enumerate(bsyms) if _writes(bsym, given.keys(), aliasing)), len(bsyms))
     late = [place for place in checks if place > first]
     if not late or any(_is_other_check(bsym) for bsym in bsyms[first:]):
         return tuple(bsyms)
-    needs = [_need(bsyms, place, first, known) for place in late]
+    needs = [_need(bsyms, place, first, aliasing) for place in late]
     if None in needs:
         return tuple(bsyms)
     places = sorted({place for need in needs if need for place in need.places})
     written = {name for need in needs if need for name in need.written}
     tensors = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
     made = [proxy for place in places for proxy in bsyms[place].tensors] + [tensors[name] for name in written]
-    copied = {proxy.name: proxy for bsym in bsyms[: late[-1]] for proxy in _written_inputs(bsym, tensors, given, known)}
+    copied = {
+        proxy.name: proxy for bsym in bsyms[: late[-1]] for proxy in _written_inputs(bsym, tensors, given, aliasing)
+    }
     if sum(proxy.bytes for proxy in made) > sum(proxy.bytes for proxy in copied.values()):
         return tuple(bsyms)
     ahead = _ahead(bsyms, places, late, [tensors[name] for name in sorted(written)], next_name)
     return (*bsyms[:first], *ahead, *(bsym for place, bsym in enumerate(bsyms) if place >= first and place not in late))
 
 
-def _writes(bsym: BoundSymbol, representatives: Collection[str], known: AliasSets) -> bool:
-    return any(known.representative(name) in representatives for name in bsym.mutates)
+def _writes(bsym: BoundSymbol, representatives: Collection[str], aliasing: AliasSets) -> bool:
+    return any(aliasing.representative(name) in representatives for name in bsym.mutates)
 
 
 def _written_inputs(
-    bsym: BoundSymbol, tensors: Mapping[str, TensorProxy], given: Mapping[str, Proxy], known: AliasSets
+    bsym: BoundSymbol, tensors: Mapping[str, TensorProxy], given: Mapping[str, Proxy], aliasing: AliasSets
 ) -> Iterable[TensorProxy]:
-    return (tensors[name] for name in bsym.mutates if known.representative(name) in given and name in tensors)
+    return (tensors[name] for name in bsym.mutates if aliasing.representative(name) in given and name in tensors)
 
 
 def _is_other_check(bsym: BoundSymbol) -> bool:
@@ -72,16 +74,16 @@ def _is_other_check(bsym: BoundSymbol) -> bool:
     return own and bsym.symbol.target is not expect_value
 
 
-def _need(bsyms: Sequence[BoundSymbol], check: int, first: int, known: AliasSets) -> Need | None:
+def _need(bsyms: Sequence[BoundSymbol], check: int, first: int, aliasing: AliasSets) -> Need | None:
     """The need of a check; None where it cannot be computed twice."""
     names = {proxy.name for proxy in bsyms[check].inputs}
-    representatives = {known.representative(name) for name in names}
+    representatives = {aliasing.representative(name) for name in names}
     places, touched = set[int](), set(names)
     for place in range(check - 1, first - 1, -1):
         bsym = bsyms[place]
         if bsym.ordered and bsym.symbol.target is expect_value:
             continue
-        writes = any(known.representative(name) in representatives for name in bsym.mutates)
+        writes = any(aliasing.representative(name) in representatives for name in bsym.mutates)
         if not writes and names.isdisjoint(proxy.name for proxy in bsym.outputs):
             if bsym.ordered and not bsym.outputs and bsym.symbol.name not in IRRELEVANT:
                 return None  # it changes how others compute
@@ -90,12 +92,12 @@ def _need(bsyms: Sequence[BoundSymbol], check: int, first: int, known: AliasSets
             return None  # it draws random numbers
         places.add(place)
         names.update(proxy.name for proxy in bsym.inputs)
-        representatives.update(known.representative(proxy.name) for proxy in bsym.inputs)
+        representatives.update(aliasing.representative(proxy.name) for proxy in bsym.inputs)
         touched.update(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
     made = {proxy.name for place in places for proxy in bsyms[place].defines}
     written = {name for place in places for name in bsyms[place].mutates}
-    before = {known.representative(name) for name in written}
-    shared = [name for name in touched if known.representative(name) in before]
+    before = {aliasing.representative(name) for name in written}
+    shared = [name for name in touched if aliasing.representative(name) in before]
     if any(name not in written for name in shared if name not in made) or len(before) < len(written - made):
         return None  # a view of what is written to: a copy would not be one
     return Need(frozenset(places), frozenset(written - made))

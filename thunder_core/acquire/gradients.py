@@ -92,7 +92,7 @@ def spelled_out(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple
     for bsym in reversed(bsyms):
         inner = {proxy.name for part in bsym.subsymbols for proxy in part.outputs} - made
         written = [as_bound_symbol(part, bsym) for part in reversed(bsym.subsymbols)] if inner & read else [bsym]
-        if inner & read and is_ruled(bsym):  # it may have with_autocast_off autocast off for itself
+        if inner & read and is_ruled(bsym):  # it may have switched autocast off for itself
             written = [*reversed(with_autocast_off([*reversed(written)], casting.get(id(bsym), ())))]
         read |= {proxy.name for one in written for proxy in one.inputs}
         found += written

@@ -64,11 +64,11 @@ def names_written_to(trace: Trace) -> frozenset[str]:
     """Every name whose memory some bound symbol of the trace writes to, or may."""
     if not any(bsym.mutates for bsym in trace.bound_symbols):
         return frozenset()
-    known = alias_sets(trace.bound_symbols, trace.aliases)
-    written = {known.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
+    aliasing = alias_sets(trace.bound_symbols, trace.aliases)
+    written = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
     names = {proxy.name for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)}
     names |= {proxy.name for proxy in trace.inputs}
-    return frozenset(name for name in names if known.representative(name) in written)
+    return frozenset(name for name in names if aliasing.representative(name) in written)
 
 
 def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:

@@ -43,10 +43,10 @@ def followed_by_autograd(trace: Trace) -> frozenset[str]:
     return frozenset(found)
 
 
-def may_be_recorded(trace: Trace, followed: frozenset[str]) -> list[bool]:
+def may_be_recorded(trace: Trace, requires_grad_names: frozenset[str]) -> list[bool]:
     """For each bound symbol whether autograd may record it: it is on there, and it has to do with what it follows."""
     return [
-        enabled and any(proxy.name in followed for proxy in (*bsym.inputs, *bsym.outputs))
+        enabled and any(proxy.name in requires_grad_names for proxy in (*bsym.inputs, *bsym.outputs))
         for bsym, enabled in zip(trace.bound_symbols, grad_modes(trace.bound_symbols), strict=True)
     ]
 

@@ -29,8 +29,8 @@ def functionalize_followed_writes(trace: Trace) -> Trace | None:
     That is asked of PyTorch itself: the bound symbols run on tensors without data, forward and backward, and autograd
     compares the versions of what it saved.
     """
-    followed = followed_by_autograd(trace)
-    writes = any(name in followed for bsym in trace.bound_symbols for name in bsym.mutates)
+    requires_grad_names = followed_by_autograd(trace)
+    writes = any(name in requires_grad_names for bsym in trace.bound_symbols for name in bsym.mutates)
     return None if not writes or autograd_error(trace) else Functionalize()(trace)
 
 
@@ -41,11 +41,11 @@ def autograd_error(trace: Trace) -> str:
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode:
             values = _given(trace, mode)
-            known = alias_sets(trace.bound_symbols, trace.aliases)
-            written = {known.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
+            aliasing = alias_sets(trace.bound_symbols, trace.aliases)
+            written = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
             for bsym in trace.bound_symbols:
                 if not _asks_for_values(bsym):
-                    _run(bsym, values, mode, lambda name: known.representative(name) in written)
+                    _run(bsym, values, mode, lambda name: aliasing.representative(name) in written)
             results = [values[proxy.name] for proxy in trace.outputs if isinstance(proxy, TensorProxy)]
             ends = [result for result in results if result.requires_grad]
             torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
@@ -72,8 +72,8 @@ def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FakeTensorMode, is_wri
 
 def _is_followed(bsym: BoundSymbol, values: dict[str, Any]) -> bool:
     """Whether autograd would follow a result of a bound symbol."""
-    followed = any(getattr(values.get(proxy.name), "requires_grad", False) for proxy in bsym.inputs)
-    return followed and any(map(is_differentiable_proxy, bsym.outputs))
+    requires_grad_names = any(getattr(values.get(proxy.name), "requires_grad", False) for proxy in bsym.inputs)
+    return requires_grad_names and any(map(is_differentiable_proxy, bsym.outputs))
 
 
 def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, torch.Tensor]:

@@ -81,7 +81,7 @@ class ProgramDerivative:
             count=len(self.body.output),
             results=self.parts.results,
             strides=tuple(gradient_of(self.body.output[place]).stride for place in self.parts.results),
-            followed=self.parts.followed,
+            followed=self.parts.requires_grad_inputs,
             random=any(bsym.ordered and bsym.symbol.name not in UNSEEDED for bsym in self.body.bound_symbols),
             writes=bool({proxy.name for proxy in self.body.inputs} & names_written_to(self.body)),
             viewed=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),

@@ -45,24 +45,24 @@ def require_derivable(bsyms: Iterable[BoundSymbol]) -> None:
             raise error
 
 
-def require_plain(bsym: BoundSymbol, followed: set[str]) -> None:
+def require_plain(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
     """Raise `Underivable` for a bound symbol whose effect belongs to autograd, or writes to what autograd follows."""
     if "autocast" in bsym.symbol.short_name or bsym.symbol.short_name in AUTOGRAD:
         raise underivable(bsym, "it changes what autograd or autocast does")
     if is_decisive(bsym):
         raise underivable(bsym, "it changes what the operations after it give")
-    if any(name in followed for name in bsym.mutates):
+    if any(name in requires_grad_names for name in bsym.mutates):
         raise underivable(bsym, "it writes to a tensor that needs a gradient")
 
 
-def require_no_leaf(bsym: BoundSymbol, followed: set[str]) -> None:
+def require_no_leaf(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
     """Raise `Underivable` for a view of what autograd follows, made where it is off: it is a leaf of its own."""
     returned = {proxy.name for proxy in bsym.outputs}
     for operation in bsym.operations:
         makes = is_view(operation) and operation.symbol.target is not torch.ops.aten.detach.default
         if (
             makes
-            and any(p.name in followed for p in operation.inputs)
+            and any(p.name in requires_grad_names for p in operation.inputs)
             and any(p.name in returned for p in operation.defines)
         ):
             raise underivable(bsym, "it makes a view of what needs a gradient where autograd is off")
@@ -72,9 +72,9 @@ def require_unwritten(steps: Sequence[Step], saved: Set[str]) -> None:
     """Raise `Underivable` for a write to what an earlier bound symbol saves; eager complains in the backward."""
     if not any(step.bsym.mutates for step in steps):
         return
-    known = alias_sets(step.bsym for step in steps)
+    aliasing = alias_sets(step.bsym for step in steps)
     kept: set[str] = set()
     for step in steps:
-        if any(known.representative(name) in kept for name in step.bsym.mutates):
+        if any(aliasing.representative(name) in kept for name in step.bsym.mutates):
             raise underivable(step.bsym, "it writes to a tensor that the backward reads")
-        kept |= {known.representative(name) for name in step.reads & saved}
+        kept |= {aliasing.representative(name) for name in step.reads & saved}

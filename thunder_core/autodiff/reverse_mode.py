@@ -34,12 +34,12 @@ REQUIRE_GRAD = ("torch.Tensor.requires_grad_", "torch.Tensor.requires_grad.__set
 class Differentiated:
     """A computation and its derivative.
 
-    `followed` are the inputs that gradients are for, and `results` the outputs that gradients come in for, each by
-    its place. `forward` returns the outputs and then `saved`; `backward` makes the trace for the results that a
-    gradient is given for.
+    `requires_grad_inputs` are the places of the inputs that gradients are for, and `results` those of the outputs that
+    gradients come in for. `forward` returns the outputs and then `saved`; `backward` makes the trace for the results that
+    a gradient is given for.
     """
 
-    followed: tuple[int, ...]
+    requires_grad_inputs: tuple[int, ...]
     results: tuple[int, ...]
     done: Rematerialized = field(repr=False)
     whole: Trace = field(repr=False)
@@ -57,7 +57,7 @@ class Differentiated:
 
     def backward(self, given: Sequence[bool]) -> Trace:
         """The trace from what was saved, and gradients of the results that are `given`, to gradients of the inputs.
-        It returns one for each of `followed`, None where there is none.
+        It returns one for each of `requires_grad_inputs`, None where there is none.
 
         Raises `Underivable` if it would read what was not saved.
         """
@@ -100,8 +100,10 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     forward, results = sweep.forward(saved), len(trace.output)
     done = rematerialize(forward, saved, results, cheap=recompute)
     return Differentiated(
-        followed=tuple(place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.followed),
-        results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.followed),
+        requires_grad_inputs=tuple(
+            place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.requires_grad_names
+        ),
+        results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.requires_grad_names),
         done=done if budget == 1.0 else fit_budget(budget, done, forward, saved, results, cheap=recompute),
         whole=whole,
         sweep=sweep,
@@ -114,7 +116,7 @@ class ReverseSweep:
 
     trace: Trace
     steps: list[Step]
-    followed: set[str]
+    requires_grad_names: set[str]
     _names: Iterator[str]
 
     @classmethod
@@ -124,7 +126,7 @@ class ReverseSweep:
         `names` are for what is made on the way, where the trace is a part of something that has names of its own.
         """
         sweep = cls(trace, [], set(), names or free_names(trace))
-        sweep.followed |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
+        sweep.requires_grad_names |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
         if any(getattr(value, "requires_grad", False) for value in trace.constants.values()):
             raise Underivable("a tensor that no path leads to requires a gradient")
         derivations: dict[Hashable, Derivation | None] = {}
@@ -134,34 +136,34 @@ class ReverseSweep:
             if not sets_grad_mode(bsym):
                 sweep._add(bsym, enabled, derivations)
         if not enabled:
-            raise Underivable("the program leaves autograd with_autocast_off off")
+            raise Underivable("the program leaves autograd switched off")
         return sweep
 
     @property
     def results(self) -> list[TensorProxy]:
         """The outputs of the trace that gradients come in for."""
-        return [proxy for proxy in self.trace.output if proxy.name in self.followed]
+        return [proxy for proxy in self.trace.output if proxy.name in self.requires_grad_names]
 
     def _add(self, bsym: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
         if self._follows(bsym):
             return
-        require_plain(bsym, self.followed)
+        require_plain(bsym, self.requires_grad_names)
         step = Step(bsym)
         self.steps.append(step)
-        if not any(proxy.name in self.followed for proxy in bsym.inputs):
+        if not any(proxy.name in self.requires_grad_names for proxy in bsym.inputs):
             return
         if not enabled:
-            require_no_leaf(bsym, self.followed)
+            require_no_leaf(bsym, self.requires_grad_names)
             return
-        key = same_derivative(bsym, self.followed)
+        key = same_derivative(bsym, self.requires_grad_names)
         if key not in derivations:
-            derivations[key] = _derived(bsym, self.followed)
+            derivations[key] = _derived(bsym, self.requires_grad_names)
         step.derivation = derivations[key]
         if step.derivation is not None:
             step.names = matched(step.derivation.bsym, bsym)
             for part in step.derivation.bsyms:
                 self._name(part, step.names, step.names)
-            self.followed |= {proxy.name for proxy in step.results}
+            self.requires_grad_names |= {proxy.name for proxy in step.results}
 
     def _follows(self, bsym: BoundSymbol) -> bool:
         """Record a `requires_grad_()` that nobody sees from outside: of what is followed, or made and not returned."""
@@ -169,9 +171,9 @@ class ReverseSweep:
             return False
         outside = {proxy.name for proxy in (*self.trace.inputs, *self.trace.outputs)} | self.trace.constants.keys()
         names = {proxy.name for proxy in bsym.inputs}
-        if names & outside - self.followed:
+        if names & outside - self.requires_grad_names:
             return False
-        self.followed |= names
+        self.requires_grad_names |= names
         return True
 
     def _name(self, bsym: BoundSymbol, names: dict[str, Proxy], known: Mapping[str, Proxy]) -> None:
@@ -188,10 +190,10 @@ class ReverseSweep:
         chosen = [proxy for proxy, taken in zip(self.results, given, strict=True) if taken]
         inputs = {proxy.name: gradient_of(proxy) for proxy in chosen}
         bsyms, gradients = self.apply_vjps(inputs)
-        followed = [proxy for proxy in self.trace.inputs if proxy.name in self.followed]
-        wanted = [gradients.get(proxy.name) for proxy in followed]
+        requires_grad_names = [proxy for proxy in self.trace.inputs if proxy.name in self.requires_grad_names]
+        wanted = [gradients.get(proxy.name) for proxy in requires_grad_names]
         origins = _gradient_labels(
-            [*inputs.items(), *((p.name, grad) for p, grad in zip(followed, wanted, strict=True))]
+            [*inputs.items(), *((p.name, grad) for p, grad in zip(requires_grad_names, wanted, strict=True))]
         )
         return Trace("backward", tuple(inputs.values()), tuple(bsyms), tuple(wanted), MADE_BY, origins)
 
@@ -305,9 +307,9 @@ def _gradient_labels(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str,
     return told
 
 
-def _derived(bsym: BoundSymbol, followed: set[str]) -> Derivation | None:
+def _derived(bsym: BoundSymbol, requires_grad_names: set[str]) -> Derivation | None:
     try:
-        return derive(bsym, frozenset(followed))
+        return derive(bsym, frozenset(requires_grad_names))
     except Underivable as error:
         raise underivable(bsym, str(error), error.missing_formula and bsym) from error
 

@@ -47,13 +47,13 @@ class Step:
         return replace(placed, executor=self.bsym.executor, derives=derives)
 
 
-def same_derivative(bsym: BoundSymbol, followed: set[str]) -> Hashable:
+def same_derivative(bsym: BoundSymbol, requires_grad_names: set[str]) -> Hashable:
     """A key that is equal for bound symbols that share a derivation."""
     numbers: dict[str, int] = {}
     given = [leaf.name for leaf in leaves((bsym.args, dict(bsym.kwargs))) if isinstance(leaf, Proxy)]
     same = tuple(numbers.setdefault(name, len(numbers)) for name in given)
     returned = tuple(numbers.get(proxy.name, -1) for proxy in bsym.outputs)
-    return (structural_key(bsym), same, returned, tuple(name in followed for name in numbers))
+    return (structural_key(bsym), same, returned, tuple(name in requires_grad_names for name in numbers))
 
 
 def matched(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:

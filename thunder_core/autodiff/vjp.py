@@ -105,35 +105,35 @@ class Derivation:
         return VJP(names, tuple(_needed(tape.unwritten(), gradients)), gradients)
 
 
-def derive(bsym: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
-    """The derivation of a bound symbol whose inputs `followed` require gradients; None if autograd stops there.
+def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivation | None:
+    """The derivation of a bound symbol whose inputs of these names require gradients; None if autograd stops there.
 
     An operation without a derivative, such as the backwards of some others, is decomposed where PyTorch knows how.
     Raises `Underivable` for a bound symbol that writes to what is followed, or that does not run on tensors without
     data.
     """
-    if any(name in followed for name in bsym.mutates):
+    if any(name in requires_grad_names for name in bsym.mutates):
         raise Underivable("it writes to a tensor that needs a gradient")
     if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
         return None  # numbers that a program asks a tensor for, places, comparisons
     with torch.inference_mode(False):  # in which autograd would record nothing, and every gradient be zero
-        found = _derived(bsym, followed)
+        found = _derived(bsym, requires_grad_names)
     if found is not None and any(_lacks_formula(output) for output in found.outputs):
         target = bsym.symbol.target
         apart = decomposition_table.get(target) if isinstance(target, torch._ops.OpOverload) else None
         if apart is not None:
             with torch.inference_mode(False):
-                return _derived(replace(bsym, symbol=replace(bsym.symbol, target=apart)), followed)
+                return _derived(replace(bsym, symbol=replace(bsym.symbol, target=apart)), requires_grad_names)
         error = Underivable("PyTorch has no derivative of it")
         error.missing_formula = bsym
         raise error
     return found
 
 
-def backward_of(bsym: BoundSymbol, followed: frozenset[str]) -> Sequence[BoundSymbol] | None:
+def backward_of(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Sequence[BoundSymbol] | None:
     """The operations of a bound symbol's backward for cotangents of all its results; None where it has none."""
     try:
-        found = derive(bsym, followed)
+        found = derive(bsym, requires_grad_names)
         return None if found is None else found.vjp(found.results).bsyms
     except Underivable:
         return None
@@ -149,8 +149,8 @@ def _lacks_formula(output: torch.Tensor) -> bool:
     return output.grad_fn is not None and output.grad_fn.name().endswith("NotImplemented")
 
 
-def _derived(bsym: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
-    """Run a bound symbol once under autograd, on fakes of which those that are `followed` are leaves.
+def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivation | None:
+    """Run a bound symbol once under autograd, on fakes, of which those that require gradients are leaves.
 
     Those have dtypes of real or complex numbers, since autograd follows no others (`is_differentiable_proxy`), so that
     `requires_grad_` takes them. Inference mode, in which autograd records nothing whatever the grad mode, is left.
@@ -163,10 +163,10 @@ def _derived(bsym: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
                 if len(proxy.stride) != len(proxy.shape):
                     raise Underivable("it takes a sparse tensor")
                 fake = empty(proxy)
-                fakes[proxy.name] = fake.requires_grad_(True) if proxy.name in followed else fake
+                fakes[proxy.name] = fake.requires_grad_(True) if proxy.name in requires_grad_names else fake
                 tape.bind(fakes[proxy.name], proxy)
     output = evaluate_on_tape(bsym, fakes, mode, tape)
-    if any(fake.requires_grad and name not in followed for name, fake in fakes.items()):
+    if any(fake.requires_grad and name not in requires_grad_names for name, fake in fakes.items()):
         raise Underivable("it writes what needs a gradient to a tensor that needs none")
     results: list[tuple[TensorProxy, torch.Tensor]] = []
     for proxy, tensor in paired(bsym.output, output):
@@ -175,7 +175,7 @@ def _derived(bsym: BoundSymbol, followed: frozenset[str]) -> Derivation | None:
             results.append((proxy, tensor))
     if not results:
         return None
-    wanted = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and proxy.name in followed]
+    wanted = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and proxy.name in requires_grad_names]
     return Derivation(
         bsym=bsym,
         wanted=tuple(wanted),

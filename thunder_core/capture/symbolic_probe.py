@@ -64,7 +64,7 @@ def run_on_numbers(
 
 
 def backward_reads_numbers(
-    bsym: BoundSymbol, followed: frozenset[str], probes: ProbeValues, backward_of: BackwardOf
+    bsym: BoundSymbol, requires_grad_names: frozenset[str], probes: ProbeValues, backward_of: BackwardOf
 ) -> bool:
     """Whether the backward of a bound symbol computes with its numbers as they are, and not with what it made of them.
 
@@ -73,7 +73,7 @@ def backward_reads_numbers(
     names = {(value, value * FACTOR): number.proxy for value, number in probes.items()}
     one, other = ({proxy.name: pair[place] for pair, proxy in names.items()} for place in (0, 1))
     with torch._C.DisableTorchFunction(), _disable_current_modes():
-        first, second = (backward_of(_with_numbers(bsym, values), followed) for values in (one, other))
+        first, second = (backward_of(_with_numbers(bsym, values), requires_grad_names) for values in (one, other))
     return first is not None and second is not None and _named(first, second, names) is not None
 
 

@@ -50,7 +50,7 @@ def _writes(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[int, tup
 
     All writes to a tensor are there, or none.
     """
-    known = AliasSets()
+    aliasing = AliasSets()
     made: set[str] = set()
     readable: set[str] = set()
     found: dict[int, tuple[BoundSymbol, ...]] = {}
@@ -58,11 +58,11 @@ def _writes(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[int, tup
     for place, bsym in enumerate(bsyms):
         for name in bsym.mutates:
             write = _functional(bsym, names) if len(bsym.mutates) == 1 else None
-            if name in made and write is not None and not known.members(name) & readable - {name}:
+            if name in made and write is not None and not aliasing.members(name) & readable - {name}:
                 found[place] = write
             else:
                 shared.add(name)
-        known.add(bsym)
+        aliasing.add(bsym)
         readable |= {proxy.name for proxy in (*bsym.inputs, *bsym.outputs)}
         made |= {proxy.name for proxy in bsym.defines}
     return {place: write for place, write in found.items() if bsyms[place].mutates[0] not in shared}

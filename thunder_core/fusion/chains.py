@@ -32,20 +32,20 @@ class Rearranged:
 class Limits:
     """The conditions for getting into chains: `takes` accepts a bound symbol, and it writes to none of `excluded`.
 
-    `divides` says which bound symbols for lists of tensors may be divided, `known` and `written` who shares memory, and
-    what of it is written to; `reads` counts by name the bound symbols that read it, with what is returned.
+    `divides` says which bound symbols for lists of tensors may be divided, `aliasing` and `written` who shares memory,
+    and what of it is written to; `reads` counts by name the bound symbols that read it, with what is returned.
     """
 
     takes: Callable[[BoundSymbol], bool]
     divides: Callable[[BoundSymbol], bool]
     excluded: Collection[str]
-    known: AliasSets
+    aliasing: AliasSets
     written: Collection[str]
     reads: Counter[str]
 
     def representatives(self, names: Collection[str]) -> set[str]:
         """The memory behind these names."""
-        return {self.known.representative(name) for name in names}
+        return {self.aliasing.representative(name) for name in names}
 
 
 def rearranged(bsyms: Sequence[BoundSymbol], limits: Limits) -> Rearranged:
@@ -106,7 +106,7 @@ class _Window:
                 continue
             odd = self._sharing(chains, steps)
             fit = [chain for chain in chains if chain not in odd]
-            order, stuck = ordered([one.bsym for one in steps], fit, self.limits.known)
+            order, stuck = ordered([one.bsym for one in steps], fit, self.limits.aliasing)
             if not odd and not stuck:
                 return _laid_out(order, steps)
             for chain in (*odd, *stuck):
@@ -130,7 +130,7 @@ class _Window:
             read = [
                 name for name in made if self.limits.reads[name] > here[name] or readers.get(name, set()) - set(chain)
             ]
-            if not stands_apart(bsyms, read, self.limits.known, self.limits.written):
+            if not stands_apart(bsyms, read, self.limits.aliasing, self.limits.written):
                 found.add(chain)
         return found
 
@@ -163,7 +163,7 @@ class _Joining:
             bsym = self.steps[place].bsym
             of_shape = (proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy))
             representatives = {
-                self.limits.known.representative(proxy.name) for proxy in of_shape if proxy.shape == shape
+                self.limits.aliasing.representative(proxy.name) for proxy in of_shape if proxy.shape == shape
             }
             for representative in representatives & owned:
                 self.parents[self._root(place)] = self._root(first.setdefault(representative, place))

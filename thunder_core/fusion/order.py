@@ -12,7 +12,9 @@ from thunder_core.ir.symbol import BoundSymbol
 Group = tuple[int, ...]
 
 
-def ordered(bsyms: Sequence[BoundSymbol], groups: Sequence[Group], known: AliasSets) -> tuple[list[Group], list[Group]]:
+def ordered(
+    bsyms: Sequence[BoundSymbol], groups: Sequence[Group], aliasing: AliasSets
+) -> tuple[list[Group], list[Group]]:
     """The places of bound symbols, each group in a row where its last one was, each other one as a group of its own.
 
     Second, the groups that cannot be in a row, as bound symbols in between depend on some of theirs and others on
@@ -21,7 +23,7 @@ def ordered(bsyms: Sequence[BoundSymbol], groups: Sequence[Group], known: AliasS
     grouped = {place for group in groups for place in group}
     every = [*groups, *((place,) for place in range(len(bsyms)) if place not in grouped)]
     owner = {place: number for number, group in enumerate(every) for place in group}
-    edges = {(owner[one], owner[other]) for one, other in _dependencies(bsyms, known)}
+    edges = {(owner[one], owner[other]) for one, other in _dependencies(bsyms, aliasing)}
     before: list[set[int]] = [set() for _ in every]
     after: list[set[int]] = [set() for _ in every]
     for one, other in edges:
@@ -62,13 +64,13 @@ class _Memory:
     readers: list[int] = field(default_factory=list)
 
 
-def _dependencies(bsyms: Sequence[BoundSymbol], known: AliasSets) -> Iterator[tuple[int, int]]:
+def _dependencies(bsyms: Sequence[BoundSymbol], aliasing: AliasSets) -> Iterator[tuple[int, int]]:
     """Pairs of places of which the first has to come before the second."""
     makers: dict[str, int] = {}
     memory: dict[str, _Memory] = {}
     for place, bsym in enumerate(bsyms):
-        written = {known.representative(name) for name in bsym.mutates}
-        touched = {known.representative(proxy.name) for proxy in (*bsym.inputs, *bsym.outputs)} | written
+        written = {aliasing.representative(name) for name in bsym.mutates}
+        touched = {aliasing.representative(proxy.name) for proxy in (*bsym.inputs, *bsym.outputs)} | written
         yield from ((makers[proxy.name], place) for proxy in bsym.inputs if proxy.name in makers)
         for head in touched:
             of = memory.setdefault(head, _Memory())

@@ -46,21 +46,21 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
     With `updates` regions may write to what they are given. What then gets another place writes to no name of
     `excluded`. Regions that compute the same return the same: whatever of it is read later behind any of them.
     """
-    bsyms = _Lines(trace, fuses, updates)
-    known = bsyms.rearranged(excluded)
-    last_read = _last_reads(known.bsyms, trace.outputs)
-    places = [*_groups(known, bsyms, last_read)]
-    groups = [one for one in places if _is_worthwhile(known.bsyms[one.start : one.stop])]
-    found = [(one, stretch(known.bsyms[one.start : one.stop])) for one in groups]
+    bsyms = _Partitioning(trace, fuses, updates)
+    arranged = bsyms.rearranged(excluded)
+    last_read = _last_reads(arranged.bsyms, trace.outputs)
+    places = [*_groups(arranged, bsyms, last_read)]
+    groups = [one for one in places if _is_worthwhile(arranged.bsyms[one.start : one.stop])]
+    found = [(one, stretch(arranged.bsyms[one.start : one.stop])) for one in groups]
     returned: dict[str, set[str]] = {}
     for one, part in found:
         read = {name for name, proxy in part.made.items() if last_read[proxy.name] >= one.stop}
         returned.setdefault(part.region.body, set()).update(read)
     whole = tuple((one, part.returning(returned[part.region.body])) for one, part in found)
-    return FusionPlan(known.bsyms, whole, frozenset(known.chains))
+    return FusionPlan(arranged.bsyms, whole, frozenset(arranged.chains))
 
 
-class _Lines:
+class _Partitioning:
     """Tells which bound symbols can move into a region: unclaimed, without effects, unseen by autograd."""
 
     def __init__(self, trace: Trace, fuses: Fuses, updates: bool) -> None:
@@ -69,11 +69,11 @@ class _Lines:
         self.updates = updates
         self.writes = any(bsym.mutates for bsym in trace.bound_symbols)
         made = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
-        followed = followed_by_autograd(trace)
-        self.followed = followed & made  # autograd has to see it being made; regions are opaque to it
-        self.known = alias_sets(trace.bound_symbols, trace.aliases) if self.writes else alias_sets(())
-        self.written = {self.known.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
-        pairs = zip(trace.bound_symbols, may_be_recorded(trace, followed), strict=True)
+        # Autograd has to see these being made, and regions are opaque to it.
+        self.requires_grad_names = followed_by_autograd(trace) & made
+        self.aliasing = alias_sets(trace.bound_symbols, trace.aliases) if self.writes else alias_sets(())
+        self.written = {self.aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
+        pairs = zip(trace.bound_symbols, may_be_recorded(trace, requires_grad_names), strict=True)
         self.recorded = {id(bsym) for bsym, found in pairs if found}
 
     def rearranged(self, excluded: Collection[str]) -> Rearranged:
@@ -83,7 +83,7 @@ class _Lines:
             return Rearranged(bsyms)
         reads = Counter(proxy.name for bsym in bsyms for proxy in bsym.inputs)
         reads.update(proxy.name for proxy in self.trace.outputs)
-        return rearranged(bsyms, Limits(self.takes, self._divides, excluded, self.known, self.written, reads))
+        return rearranged(bsyms, Limits(self.takes, self._divides, excluded, self.aliasing, self.written, reads))
 
     def takes(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol may be part of a region that stands apart."""
@@ -101,29 +101,29 @@ class _Lines:
         It may read such memory, since no bound symbol of a region crosses a bound symbol that writes.
         """
         return not bsym.mutates and not any(
-            self.known.representative(proxy.name) in self.written for proxy in bsym.outputs
+            self.aliasing.representative(proxy.name) in self.written for proxy in bsym.outputs
         )
 
     def _divides(self, bsym: BoundSymbol) -> bool:
         return self._is_unfollowed(bsym) and not bsym.ordered and not bsym.executor
 
     def _is_unfollowed(self, bsym: BoundSymbol) -> bool:
-        if any(proxy.name in self.followed for proxy in (*bsym.inputs, *bsym.outputs)):
+        if any(proxy.name in self.requires_grad_names for proxy in (*bsym.inputs, *bsym.outputs)):
             return False
         return not bsym.mutates or id(bsym) not in self.recorded
 
 
-def _groups(known: Rearranged, bsyms: _Lines, last_read: Mapping[str, int]) -> Iterator[range]:
+def _groups(arranged: Rearranged, bsyms: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
     """The chains, and between them the longest runs of bound symbols that are taken, none of them across a cut."""
-    borders = sorted((one.start, one.stop) for one in known.chains)
-    for (_, start), (stop, end) in pairwise([(0, 0), *borders, (len(known.bsyms),) * 2]):
-        yield from _between(range(start, stop), known.bsyms, bsyms, last_read)
+    borders = sorted((one.start, one.stop) for one in arranged.chains)
+    for (_, start), (stop, end) in pairwise([(0, 0), *borders, (len(arranged.bsyms),) * 2]):
+        yield from _between(range(start, stop), arranged.bsyms, bsyms, last_read)
         if end > stop:
             yield range(stop, end)
 
 
 def _between(
-    places: range, every: Sequence[BoundSymbol], bsyms: _Lines, last_read: Mapping[str, int]
+    places: range, every: Sequence[BoundSymbol], bsyms: _Partitioning, last_read: Mapping[str, int]
 ) -> Iterator[range]:
     part = every[places.start : places.stop]
     takes = [bsyms.takes(bsym) for bsym in part]
@@ -132,7 +132,7 @@ def _between(
         group = part[run.start : run.stop]
         made = (proxy.name for bsym in group for proxy in bsym.defines)
         read = {name for name in made if last_read[name] >= places.start + run.stop}
-        apart = not bsyms.updates or stands_apart(group, read, bsyms.known, bsyms.written)
+        apart = not bsyms.updates or stands_apart(group, read, bsyms.aliasing, bsyms.written)
         for one in [run] if apart else _runs([run], strict):
             yield range(one.start + places.start, one.stop + places.start)
 

@@ -60,7 +60,7 @@ def is_plain(value: object) -> bool:
 
 
 def stands_apart(
-    bsyms: Sequence[BoundSymbol], read: Collection[str], known: AliasSets, written: Collection[str]
+    bsyms: Sequence[BoundSymbol], read: Collection[str], aliasing: AliasSets, written: Collection[str]
 ) -> bool:
     """Whether bound symbols, as a region, share no memory that is written to with more than one name outside of them.
 
@@ -72,9 +72,9 @@ def stands_apart(
     updated: dict[str, str] = {}
     outside: dict[str, set[str]] = {}
     for operation in operations:
-        updated = {known.representative(proxy.name): proxy.name for proxy in tensors_written(operation)} | updated
+        updated = {aliasing.representative(proxy.name): proxy.name for proxy in tensors_written(operation)} | updated
         for proxy in (*operation.inputs, *operation.outputs):
-            head = known.representative(proxy.name)
+            head = aliasing.representative(proxy.name)
             if updated.get(head, proxy.name) != proxy.name:
                 return False
             if proxy.name not in made or proxy.name in read:

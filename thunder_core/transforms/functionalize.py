@@ -49,13 +49,13 @@ class Functionalize(Transform):
 
     def __call__(self, trace: Trace) -> Trace:
         """The trace with every write that can be said otherwise said otherwise."""
-        known = alias_sets(trace.bound_symbols, trace.aliases)
-        representatives = {known.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
+        aliasing = alias_sets(trace.bound_symbols, trace.aliases)
+        representatives = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
         if representatives:
-            representatives -= _Excluded(trace, known).representatives()
+            representatives -= _Excluded(trace, aliasing).representatives()
         while representatives:
             try:
-                return _Rewriting(trace, known, frozenset(representatives)).trace()
+                return _Rewriting(trace, aliasing, frozenset(representatives)).trace()
             except _Unfit as unfit:
                 representatives -= unfit.representatives
         return trace.having(trace.bound_symbols, made_by=MADE_BY)
@@ -72,12 +72,14 @@ class _Unfit(Exception):
 class _Excluded:
     """The memory of a trace, by the representatives of its alias sets, that is left as it is."""
 
-    def __init__(self, trace: Trace, known: AliasSets) -> None:
+    def __init__(self, trace: Trace, aliasing: AliasSets) -> None:
         self.trace = trace
-        self.known = known
+        self.aliasing = aliasing
         self.recorded = followed_by_autograd(trace)
-        self.followed = {known.representative(name) for name in self.recorded}
-        self.given = Counter(known.representative(name) for name in (*(p.name for p in trace.inputs), *trace.constants))
+        self.followed = {aliasing.representative(name) for name in self.recorded}
+        self.given = Counter(
+            aliasing.representative(name) for name in (*(p.name for p in trace.inputs), *trace.constants)
+        )
 
     def representatives(self) -> set[str]:
         """All of them."""
@@ -94,11 +96,13 @@ class _Excluded:
             for operation in bsym.at_level("aten"):
                 found |= self._operation(operation, bsym)
             if INFERENCE in bsym.symbol.name or is_decisive(bsym):
-                return {self.known.representative(name) for each in self.trace.bound_symbols for name in each.mutates}
+                return {
+                    self.aliasing.representative(name) for each in self.trace.bound_symbols for name in each.mutates
+                }
         return found if enabled else found | self.followed
 
     def _of(self, proxies: Iterable[Proxy]) -> set[str]:
-        return {self.known.representative(proxy.name) for proxy in proxies}
+        return {self.aliasing.representative(proxy.name) for proxy in proxies}
 
     def _ordered(self, bsym: BoundSymbol) -> set[str]:
         """A bound symbol that changes a state may read memory, as drawing random numbers of its size does, but no more.
@@ -125,7 +129,7 @@ class _Excluded:
         if _looks_around(operation):
             return memory & (self.given.keys() | (set() if _stays_within(operation) else self.followed))
         if updates_statistics(target) and any(proxy.name in self.recorded for proxy in bsym.outputs):
-            return {self.known.representative(name) for name in bsym.mutates}
+            return {self.aliasing.representative(name) for name in bsym.mutates}
         return set()
 
 
@@ -134,7 +138,7 @@ class _Rewriting:
     """One pass over a trace: the alias sets with these representatives are functionalized."""
 
     source: Trace
-    known: AliasSets
+    aliasing: AliasSets
     representatives: frozenset[str]
     bsyms: list[BoundSymbol] = field(default_factory=list)
 
@@ -162,7 +166,7 @@ class _Rewriting:
         return self.source.having(self.bsyms, made_by=MADE_BY, output=replace_leaves(self.source.output, change))
 
     def _of(self, names: Iterable[str]) -> set[str]:
-        return {self.known.representative(name) for name in names} & self.representatives
+        return {self.aliasing.representative(name) for name in names} & self.representatives
 
     def _transforms(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol writes to memory that is named anew, or makes a view of it."""
@@ -172,7 +176,7 @@ class _Rewriting:
     def _run(self, bsym: BoundSymbol) -> None:
         """The bound symbol in operations that do not write."""
         representatives = self._of(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
-        if not {self.known.representative(name) for name in bsym.mutates} <= self.representatives:
+        if not {self.aliasing.representative(name) for name in bsym.mutates} <= self.representatives:
             raise _Unfit(representatives)  # it writes to other memory too, which is left as it is
         try:
             for operation in bsym.at_level("aten"):
@@ -220,12 +224,12 @@ class _Rewriting:
 
     def _copies(self) -> set[str]:
         """Write to what came from outside what it has to have at the end; the representatives of their alias sets."""
-        last = {self.known.representative(name): bsym for bsym in self.source.bound_symbols for name in bsym.mutates}
+        last = {self.aliasing.representative(name): bsym for bsym in self.source.bound_symbols for name in bsym.mutates}
         used = {proxy.name: proxy for bsym in self.source.bound_symbols for proxy in bsym.inputs}
         given = [used[name] for name in (*(p.name for p in self.source.inputs), *self.source.constants) if name in used]
         for proxy in given:
             if isinstance(proxy, TensorProxy) and self._of([proxy.name]):
-                place = last[self.known.representative(proxy.name)]
+                place = last[self.aliasing.representative(proxy.name)]
                 value = self._value(proxy)
                 self._take(place)
                 copy = BoundSymbol(symbol_of(COPY), (proxy, value), {}, proxy, mutates=(proxy.name,))

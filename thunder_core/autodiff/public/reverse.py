@@ -88,7 +88,7 @@ class Reverse:
         given: dict[str, torch.Tensor] = {}
         for proxy, one in zip(self._results, cotangents, strict=True):
             given[proxy.name] = given[proxy.name] + one if proxy.name in given else one
-        incoming = {name: recorder.proxy_of(one) for name, one in given.items() if name in sweep.followed}
+        incoming = {name: recorder.proxy_of(one) for name, one in given.items() if name in sweep.requires_grad_names}
         with refusing(self.name), aside():
             bsyms, found = sweep.apply_vjps(incoming)
             self._read |= {proxy.name for bsym in bsyms for proxy in bsym.inputs}
