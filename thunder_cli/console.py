@@ -89,14 +89,14 @@ def print_document(document: str) -> None:
     print(printable_json(document))
 
 
-class Facts(Protocol):
+class WritableAsJson(Protocol):
     """Plain data that can write itself as JSON, infinities and NaN as words."""
 
     def model_dump_json(self) -> str:
         """The data as JSON."""
 
 
-def plain(facts: Facts) -> Any:
+def plain(facts: WritableAsJson) -> Any:
     """Facts as what JSON can hold."""
     return json.loads(facts.model_dump_json())
 

@@ -35,8 +35,8 @@ class Differentiated:
     """A computation and its derivative.
 
     `requires_grad_inputs` are the places of the inputs that gradients are for, and `results` those of the outputs that
-    gradients come in for. `forward` returns the outputs and then `saved`; `backward` makes the trace for the results that
-    a gradient is given for.
+    gradients come in for. `forward` returns the outputs and then `saved`; `backward` makes the trace for
+    the results that a gradient is given for.
     """
 
     requires_grad_inputs: tuple[int, ...]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError as Malformed
 
-from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate, Facts, Interval
+from thunder_core.benchmark.report import BenchmarkFacts, BenchmarkReport, BenchmarkSuite, Candidate, Interval
 from thunder_core.errors import BadOption, SlowerThanBaseline, UsageError
 
 Key = tuple[tuple[str, str], ...]
@@ -21,7 +21,7 @@ Key = tuple[tuple[str, str], ...]
 AGAIN = "measure the baseline again with `thunder bench --json` on this machine, with this version and these options"
 
 
-class Comparison(Facts):
+class Comparison(BenchmarkFacts):
     """One candidate of one configuration, now and in the baseline."""
 
     configuration: dict[str, str]

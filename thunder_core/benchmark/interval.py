@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 
-class Facts(BaseModel):
+class BenchmarkFacts(BaseModel):
     """Frozen data that refuses unknown keys; infinities and NaN survive JSON.
 
     What is computed from the rest is written for readers, and computed anew where it is read.
@@ -23,7 +23,7 @@ class Facts(BaseModel):
         return {name: value for name, value in data.items() if name not in cls.model_computed_fields}
 
 
-class Interval(Facts):
+class Interval(BenchmarkFacts):
     """An estimate and its 95% confidence interval."""
 
     value: float

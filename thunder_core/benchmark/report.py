@@ -8,15 +8,15 @@ from typing import Literal
 
 from pydantic import Field, computed_field
 
-from thunder_core.benchmark.interval import Facts, Interval
+from thunder_core.benchmark.interval import BenchmarkFacts, Interval
 from thunder_core.benchmark.verdict import Verdict, in_words, verdict_of
 
 SCHEMA_VERSION: Literal[1] = 1
 
-__all__ = ["BenchmarkReport", "BenchmarkSuite", "Candidate", "Facts", "Interval", "size_in_words"]
+__all__ = ["BenchmarkFacts", "BenchmarkReport", "BenchmarkSuite", "Candidate", "Interval", "size_in_words"]
 
 
-class Candidate(Facts):
+class Candidate(BenchmarkFacts):
     """One of the callables that were measured; all times are seconds a call."""
 
     name: str
@@ -56,7 +56,7 @@ class Candidate(Facts):
         return quantiles(self.seconds, n=100, method="inclusive")[percent - 1]
 
 
-class BenchmarkReport(Facts):
+class BenchmarkReport(BenchmarkFacts):
     """Candidates that were measured in turn in one process; the first is what the others are compared with."""
 
     machine: str
@@ -109,7 +109,7 @@ def size_in_words(configuration: Mapping[str, str]) -> str:
     return f"{configuration.get('batch', '')} x {configuration.get('size', configuration.get('seq', ''))}"
 
 
-class BenchmarkSuite(Facts):
+class BenchmarkSuite(BenchmarkFacts):
     """The file that `thunder bench --json` writes and `--baseline` reads: one report for each configuration."""
 
     schema_version: Literal[1] = SCHEMA_VERSION

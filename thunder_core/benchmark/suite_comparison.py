@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from thunder_core.benchmark.interval import Facts, Interval
+from thunder_core.benchmark.interval import BenchmarkFacts, Interval
 from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate
 from thunder_core.benchmark.statistics import CONFIDENCE, RESAMPLES, SEED
 from thunder_core.benchmark.verdict import Verdict, verdict_of
@@ -21,7 +21,7 @@ from thunder_core.errors import BadOption
 NOT_OF_THE_TASK = frozenset({"model", "recipe"})  # which are what two results may differ in
 
 
-class Contrast(Facts):
+class Contrast(BenchmarkFacts):
     """One candidate at one size, in two results."""
 
     configuration: dict[str, str]

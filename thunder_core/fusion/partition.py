@@ -69,11 +69,11 @@ class _Partitioning:
         self.updates = updates
         self.writes = any(bsym.mutates for bsym in trace.bound_symbols)
         made = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
-        # Autograd has to see these being made, and regions are opaque to it.
-        self.requires_grad_names = followed_by_autograd(trace) & made
+        followed = followed_by_autograd(trace)
+        self.requires_grad_names = followed & made  # autograd has to see these being made; regions are opaque to it
         self.aliasing = alias_sets(trace.bound_symbols, trace.aliases) if self.writes else alias_sets(())
         self.written = {self.aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
-        pairs = zip(trace.bound_symbols, may_be_recorded(trace, requires_grad_names), strict=True)
+        pairs = zip(trace.bound_symbols, may_be_recorded(trace, followed), strict=True)
         self.recorded = {id(bsym) for bsym, found in pairs if found}
 
     def rearranged(self, excluded: Collection[str]) -> Rearranged:

@@ -11,7 +11,7 @@ import torch
 from thunder_core.compile_options import MAX_PROGRAMS
 from thunder_core.compiler import jit
 from thunder_core.errors import DegradedWarning
-from thunder_core.pipeline.executors import Candidate, candidates, unfused
+from thunder_core.pipeline.executors import NamedExecutor, candidates, unfused
 from thunder_core.pipeline.prepare import Prepared, told
 from thunder_core.pipeline.recipes import find_recipe, usable_transforms
 from thunder_core.recipe import Recipe, Transform
@@ -57,7 +57,7 @@ def apply(prepared: Prepared, model: Module) -> Module:
 def _compiled(
     model: Module,
     transforms: Sequence[Transform],
-    executors: Iterable[Candidate],
+    executors: Iterable[NamedExecutor],
     max_programs: int = MAX_PROGRAMS,
 ) -> Module:
     subject: torch.nn.Module = model

@@ -18,7 +18,7 @@ FUSED = "fused kernels"
 
 
 @dataclass(frozen=True)
-class Candidate:
+class NamedExecutor:
     """An executor that a recipe names: itself, or the reason why it is left out here; and whether it fuses."""
 
     name: str
@@ -29,20 +29,20 @@ class Candidate:
 
 def candidates(
     names: Iterable[str | Executor], target: str = "", device: torch.device | None = None
-) -> tuple[Candidate, ...]:
+) -> tuple[NamedExecutor, ...]:
     """Each executor in the recipe's order, for a device of this machine or a GPU of the architecture `target`."""
     return tuple(_candidate(name, target, device) for name in names)
 
 
-def _candidate(name: str | Executor, target: str, device: torch.device | None) -> Candidate:
+def _candidate(name: str | Executor, target: str, device: torch.device | None) -> NamedExecutor:
     try:
         executor = find_executor(name)
     except EnvironmentLacks as error:
-        return Candidate(str(name), None, error.what)
+        return NamedExecutor(str(name), None, error.what)
     except UnknownName:
-        return Candidate(str(name), None, "no executor of that name is installed")
+        return NamedExecutor(str(name), None, "no executor of that name is installed")
     reason = _missing(executor, target, device)
-    return Candidate(executor.name, None if reason else executor, reason, isinstance(executor, FusionExecutor))
+    return NamedExecutor(executor.name, None if reason else executor, reason, isinstance(executor, FusionExecutor))
 
 
 def _missing(executor: Executor, target: str, device: torch.device | None) -> str | None:
@@ -51,7 +51,7 @@ def _missing(executor: Executor, target: str, device: torch.device | None) -> st
     return executor.missing() if device is None else executor.missing_on(device)
 
 
-def unfused(named: Sequence[Candidate]) -> Iterator[Degradation]:
+def unfused(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
     """The loss of fusion, where a recipe names executors that fuse and none of them is to be had."""
     fusing = [one for one in named if one.fuses]
     if fusing and all(one.reason for one in fusing):

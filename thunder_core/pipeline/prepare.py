@@ -18,7 +18,7 @@ from thunder_core.models.load import plan_loading
 from thunder_core.models.origin import FolderOrigin
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline.executors import Candidate, candidates, unfused
+from thunder_core.pipeline.executors import NamedExecutor, candidates, unfused
 from thunder_core.pipeline.placement import placed
 from thunder_core.pipeline.recipes import find_recipe, sample_of, usable_transforms
 from thunder_core.pipeline.request import Request
@@ -35,7 +35,7 @@ class Prepared:
     model: ModelRequest
     loading: Loading
     transforms: tuple[Transform, ...]
-    executors: tuple[Candidate, ...]
+    executors: tuple[NamedExecutor, ...]
     degraded: tuple[Degraded, ...]
 
     @property

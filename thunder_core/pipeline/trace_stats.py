@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from thunder_core.claiming.claim import claims_by_executor, program_lines
 from thunder_core.ir.trace import Trace
 from thunder_core.memory.use import MemoryUse
-from thunder_core.pipeline.executors import Candidate
+from thunder_core.pipeline.executors import NamedExecutor
 from thunder_core.pipeline.program_time import TimeShares
 from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, Refused, TraceSummary
 from thunder_core.runtime.program import Program, Stage
@@ -70,7 +70,7 @@ def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] 
     )
 
 
-def refusals(candidates: Iterable[Candidate], trace: Trace) -> tuple[Refused, ...]:
+def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[Refused, ...]:
     """The refusals of the recipe's executors: of those that are not available, then of what others did not take."""
     absent = (Refused(executor=one.name, reason=one.reason) for one in candidates if one.reason)
     counts: Counter[tuple[str, str]] = Counter()

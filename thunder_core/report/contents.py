@@ -9,12 +9,12 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from thunder_core.benchmark.report import BenchmarkReport
-from thunder_core.validation.report import Evaluation, Facts, ValidationReport
+from thunder_core.validation.report import Evaluation, ReportFacts, ValidationReport
 
 SCHEMA_VERSION: Literal[1] = 1
 
 
-class Gpu(Facts):
+class Gpu(ReportFacts):
     """One GPU that PyTorch can use."""
 
     name: str
@@ -22,7 +22,7 @@ class Gpu(Facts):
     memory_bytes: int
 
 
-class Environment(Facts):
+class Environment(ReportFacts):
     """The environment that a result may depend on besides the model and the recipe."""
 
     python: str
@@ -40,7 +40,7 @@ class Environment(Facts):
     gpus: tuple[Gpu, ...]
 
 
-class ModelFacts(Facts):
+class ModelFacts(ReportFacts):
     """The model that was optimized."""
 
     name: str
@@ -52,7 +52,7 @@ class ModelFacts(Facts):
     notes: tuple[str, ...] = ()
 
 
-class RecipeFacts(Facts):
+class RecipeFacts(ReportFacts):
     """The recipe that was applied, with the options that were in force."""
 
     name: str
@@ -61,7 +61,7 @@ class RecipeFacts(Facts):
     executors: tuple[str, ...] = ()
 
 
-class Degraded(Facts):
+class Degraded(ReportFacts):
     """A part of the recipe that this machine could not have: why, and what would bring it."""
 
     part: str
@@ -69,14 +69,14 @@ class Degraded(Facts):
     fix: str
 
 
-class StageTime(Facts):
+class StageTime(ReportFacts):
     """The time that a stage of the pipeline took."""
 
     name: str
     seconds: float
 
 
-class TraceSummary(Facts):
+class TraceSummary(ReportFacts):
     """One trace at one stage."""
 
     trace: str
@@ -90,7 +90,7 @@ class TraceSummary(Facts):
     """Lines that are not those of the stage before."""
 
 
-class ExecutorShare(Facts):
+class ExecutorShare(ReportFacts):
     """The share of an executor in a program."""
 
     executor: str
@@ -104,7 +104,7 @@ class ExecutorShare(Facts):
     """The same of the backward; all parts together are 1."""
 
 
-class Refused(Facts):
+class Refused(ReportFacts):
     """A refusal: what an executor of the recipe did not run, and why."""
 
     executor: str
@@ -113,14 +113,14 @@ class Refused(Facts):
     """How many it was offered; none where it is not available at all."""
 
 
-class OperationCount(Facts):
+class OperationCount(ReportFacts):
     """The number of calls of an operation in the final computation trace."""
 
     name: str
     count: int
 
 
-class MemoryPoint(Facts):
+class MemoryPoint(ReportFacts):
     """Bytes that tensors take after a line of a final trace, without inputs and parameters; estimated."""
 
     line: int
@@ -139,7 +139,7 @@ class Peak:
     trace: str
 
 
-class Report(Facts):
+class Report(ReportFacts):
     """Everything about one run; written as report.json, report.md and report.html."""
 
     schema_version: Literal[1] = SCHEMA_VERSION

@@ -9,13 +9,13 @@ from thunder_core.tolerance import Tolerance
 LOSS, GRADIENT = "loss", ".grad"  # the name of an output, and the end of those of gradients
 
 
-class Facts(BaseModel):
+class ReportFacts(BaseModel):
     """Frozen data that refuses unknown keys; infinities and NaN survive JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-class Errors(Facts):
+class Errors(ReportFacts):
     """Absolute errors of one output against the reference."""
 
     maximum: float
@@ -24,7 +24,7 @@ class Errors(Facts):
     p99: float
 
 
-class LanguageReport(Facts):
+class LanguageReport(ReportFacts):
     """The agreement of a language model's logits with the reference."""
 
     kl: float
@@ -37,7 +37,7 @@ class LanguageReport(Facts):
     """Share of positions where the reference's two best tokens are closer than eager's own rounding."""
 
 
-class OutputReport(Facts):
+class OutputReport(ReportFacts):
     """One output tensor; each figure is that of the input for which it is worst."""
 
     name: str
@@ -85,7 +85,7 @@ def _share(number: int, elements: int) -> str:
     return f"all {elements:,}" if number == elements else f"{number:,} of {elements:,}"
 
 
-class Evaluation(Facts):
+class Evaluation(ReportFacts):
     """A model on real samples before and after: eager PyTorch's result by a metric, and the optimized one's."""
 
     metric: str
@@ -99,7 +99,7 @@ class Evaluation(Facts):
     after: float
 
 
-class ValidationReport(Facts):
+class ValidationReport(ReportFacts):
     """Every output of the optimized model beside eager's, both against a reference in higher precision."""
 
     passed: bool
