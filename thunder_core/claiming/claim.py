@@ -1,6 +1,6 @@
 """Claiming: each bound symbol of a computation is given to the first executor, in the user's order, that takes it.
 
-An executor takes the stretches that its patterns find before it takes single bound symbols. What all have claimed is
+An executor takes the matches of its patterns before it takes single bound symbols. What all have claimed is
 wrapped last.
 """
 

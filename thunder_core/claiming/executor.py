@@ -30,7 +30,7 @@ class Executor(ABC):
 
     @property
     def replacements(self) -> Sequence[Replacement]:
-        """The functions that it calls in place of whole stretches, tried in this order before single bound symbols."""
+        """The functions that it calls in place of matches of patterns, tried in order before single bound symbols."""
         return ()
 
     def missing(self) -> str | None:
@@ -82,7 +82,7 @@ class Implementation:
 
 @dataclass(eq=False)
 class OperatorExecutor(Executor):
-    """An executor that replaces single operations, and stretches that patterns find, by functions of its own.
+    """An executor that replaces single operations, and matches of patterns, by functions of its own.
 
     >>> import torch
     >>> fast = OperatorExecutor("fast")
@@ -100,17 +100,17 @@ class OperatorExecutor(Executor):
 
     name: str
     table: dict[str, Implementation] = field(default_factory=dict)
-    stretches: list[Replacement] = field(default_factory=list)
+    registered: list[Replacement] = field(default_factory=list)
 
     @property
     def replacements(self) -> Sequence[Replacement]:
         """The replacements that `replaces` registered, in the order of registration."""
-        return self.stretches
+        return self.registered
 
     @property
     def claims(self) -> str:
         """The names of the patterns and the symbols."""
-        return ", ".join([*dict.fromkeys(stretch.pattern.name for stretch in self.stretches), *self.table])
+        return ", ".join([*dict.fromkeys(one.pattern.name for one in self.registered), *self.table])
 
     def implements(
         self, operation: Callable[..., Any], *, supports: Callable[[BoundSymbol], bool] = lambda bsym: True
@@ -132,7 +132,7 @@ class OperatorExecutor(Executor):
         supports: Callable[[BoundSymbol], bool] = lambda bsym: True,
         meta: Callable[..., Any] | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Register the decorated function for every stretch of a program that computes what `computation` does.
+        """Register the decorated function for every part of a program that computes what `computation` does.
 
         `computation` is a pattern, or a function that becomes one. The decorated function takes the pattern's
         parameters that have no default, in their order, and returns what the pattern returns. `supports` is given
@@ -142,7 +142,7 @@ class OperatorExecutor(Executor):
         found = pattern(computation)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.stretches.append(replacement(found, function, supports=supports, meta=meta))
+            self.registered.append(replacement(found, function, supports=supports, meta=meta))
             return function
 
         return register

@@ -1,4 +1,4 @@
-"""Patterns: an ordinary function, and with it every stretch of a program that computes what it computes.
+"""Patterns: an ordinary function, and with it every part of a program that computes what it computes.
 
 A pattern is found in two steps. Its *sketch* (the calls that it makes on placeholders) is searched for backwards from
 each bound symbol that may be its last; that is quick and says which tensors and numbers its parameters would be. Then
@@ -32,8 +32,8 @@ POSITIONAL = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD
 class Pattern:
     """A function whose computation is looked for; calling it calls the function.
 
-    `parameters` are those without a default, which are found; one with a default has that value in every stretch.
-    `refused` tells of stretches that were found in the latest claim and not taken: the place, and why.
+    `parameters` are those without a default, which are found; one with a default has that value in every match.
+    `refused` tells of matches that were found in the latest claim and not taken: the place, and why.
     """
 
     function: Callable[..., Any]

@@ -1,7 +1,7 @@
 """Placeholders: what a pattern's function is given before anything is known of its tensors.
 
 A placeholder answers every operation with another one that remembers the call. What is asked of a tensor's metadata
-(`x.shape[-1] // 2`, `x.dtype`) is a *fact*, known only when a stretch of a trace is tried.
+(`x.shape[-1] // 2`, `x.dtype`) is a *fact*, known only when a match is tried.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def anchors(pattern: Pattern, index: TraceIndex) -> list[int]:
 
 
 def candidates(pattern: Pattern, index: TraceIndex, anchor: int) -> Iterator[MatchCandidate]:
-    """Stretches that end in that bound symbol and look like the pattern."""
+    """Possible matches that end in that bound symbol."""
     for sketch in pattern.sketches:
         yield from islice(_laid(pattern, sketch.roots, index, anchor), MOST_TRIES)
 

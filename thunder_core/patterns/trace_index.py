@@ -24,7 +24,7 @@ AMBIENT: dict[str, Callable[..., object]] = {
 class TraceIndex:
     """The bound symbols of a trace by position: who makes and who reads each name, and in what grad mode.
 
-    A bound symbol that has become part of a stretch leaves its place empty; the new bound symbol takes one of these
+    A bound symbol that has become part of a match leaves its place empty; the new bound symbol takes one of these
     places.
     """
 
@@ -36,9 +36,8 @@ class TraceIndex:
         self.by_family: dict[str, list[int]] = {}
         self.families = [family(bsym.symbol.name) for bsym in trace.bound_symbols]
         self._arguments: dict[int, dict[str, Any]] = {}
-        self.free: list[
-            bool
-        ] = []  # nobody claimed the bound symbol, and it has no effect: it can become part of a stretch
+        # Those that nobody claimed and that have no effect: they can become part of a match.
+        self.free: list[bool] = []
         self.effects: list[int] = []
         self.needs_grad = {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
         modes: dict[tuple[Any, ...], Any] = {}
