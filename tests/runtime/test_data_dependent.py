@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from cProfile import Profile
 from dataclasses import replace
+from pstats import Stats
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
+from thunder_core.acquire import assembly
+from thunder_core.acquire.ahead import checked_ahead
 from thunder_core.errors import BadOption, DataDependent, SharpEdgeError
 from thunder_core.ir.trace import Trace
 from thunder_core.transform import Transform
@@ -233,6 +237,31 @@ def test_a_tensor_as_a_factor_of_a_write_is_asked_for_its_value() -> None:
         one, other = X.clone(), X.clone()
         torch.testing.assert_close(compiled(one, y), program(other, y), rtol=0, atol=0)
         torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_checks_behind_a_write_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that asks for a value in each turn of a loop: twice as many turns cost about twice as much."""
+    calls = []
+
+    def counted_calls(*given: Any) -> Any:
+        profile = Profile()
+        found = profile.runcall(checked_ahead, *given)
+        calls.append(Stats(profile).total_calls)
+        return found
+
+    def looped(count: Tensor, turns: int) -> Tensor:
+        count.add_(1)
+        total = count
+        for _ in range(turns):
+            total = total + 1
+            if total < 0:
+                break
+        return total
+
+    monkeypatch.setattr(assembly, "checked_ahead", counted_calls)
+    for turns in (20, 40, 80):
+        assert thunder.jit(looped)(torch.zeros(()), turns) == turns + 1
+    assert calls[2] - calls[1] < 2.5 * (calls[1] - calls[0])
 
 
 def test_a_check_behind_a_write_stands_ahead_of_it_where_that_is_cheap() -> None:

@@ -19,7 +19,7 @@ COPY = symbol_of(torch.ops.aten.clone.default)
 
 @dataclass(frozen=True)
 class Need:
-    """The need of a check: the places behind the first write that it hangs on, and what of before they write to."""
+    """The need of checks: the places behind the first write that they hang on, and what of before these write to."""
 
     places: frozenset[int]
     written: frozenset[str]
@@ -43,11 +43,10 @@ def checked_ahead(
     late = [place for place in checks if place > first]
     if not late or any(_is_other_check(bsym) for bsym in bsyms[first:]):
         return tuple(bsyms)
-    needs = [_need(bsyms, place, first, aliasing) for place in late]
-    if None in needs:
+    need = _need(bsyms, late, first, aliasing)
+    if need is None:
         return tuple(bsyms)
-    places = sorted({place for need in needs if need for place in need.places})
-    written = {name for need in needs if need for name in need.written}
+    places, written = sorted(need.places), need.written
     tensors = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
     made = [proxy for place in places for proxy in bsyms[place].tensors] + [tensors[name] for name in written]
     copied = {
@@ -74,14 +73,17 @@ def _is_other_check(bsym: BoundSymbol) -> bool:
     return own and bsym.symbol.target is not expect_value
 
 
-def _need(bsyms: Sequence[BoundSymbol], check: int, first: int, aliasing: AliasSets) -> Need | None:
-    """The need of a check; None where it cannot be computed twice."""
-    names = {proxy.name for proxy in bsyms[check].inputs}
-    representatives = {aliasing.representative(name) for name in names}
-    places, touched = set[int](), set(names)
-    for place in range(check - 1, first - 1, -1):
+def _need(bsyms: Sequence[BoundSymbol], checks: Collection[int], first: int, aliasing: AliasSets) -> Need | None:
+    """The need of all checks together; None where it cannot be computed twice."""
+    wanted = frozenset(checks)
+    names, representatives, places, touched = set[str](), set[str](), set[int](), set[str]()
+    for place in range(max(wanted), first - 1, -1):
         bsym = bsyms[place]
         if bsym.ordered and bsym.symbol.target is expect_value:
+            if place in wanted:
+                names.update(proxy.name for proxy in bsym.inputs)
+                representatives.update(aliasing.representative(proxy.name) for proxy in bsym.inputs)
+                touched.update(proxy.name for proxy in bsym.inputs)
             continue
         writes = any(aliasing.representative(name) in representatives for name in bsym.mutates)
         if not writes and names.isdisjoint(proxy.name for proxy in bsym.outputs):
@@ -94,13 +96,20 @@ def _need(bsyms: Sequence[BoundSymbol], check: int, first: int, aliasing: AliasS
         names.update(proxy.name for proxy in bsym.inputs)
         representatives.update(aliasing.representative(proxy.name) for proxy in bsym.inputs)
         touched.update(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
+    return _computable_twice(bsyms, frozenset(places), touched, aliasing)
+
+
+def _computable_twice(
+    bsyms: Sequence[BoundSymbol], places: frozenset[int], touched: Collection[str], aliasing: AliasSets
+) -> Need | None:
+    """The need of these places; None where they touch a view of what they write to: a copy would not be one."""
     made = {proxy.name for place in places for proxy in bsyms[place].defines}
     written = {name for place in places for name in bsyms[place].mutates}
     before = {aliasing.representative(name) for name in written}
     shared = [name for name in touched if aliasing.representative(name) in before]
     if any(name not in written for name in shared if name not in made) or len(before) < len(written - made):
-        return None  # a view of what is written to: a copy would not be one
-    return Need(frozenset(places), frozenset(written - made))
+        return None
+    return Need(places, frozenset(written - made))
 
 
 def _ahead(

@@ -93,9 +93,9 @@ def units_of(forward: Trace) -> Units:
         found.add(bsym, place, block_of(bsym, forward.blocks))
     written = names_written_to(forward)
     for unit in found if written else ():
-        touched = unit.inputs.keys() & written
+        touched = written.intersection(unit.inputs)  # `&` of a dict's keys would go through all that is written
         unit.not_recomputable |= any(_changes(name, found) for name in touched)
-        unit.not_recomputable |= bool(unit.defines.keys() & written) and not any(bsym.mutates for bsym in unit.bsyms)
+        unit.not_recomputable |= not written.isdisjoint(unit.defines) and not any(bsym.mutates for bsym in unit.bsyms)
     return found
 
 
