@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from thunder_core.cache.manifest import Manifest
+from thunder_core.cache.manifest import EntryManifest
 from thunder_core.storage.manifest import FileFacts
 
 Damage = Callable[[Path], object]
@@ -67,7 +67,7 @@ def changed(name: str, change: Change, share: float) -> Damage:
 
 def reseal(folder: Path, **changes: object) -> None:
     """A manifest that somebody wrote with care, digest and all."""
-    manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    manifest = EntryManifest.model_validate_json((folder / MANIFEST).read_bytes())
     sealed = manifest.model_copy(update=changes).sealed()
     (folder / MANIFEST).write_bytes(sealed.to_bytes())
 
@@ -119,7 +119,7 @@ def swap_with_neighbour(folder: Path) -> None:
 
 def another_key(folder: Path) -> None:
     swap_with_neighbour(folder)
-    manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    manifest = EntryManifest.model_validate_json((folder / MANIFEST).read_bytes())
     reseal(folder, fields={**manifest.fields, "compiler": "another"})
 
 

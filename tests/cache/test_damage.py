@@ -11,7 +11,7 @@ import pytest
 from tests.cache.damages import FILES, damages
 from tests.cache.samples import Builder, key_of
 from thunder_core.cache import Store, read
-from thunder_core.cache.manifest import Manifest
+from thunder_core.cache.manifest import EntryManifest
 from thunder_core.cache.read import require_exactly
 
 ALL = list(damages())
@@ -74,7 +74,7 @@ def test_an_entry_that_vanishes_is_no_damage(store, key, build):
 def test_an_entry_that_is_removed_while_it_is_read_is_no_damage(store, key, build, monkeypatch, caplog):
     store.get_or_build(key, build)
 
-    def removed(folder: int, manifest: Manifest) -> None:
+    def removed(folder: int, manifest: EntryManifest) -> None:
         Store(store.folder).clear()
         require_exactly(folder, manifest)
 
@@ -86,7 +86,7 @@ def test_an_entry_that_is_removed_while_it_is_read_is_no_damage(store, key, buil
 def test_a_link_that_takes_a_files_place_while_it_is_read_is_not_followed(store, key, build, monkeypatch, tmp_path):
     store.get_or_build(key, build)
 
-    def linked(folder: int, manifest: Manifest) -> None:
+    def linked(folder: int, manifest: EntryManifest) -> None:
         require_exactly(folder, manifest)
         path = store.folder / "entries" / key.digest / "kernel.so"
         path.rename(tmp_path / "outside")
@@ -101,7 +101,7 @@ def test_an_entry_that_is_replaced_while_it_is_read_is_left_alone(store, key, bu
     store.get_or_build(key, build)
     undisturbed = read.require_exactly
 
-    def replaced(folder: int, manifest: Manifest) -> None:
+    def replaced(folder: int, manifest: EntryManifest) -> None:
         monkeypatch.setattr(read, "require_exactly", undisturbed)
         Store(store.folder).clear()
         Store(store.folder).get_or_build(key, build)

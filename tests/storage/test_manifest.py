@@ -10,7 +10,7 @@ import pytest
 from blake3 import blake3
 from pydantic import ValidationError
 
-from thunder_core.cache.manifest import Manifest as EntryManifest
+from thunder_core.cache.manifest import EntryManifest
 from thunder_core.storage.manifest import (
     FileFacts,
     SealedManifest,

@@ -17,8 +17,8 @@ from thunder_core.errors import BadOption
 from thunder_core.inspect.difference import unified
 from thunder_core.inspect.regions import Earlier, all_held
 from thunder_core.inspect.runnable import runnable
-from thunder_core.inspect.select import Match, belonging_to, matches, module_lines, modules
-from thunder_core.inspect.subject import Stage, Subject
+from thunder_core.inspect.select import LineMatch, belonging_to, matches, module_lines, modules
+from thunder_core.inspect.subject import InspectedStage, Subject
 from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing
 
@@ -56,7 +56,7 @@ class View:
     look: Look
 
     @cached_property
-    def stage(self) -> Stage:
+    def stage(self) -> InspectedStage:
         """The stage that is shown."""
         return self.subject.stage(self.look.trace, self.look.stage)
 
@@ -69,7 +69,7 @@ class View:
         return module_lines(listing, self.look.module, self.earlier)
 
     @cached_property
-    def matches(self) -> list[Match]:
+    def matches(self) -> list[LineMatch]:
         """The lines that match."""
         return list(matches(self.listing, self.look.grep or "", self.look.level, self.earlier))
 
@@ -229,7 +229,7 @@ PRINTERS: dict[str, Callable[[View, Console], None]] = {
 }
 
 
-def row(stage: Stage) -> tuple[str, str, str, str, str]:
+def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
     """A stage as cells: number, who made it, lines, what changed, milliseconds."""
     facts = stage.facts
     changed = f"+{facts.added} -{facts.removed}" if facts.added or facts.removed else "-"
@@ -237,13 +237,13 @@ def row(stage: Stage) -> tuple[str, str, str, str, str]:
     return str(facts.number), stage.made_by, str(facts.lines), changed, time
 
 
-def held(match: Match) -> str:
+def held(match: LineMatch) -> str:
     """The holder of a match, and where it was a call of its own."""
     own = f"; a call of its own in stage {match.stage}" if match.stage else ""
     return f"in {match.inside}{own}" if match.inside else ""
 
 
-def plain_match(match: Match) -> str:
+def plain_match(match: LineMatch) -> str:
     """A match on one line: its number, module, statement, metadata, the user's line, and what holds it."""
     told = f"  # {match.told}" if match.told else ""
     where = f"\t{held(match)}" if match.inside else ""

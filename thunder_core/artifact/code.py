@@ -22,7 +22,7 @@ NAMELESS = frozenset({"__main__", "__mp_main__"})
 
 
 def code_of(subject: object, programs: Iterable[Program], stages: Iterable[StageFacts]) -> dict[str, str]:
-    """The digest of each module's file that the subject's classes, a guarded function or a traced line come from."""
+    """The digest of each module's file that the subject's classes, a guarded function or a bound symbol come from."""
     guarded = {
         kept.text.partition(":")[0]
         for stage in stages

@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, JsonValue
 
 from thunder_core.compile_options import CompileOptions
 from thunder_core.runtime.autograd_signature import AutogradSignature
-from thunder_core.storage.manifest import Facts, FileFacts, SealedManifest
+from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
 
 SCHEMA_VERSION: Literal[5] = 5  # `upgrade.py` says what the earlier ones lack
 SIGNATURE = "signature.json"  # beside the manifest, which does not list it
@@ -27,7 +27,7 @@ Step = tuple[str, str | int | None]
 ValidationState = Literal["validated", "pending", "off"]
 
 
-class ConstantFacts(Facts):
+class ConstantFacts(StoredFacts):
     """The facts by which an object is had again that a trace refers to by name.
 
     `literal`: from its text; `import`: `module:qualname`; `tensor`: from `weights/constants.safetensors` under this
@@ -49,7 +49,7 @@ class ConstantFacts(Facts):
     needs: tuple[str, ...] = ()
 
 
-class StageFacts(Facts):
+class StageFacts(StoredFacts):
     """One trace as one step left it: its Python file, the file of its lines' metadata, and what the step changed.
 
     Of a backward, `given` says for which results it takes gradients; of each of these, one stage runs.
@@ -77,7 +77,7 @@ class StoredAutogradSignature(AutogradSignature):
     body: int
 
 
-class ProgramFacts(Facts):
+class ProgramFacts(StoredFacts):
     """One program: its stages in order, and its guards and sharp edges in words.
 
     One with a `derivative` has backwards of its own; `recorded` says why one that is differentiated has none. One that
@@ -93,14 +93,14 @@ class ProgramFacts(Facts):
     written: tuple[int, ...] | None = None
 
 
-class TransformFacts(Facts):
+class TransformFacts(StoredFacts):
     """A transform by its class, with its options as literals."""
 
     path: str
     options: dict[str, ConstantFacts] = {}
 
 
-class CompilerFacts(Facts):
+class CompilerFacts(StoredFacts):
     """The compiler of inputs that no program takes; `lacks` says why they cannot be traced, where they cannot."""
 
     options: CompileOptions
@@ -109,7 +109,7 @@ class CompilerFacts(Facts):
     lacks: str = ""
 
 
-class WeightFacts(Facts):
+class WeightFacts(StoredFacts):
     """A parameter or buffer: a view of the tensor `key` of `weights/model.safetensors`; tied ones are equal."""
 
     key: str
@@ -121,7 +121,7 @@ class WeightFacts(Facts):
     requires_grad: bool = False
 
 
-class ShellFacts(Facts):
+class ShellFacts(StoredFacts):
     """The facts by which a model is built without its weights: its class, and what its config file does not say."""
 
     path: str
@@ -130,7 +130,7 @@ class ShellFacts(Facts):
     training: bool = False
 
 
-class ToleranceFacts(Facts):
+class ToleranceFacts(StoredFacts):
     """The distance that an output may have from the reference, by the recipe of the artifact; see `Tolerance`."""
 
     times_eager: float
@@ -139,7 +139,7 @@ class ToleranceFacts(Facts):
     top1: float
 
 
-class CubinFacts(Facts):
+class CubinFacts(StoredFacts):
     """A kernel as machine code of a GPU: the executor that launches it, its file, and what a launch must know."""
 
     executor: str

@@ -25,14 +25,14 @@ from thunder_core.artifact.public_keys import PublicKey, parse_lines, parse_text
 from thunder_core.artifact.read import Artifact, first_of, inside, read_inside
 from thunder_core.errors import ArtifactDamaged, BadSignature, NotSigned, OutputNotWritable, UnsignedWarning
 from thunder_core.printable import printable
-from thunder_core.storage.manifest import Facts
+from thunder_core.storage.manifest import StoredFacts
 
 CONTEXT = b"thunder artifact signature 1\0"
 MOST_SIGNATURE = 1 << 16  # bytes of the file
 KEYS = "thunder_core.artifact.keys"
 
 
-class SignatureFacts(Facts):
+class SignatureFacts(StoredFacts):
     """A key in base64 as OpenSSH writes it, whose it is said to be, and its signature in base64."""
 
     key: str
@@ -40,7 +40,7 @@ class SignatureFacts(Facts):
     signature: str
 
 
-class Signatures(Facts):
+class Signatures(StoredFacts):
     """The signatures of an artifact, the latest last; each key has one."""
 
     schema_version: Literal[1] = 1

@@ -20,8 +20,8 @@ RUNS = 5
 TICK = "tick_of_the_clock"
 
 
-class Clock:
-    """Adds the time since the line before to the executor of the line that is done."""
+class ExecutorClock:
+    """Adds the time since the bound symbol before to the executor of the one that is done."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
@@ -29,7 +29,7 @@ class Clock:
         self._before = time.perf_counter()
 
     def __call__(self, executor: str) -> None:
-        """A line of this executor is done."""
+        """Note that a bound symbol of this executor is done."""
         if self._on_cuda:
             torch.cuda.synchronize()
         now = time.perf_counter()
@@ -48,8 +48,8 @@ class Timed:
 def time_shares(*parts: Timed, device: torch.device) -> list[dict[str, float]]:
     """Each executor's part of the time of all parts together, 0 to 1, part by part; medians of a few runs.
 
-    On CUDA each line is waited for. Lines of no executor, which free memory, count for the one before them; those that
-    unpack, at the begin of a backward, for the first.
+    On CUDA each bound symbol is waited for. Those of no executor, which free memory, count for the one before them;
+    those that unpack, at the begin of a backward, for the first.
     """
     found = [_medians(part, device) for part in parts]
     total = sum(sum(one.values()) for one in found) or 1.0
@@ -62,7 +62,7 @@ def _medians(part: Timed, device: torch.device) -> dict[str, float]:
 
 
 def _run(trace: Trace, inputs: Sequence[object], device: torch.device) -> dict[str, float]:
-    clock = Clock(device)
+    clock = ExecutorClock(device)
     constants = {**trace.constants, TICK: clock}
     timed = trace.having(_with_ticks(trace), made_by=trace.made_by, constants=constants)
     function = executable(print_trace(timed, comments=False), timed.name)

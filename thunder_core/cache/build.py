@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from thunder_core.cache.entry import Entry
 from thunder_core.cache.key import SCHEMA_VERSION, Key
-from thunder_core.cache.manifest import Manifest
+from thunder_core.cache.manifest import EntryManifest
 from thunder_core.cache.place import BUILDING, ENTRIES, LOCKS, full_disk_named, make_folders
 from thunder_core.cache.record import mark_used
 from thunder_core.storage.folder import fresh_folder, remove
@@ -88,9 +88,9 @@ def taken(folder: Path) -> dict[str, bytes]:
     return contents
 
 
-def manifest_for(key: Key, label: str, replaced: str, contents: dict[str, bytes]) -> Manifest:
+def manifest_for(key: Key, label: str, replaced: str, contents: dict[str, bytes]) -> EntryManifest:
     """The sealed manifest of these contents, made now."""
-    return Manifest(
+    return EntryManifest(
         schema_version=SCHEMA_VERSION,
         executor=key.executor,
         fields=dict(key.fields),

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from thunder_core.cache.key import REGION
 from thunder_core.cache.record import Record
-from thunder_core.storage.manifest import Facts
+from thunder_core.storage.manifest import StoredFacts
 
 
-class Difference(Facts):
+class Difference(StoredFacts):
     """A field in which two keys differ; None where a key does not name it."""
 
     field: str
@@ -26,7 +26,7 @@ class Difference(Facts):
         return f"{self.field}: was {was}, is {now}"
 
 
-class Why(Facts):
+class Why(StoredFacts):
     """The differences of an entry from the nearest earlier one, if there is one.
 
     `kept` says whether an entry with this key is in the store now; `replaced`, what was wrong with the one before it.

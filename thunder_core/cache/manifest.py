@@ -18,7 +18,7 @@ class Damage(Exception):
         super().__init__(what.encode(errors="backslashreplace").decode())
 
 
-class Manifest(SealedManifest):
+class EntryManifest(SealedManifest):
     """Everything about an entry that is not in one of its files; `digest` is that of the manifest without itself.
 
     `replaced` says what was wrong with the entry that was here before, where one had to be dropped.
@@ -44,11 +44,11 @@ class Manifest(SealedManifest):
         return sum(file.size for file in self.files.values())
 
 
-def manifest_of(content: bytes, digest: str) -> Manifest:
+def manifest_of(content: bytes, digest: str) -> EntryManifest:
     """The manifest in some bytes, which is that of the key with this digest; raises `Damage`."""
     refuse_other_schemas(content)
     try:
-        manifest = Manifest.model_validate_json(content)
+        manifest = EntryManifest.model_validate_json(content)
     except ValidationError as error:
         raise Damage(f"{MANIFEST} is not one of Thunder's: {error.errors()[0]['msg']}") from error
     if not manifest.is_sealed or manifest.to_bytes() != content:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from thunder_core.cache.entry import Entry
-from thunder_core.cache.manifest import Damage, Manifest, manifest_of
+from thunder_core.cache.manifest import Damage, EntryManifest, manifest_of
 from thunder_core.cache.place import names_in, opened
 from thunder_core.storage.digest import digest_of
 from thunder_core.storage.manifest import MANIFEST, FileFacts
@@ -27,13 +27,13 @@ def read_entry(entries: int, digest: str) -> Entry:
         return Entry(manifest.key, manifest.label, contents)
 
 
-def read_manifest(entries: int, digest: str) -> tuple[Manifest, os.stat_result]:
+def read_manifest(entries: int, digest: str) -> tuple[EntryManifest, os.stat_result]:
     """The manifest of an entry and what the file system says of it; FileNotFoundError or `Damage`."""
     with _opened_entry(entries, digest) as folder, _unreadable_is_damage():
         return _manifest(folder, digest), os.stat(MANIFEST, dir_fd=folder, follow_symlinks=False)
 
 
-def require_exactly(folder: int, manifest: Manifest) -> None:
+def require_exactly(folder: int, manifest: EntryManifest) -> None:
     """Raise `Damage` unless a folder holds the manifest's files, each as large as it should be, and nothing else."""
     there, named = set(names_in(folder)), {MANIFEST, *manifest.files}
     if missing := named - there:
@@ -60,7 +60,7 @@ def require_in_place(entries: int, digest: str, folder: int) -> None:
         raise FileNotFoundError(digest)
 
 
-def _manifest(folder: int, digest: str) -> Manifest:
+def _manifest(folder: int, digest: str) -> EntryManifest:
     found = os.stat(MANIFEST, dir_fd=folder, follow_symlinks=False)
     if found.st_size > MOST_MANIFEST:
         raise Damage(f"{MANIFEST} has {found.st_size} bytes, more than any has")

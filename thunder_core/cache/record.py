@@ -13,17 +13,17 @@ from pathlib import Path
 
 from pydantic import AwareDatetime, Field
 
-from thunder_core.cache.manifest import Damage, Manifest
+from thunder_core.cache.manifest import Damage, EntryManifest
 from thunder_core.cache.place import ENTRIES, VARIABLE, names_in, opened_entries
 from thunder_core.cache.read import read_manifest
 from thunder_core.errors import CacheNotUsable
-from thunder_core.storage.manifest import MANIFEST, Facts
+from thunder_core.storage.manifest import MANIFEST, StoredFacts
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
 
-class Record(Facts):
+class Record(StoredFacts):
     """One entry as a list shows it.
 
     `size` is in bytes; `replaced` says what was wrong with the entry that it replaced, `damage` what is wrong with
@@ -69,7 +69,7 @@ def _record(root: Path, entries: int, digest: str) -> Iterator[Record]:
         yield _sound_record(digest, manifest, found)
 
 
-def _sound_record(digest: str, manifest: Manifest, found: os.stat_result) -> Record:
+def _sound_record(digest: str, manifest: EntryManifest, found: os.stat_result) -> Record:
     return Record(
         digest=digest,
         executor=manifest.executor,

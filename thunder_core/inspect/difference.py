@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 
-from thunder_core.inspect.subject import Stage
+from thunder_core.inspect.subject import InspectedStage
 from thunder_core.ir.layout import layout
 
 CONTEXT = 3
 
 
-def unified(before: Stage, after: Stage, *, level: str = "torch", width: int | None = None) -> list[str]:
+def unified(
+    before: InspectedStage, after: InspectedStage, *, level: str = "torch", width: int | None = None
+) -> list[str]:
     """The unified diff of two stages, without line ends; empty where they are the same."""
     old, new = (layout(stage.read(), level=level, width=width, head=()).splitlines() for stage in (before, after))
     lines = difflib.unified_diff(old, new, before.title, after.title, lineterm="", n=CONTEXT)

@@ -12,7 +12,7 @@ from thunder_core.artifact.constants import Keeper
 from thunder_core.artifact.printed import Printed, printed_stages, with_constants
 from thunder_core.artifact.write import name_of
 from thunder_core.compiler import last_program, specializations_of
-from thunder_core.inspect.subject import GRAD, Stage, Subject
+from thunder_core.inspect.subject import GRAD, InspectedStage, Subject
 from thunder_core.ir.listing import Listing
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.purpose import Purpose
@@ -63,8 +63,8 @@ def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapp
     )
 
 
-def _stage(printed: Printed, keeper: Keeper) -> Stage:
-    return Stage(with_constants(printed, keeper, strict=False), _given(printed.listing))
+def _stage(printed: Printed, keeper: Keeper) -> InspectedStage:
+    return InspectedStage(with_constants(printed, keeper, strict=False), _given(printed.listing))
 
 
 def _given(listing: Listing) -> Callable[[], Listing]:

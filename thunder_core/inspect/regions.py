@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from thunder_core.inspect.subject import Stage
+from thunder_core.inspect.subject import InspectedStage
 from thunder_core.ir.listing import DELETE, LIST, Line, Listing, is_claimed
 
 Belongs = Callable[[str], bool]  # whether a module's path is one of those that are meant
@@ -48,14 +48,14 @@ def all_held(listing: Listing) -> list[Held]:
 class Earlier:
     """The stages before the one that is shown, the latest last; they are read when a line is looked for."""
 
-    stages: Sequence[Stage] = ()
+    stages: Sequence[InspectedStage] = ()
 
     @cached_property
-    def last(self) -> Mapping[str, Stage]:
+    def last(self) -> Mapping[str, InspectedStage]:
         """Each statement, with the last stage in which it stands by itself."""
         return {line.text: stage for stage in self.stages for line in stage.read().lines}
 
-    def stage_of(self, line: Line) -> Stage | None:
+    def stage_of(self, line: Line) -> InspectedStage | None:
         """The last stage in which a line is a call of its own; None where it is in none."""
         return self.last.get(line.text)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from thunder_core.artifact.manifest import ConstantFacts
 from thunder_core.errors import CannotReplay
-from thunder_core.inspect.subject import Stage, Subject
+from thunder_core.inspect.subject import InspectedStage, Subject
 from thunder_core.ir.layout import INDENT, import_line, layout
 from thunder_core.ir.listing import Listing
 
@@ -19,7 +19,7 @@ SAVED = "saved"  # the list that a backward takes and empties
 BEHIND_FORWARD = ("tail", "backward")
 
 
-def runnable(subject: Subject, stage: Stage, listing: Listing, *, level: str = "torch") -> str:
+def runnable(subject: Subject, stage: InspectedStage, listing: Listing, *, level: str = "torch") -> str:
     """The text of a Python file that defines a trace's function and, when it is run, calls it as the model would.
 
     `listing` may be a part of the stage, which is then defined and not called. Raises `CannotReplay` where a constant
@@ -36,7 +36,7 @@ def runnable(subject: Subject, stage: Stage, listing: Listing, *, level: str = "
 # ---- constants ------------------------------------------------------------------------------------------------
 
 
-def preamble(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
+def preamble(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
     """The lines that give the trace's constants their names."""
     facts = {name: stage.facts.constants[name] for name in listing.constants if is_used(name, listing)}
     lines = [line for name, kept in facts.items() for line in RESOLVED[kept.kind](subject, stage, name, kept)]
@@ -67,16 +67,16 @@ def is_used(name: str, listing: Listing) -> bool:
     return name in listing.returns or any(name in text for text in texts)
 
 
-def _literal(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+def _literal(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
     return ["import torch", f"{name} = {facts.text}"]
 
 
-def _import(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+def _import(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
     module, _, qualname = facts.text.partition(":")
     return [f"import {module}", f"{name} = {module}.{qualname}".rstrip(".")]
 
 
-def _tensor(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+def _tensor(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
     if subject.folder is not None:
         return _from_artifact(subject, stage, name)
     if facts.text not in subject.tensors:
@@ -87,22 +87,22 @@ def _tensor(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> 
     return ["import torch", f"{name} = {subject.tensors[facts.text]}"]
 
 
-def _way(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+def _way(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
     return [f"{name} = None  # {facts.text} of the model, set below"]
 
 
-def _lost(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+def _lost(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
     raise CannotReplay(
         f"the trace refers to `{name}` ({facts.text}), which has no name in another process",
         fix="inspect the stage that runs, or define it at the top of a module that can be imported",
     )
 
 
-def _region(subject: Subject, stage: Stage, name: str, facts: ConstantFacts) -> list[str]:
+def _region(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
     return []  # `regions` defines it, as lines that a person can read and change
 
 
-def _from_artifact(subject: Subject, stage: Stage, name: str) -> list[str]:
+def _from_artifact(subject: Subject, stage: InspectedStage, name: str) -> list[str]:
     place = f"{ARTIFACT}, {subject.program}, {stage.facts.trace!r}, {stage.facts.number}, {name!r}"
     return [f"from {REPLAY} import constant_of", f"{name} = constant_of({place})"]
 
@@ -120,7 +120,7 @@ RESOLVED = {
 # ---- running --------------------------------------------------------------------------------------------------
 
 
-def main_block(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
+def main_block(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
     """The block that runs when the file does."""
     problem = obstacle(subject, listing)
     if problem:
@@ -199,7 +199,7 @@ def literal_lines(value: Mapping[str, object], indent: str = INDENT) -> Iterator
     yield "}"
 
 
-def _call_computation(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
+def _call_computation(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
     yield "with torch.no_grad():"
     yield f"{INDENT}outputs = computation("
     yield from (f"{INDENT}{INDENT}{value.origin}," for value in listing.inputs)
@@ -207,7 +207,7 @@ def _call_computation(subject: Subject, stage: Stage, listing: Listing) -> Itera
     yield from _print_outputs(returned(listing))
 
 
-def _call_behind_forward(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
+def _call_behind_forward(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
     """A tail and a backward take what the computation returns."""
     yield f"from {REPLAY} import given_to"
     yield ""
@@ -236,13 +236,13 @@ def returned(listing: Listing) -> list[str]:
     return [ast.unparse(one) for one in tree.elts] if isinstance(tree, ast.Tuple) else []
 
 
-def _call_prologue(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
+def _call_prologue(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
     yield f"with torch.set_grad_enabled({subject.grad}):"
     yield f"{INDENT}inputs, outside = prologue(module, args, kwargs)"
     yield 'print(f"every guard holds; the computation gets {len(inputs)} tensors, the epilogue {len(outside)} objects")'
 
 
-def _call_epilogue(subject: Subject, stage: Stage, listing: Listing) -> Iterator[str]:
+def _call_epilogue(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
     if subject.folder is not None:
         yield f"from {REPLAY} import program_of"
         yield ""

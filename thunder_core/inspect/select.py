@@ -16,7 +16,7 @@ NO_STAGES = Earlier()
 
 
 @dataclass(frozen=True)
-class Match:
+class LineMatch:
     """A line that a pattern matches: its number in the trace (from 1), the statement, and whose it is.
 
     A line that runs as part of another has that one's number, `inside` says what holds it, and `stage` where it was a
@@ -32,7 +32,7 @@ class Match:
     stage: str = ""
 
 
-def matches(listing: Listing, pattern: str, level: str = "torch", earlier: Earlier = NO_STAGES) -> Iterator[Match]:
+def matches(listing: Listing, pattern: str, level: str = "torch", earlier: Earlier = NO_STAGES) -> Iterator[LineMatch]:
     """The lines in whose statement, metadata, module or user's line the pattern is found; `BadOption` for a bad one.
 
     Lines that others hold are searched too; in one of the earlier stages they stood by themselves.
@@ -44,15 +44,15 @@ def matches(listing: Listing, pattern: str, level: str = "torch", earlier: Earli
             f"--grep {pattern!r} is no regular expression: {error}", fix="escape what is literal"
         ) from error
     for number, line in enumerate(listing.lines, start=1):
-        yield from matching(line, found, level, Match(number, "", "", line.module, place(line)))
+        yield from matching(line, found, level, LineMatch(number, "", "", line.module, place(line)))
         for held in held_by(line, number):
-            empty = Match(number, "", "", held.line.module, place(held.line), held.inside)
+            empty = LineMatch(number, "", "", held.line.module, place(held.line), held.inside)
             for match in matching(held.line, found, level, empty):
                 own = earlier.stage_of(held.line)
                 yield replace(match, stage=own.short if own else "")
 
 
-def matching(line: Line, pattern: re.Pattern[str], level: str, match: Match) -> Iterator[Match]:
+def matching(line: Line, pattern: re.Pattern[str], level: str, match: LineMatch) -> Iterator[LineMatch]:
     """The match of each of a line's statements at a level in which the pattern is found."""
     claimed = any(part.file for part in line.parts)
     for part in (line,) if claimed else at_level(line, level):

@@ -17,7 +17,7 @@ GRAD = "torch.is_grad_enabled(): was True"
 
 
 @dataclass(frozen=True)
-class Stage:
+class InspectedStage:
     """A trace as one step left it; its lines are read when they are asked for."""
 
     facts: StageFacts
@@ -53,7 +53,7 @@ class Subject:
 
     name: str
     program: int
-    stages: tuple[Stage, ...]
+    stages: tuple[InspectedStage, ...]
     source: Mapping[str, object] = field(default_factory=dict)
     example: tuple[str, ...] = ()
     folder: Path | None = None
@@ -71,12 +71,12 @@ class Subject:
         return bool(self.source.get("trust_remote_code"))
 
     @cached_property
-    def traces(self) -> dict[str, list[Stage]]:
+    def traces(self) -> dict[str, list[InspectedStage]]:
         """The stages of each trace that there is."""
         found = {name: [stage for stage in self.stages if stage.facts.trace == name] for name in TRACES}
         return {name: stages for name, stages in found.items() if stages}
 
-    def stage(self, trace: str, wanted: str | None = None) -> Stage:
+    def stage(self, trace: str, wanted: str | None = None) -> InspectedStage:
         """A stage of a trace by its number or name, by default the one that runs; raises `NoSuchTrace`."""
         if trace not in self.traces:
             raise self._no_such_trace(trace)
@@ -93,7 +93,7 @@ class Subject:
             raise NoSuchTrace(f"{problem} of the {trace} trace", fix=f"name one of: {known}")
         return matching[0]
 
-    def before(self, stage: Stage) -> list[Stage]:
+    def before(self, stage: InspectedStage) -> list[InspectedStage]:
         """The stages of the same trace that led to one, the latest last."""
         stages = self.traces[stage.facts.trace]
         earlier = stages[: stages.index(stage)]
@@ -112,7 +112,7 @@ class Subject:
         return f"there is no trace called {trace!r}"
 
 
-def named(stages: list[Stage], wanted: str) -> list[Stage]:
+def named(stages: list[InspectedStage], wanted: str) -> list[InspectedStage]:
     """The stages of exactly that name or, failing that, whose names hold it."""
     plain = "-".join(wanted.lower().replace("_", "-").split())
     exact = [stage for stage in stages if stage.facts.name == plain]
@@ -128,7 +128,7 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
             fix=f"it has {len(manifest.programs)}: name one of {', '.join(map(str, range(len(manifest.programs))))}",
         )
     facts = manifest.programs[program]
-    stages = (Stage(one, _reader(artifact, one)) for one in facts.stages)
+    stages = (InspectedStage(one, _reader(artifact, one)) for one in facts.stages)
     return Subject(
         manifest.subject,
         program,

@@ -49,7 +49,7 @@ class LoadedModel:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadingPlan:
     """A request whose names have been understood: what to load and how."""
 
     origin: FolderOrigin | SampleOrigin
@@ -89,7 +89,7 @@ def rebuild_model(
     return loaded
 
 
-def plan_loading(request: ModelRequest) -> Plan:
+def plan_loading(request: ModelRequest) -> LoadingPlan:
     """Understand a request and check everything that can be checked without reading weights."""
     dtype = None if request.dtype is None else parse_dtype(request.dtype)
     device = parse_device(request.device or "cpu")
@@ -98,7 +98,7 @@ def plan_loading(request: ModelRequest) -> Plan:
     config = config_of(origin, request, request.task)
     task, note = (task_among(asked, config), None) if asked else deduce_task(config)
     require_task(task, config)
-    return Plan(origin, config, task, dtype, device, () if note is None else (note,))
+    return LoadingPlan(origin, config, task, dtype, device, () if note is None else (note,))
 
 
 def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: str | None) -> PretrainedConfig:
@@ -126,7 +126,7 @@ def sample_config(sample: SampleModel) -> PretrainedConfig:
     return config
 
 
-def build(plan: Plan, request: ModelRequest) -> tuple[PreTrainedModel, tuple[str, ...]]:
+def build(plan: LoadingPlan, request: ModelRequest) -> tuple[PreTrainedModel, tuple[str, ...]]:
     """The model on the CPU, with the weights of its folder or with random ones, and notes about the fit."""
     if isinstance(plan.origin, SampleOrigin):
         return build_random(plan, f"the sample {plan.origin.sample.architecture}", request), ()
@@ -138,7 +138,7 @@ def build(plan: Plan, request: ModelRequest) -> tuple[PreTrainedModel, tuple[str
     return read_weights(plan, plan.origin.folder, request)
 
 
-def build_random(plan: Plan, what: Path | str, request: ModelRequest) -> PreTrainedModel:
+def build_random(plan: LoadingPlan, what: Path | str, request: ModelRequest) -> PreTrainedModel:
     """The model with random weights, in the dtype that was asked for, the config's own, or float32."""
     dtype = plan.dtype or plan.config.dtype or torch.float32
     auto: Any = auto_class(plan.task)
@@ -147,7 +147,7 @@ def build_random(plan: Plan, what: Path | str, request: ModelRequest) -> PreTrai
     return model
 
 
-def read_weights(plan: Plan, folder: Path, request: ModelRequest) -> tuple[PreTrainedModel, tuple[str, ...]]:
+def read_weights(plan: LoadingPlan, folder: Path, request: ModelRequest) -> tuple[PreTrainedModel, tuple[str, ...]]:
     """The model with the weights of a folder; raises `BadModelFolder` where they do not fit."""
     auto: Any = auto_class(plan.task)
     with loading_errors(folder, "cannot be loaded"):
@@ -164,7 +164,7 @@ def read_weights(plan: Plan, folder: Path, request: ModelRequest) -> tuple[PreTr
     return model, check_weights(folder, model, report)
 
 
-def finish(plan: Plan, request: ModelRequest, model: PreTrainedModel, notes: tuple[str, ...]) -> LoadedModel:
+def finish(plan: LoadingPlan, request: ModelRequest, model: PreTrainedModel, notes: tuple[str, ...]) -> LoadedModel:
     """The model on its device and in eval mode, with its papers."""
     with loading_errors(f"the model on {plan.device}", "cannot be put there"):
         torch.nn.Module.to(model, plan.device)

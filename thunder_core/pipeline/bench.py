@@ -19,7 +19,7 @@ from thunder_core.benchmark.report import size_in_words
 from thunder_core.errors import BadOption
 from thunder_core.package import __version__
 from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
-from thunder_core.pipeline.clock import Clock
+from thunder_core.pipeline.clock import StageClock
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
@@ -120,7 +120,7 @@ def open_for_bench(artifact: Artifact, device: str | None, consent: Consent, ben
 
 
 def _bench(openers: Mapping[str, Opener], bench_request: BenchRequest, progress: Progress | None) -> BenchmarkSuite:
-    clock = Clock(progress or Unwatched())
+    clock = StageClock(progress or Unwatched())
     with (
         stage_failures(lambda: clock.stage or "the start"),
         threads_in_use(bench_request.threads),
@@ -159,7 +159,7 @@ def common_sizes(sessions: Sequence[Session], bench_request: BenchRequest) -> li
     return [InputSize(batch, seq) for batch in bench_request.batches for seq in lengths]
 
 
-def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: Clock) -> None:
+def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: StageClock) -> None:
     """Compile for every size at once: other compilers leave hooks in PyTorch that would be traced along."""
     clock.begin("compile")
     for done, (session, size) in enumerate(product(sessions, sizes), start=1):
@@ -183,7 +183,7 @@ def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size:
 
 
 def _measured(
-    sessions: Mapping[str, Session], bench_request: BenchRequest, size: InputSize, clock: Clock
+    sessions: Mapping[str, Session], bench_request: BenchRequest, size: InputSize, clock: StageClock
 ) -> BenchmarkReport:
     calls = calls_of(sessions, bench_request, size)
     first = next(iter(sessions.values()))

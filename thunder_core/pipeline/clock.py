@@ -16,7 +16,7 @@ from thunder_core.recipe import Transform
 from thunder_core.report import StageTime
 
 
-class Clock:
+class StageClock:
     """Begins stages; a stage ends where the next one begins, or at `stop`."""
 
     def __init__(self, progress: Progress) -> None:
@@ -49,7 +49,7 @@ class Announced(Transform):
     """A transform that tells the clock of its turn: the first begins the stage `transform`, the last `compile`."""
 
     transform: Transform
-    clock: Clock
+    clock: StageClock
     number: int
     total: int
 
@@ -65,7 +65,7 @@ class Announced(Transform):
 
 
 @contextmanager
-def announcing(compiled: object, clock: Clock) -> Iterator[None]:
+def announcing(compiled: object, clock: StageClock) -> Iterator[None]:
     """While the block runs, compiling tells the clock of its steps."""
     cache = specializations_of(compiled)
     compiler = cache.compiler

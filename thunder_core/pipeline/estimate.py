@@ -32,7 +32,7 @@ Shapes = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Need:
+class MemoryNeed:
     """Bytes that a call takes beside the weights: at its peak, and what is left of it when it has returned."""
 
     peak: int
@@ -94,7 +94,7 @@ def fitting(batch: int, needed: int, free: int) -> str:
     return f"--batch {most} may fit: use it" if most else "use a smaller --seq"
 
 
-def need_of(loaded: LoadedModel, purpose: Purpose, sample: Shapes, batch: int) -> Need | None:
+def need_of(loaded: LoadedModel, purpose: Purpose, sample: Shapes, batch: int) -> MemoryNeed | None:
     """The memory of a call with so many of a sample, which has a batch of one; None where that cannot be known.
 
     Rounding up to blocks and what kernels take for themselves is not counted: it takes no less than this.
@@ -109,7 +109,7 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Shapes, batch: int) -
                 }
                 given = weighing.held
                 returned = purpose.call(model, model)(**inputs)
-                need = Need(peak=weighing.peak - given, kept=weighing.held - given)
+                need = MemoryNeed(peak=weighing.peak - given, kept=weighing.held - given)
                 del returned
         except Exception:
             return None

@@ -65,22 +65,22 @@ def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
 
     What is refused for reasons of its own, beside what is fused, is no loss: the report lists it.
     """
-    running = set(executors_of(line for trace in traces for line in trace.bound_symbols))
+    running = set(executors_of(bsym for trace in traces for bsym in trace.bound_symbols))
     refused = [one for trace in traces for one in trace.refused]
     offered = [one for one in refused if not one.lasting or one.executor not in running]
     for executor in dict.fromkeys(one.executor for one in offered):
         of_executor = [one for one in offered if one.executor == executor]
         reasons = "; ".join(dict.fromkeys(one.reason for one in of_executor))
-        lines = sum(one.lines for one in of_executor)
+        count = sum(one.lines for one in of_executor)
         yield Degradation(
             FUSED,
-            f"{executor} gave up {lines} operation{'' if lines == 1 else 's'}: {reasons}",
+            f"{executor} gave up {count} operation{'' if count == 1 else 's'}: {reasons}",
             "`thunder doctor` tells what this machine lacks; mend it and try again",
         )
 
 
-def executors_of(lines: Iterable[BoundSymbol]) -> Iterator[str]:
+def executors_of(bound_symbols: Iterable[BoundSymbol]) -> Iterator[str]:
     """The executors that run bound symbols and, where one wraps what another runs, those within."""
-    for line in lines:
-        yield line.executor
-        yield from executors_of(line.subsymbols)
+    for bsym in bound_symbols:
+        yield bsym.executor
+        yield from executors_of(bsym.subsymbols)

@@ -1,4 +1,4 @@
-"""An optimization, one line a stage: load, check, acquire, transform, compile, validate, benchmark, write."""
+"""An optimization, stage by stage: load, check, acquire, transform, compile, validate, benchmark, write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import last_program, trace_for
 from thunder_core.pipeline.bench_request import OURS
 from thunder_core.pipeline.build_report import Results, build_report, running
-from thunder_core.pipeline.clock import Clock, announcing
+from thunder_core.pipeline.clock import StageClock, announcing
 from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.planning import Plan, plan
@@ -48,12 +48,12 @@ def optimize(request: Request, progress: Progress | None = None) -> Outcome:
 
 def carry_out(plan: Plan, progress: Progress | None = None) -> Outcome:
     """Do what a plan says."""
-    clock = Clock(progress or Unwatched())
+    clock = StageClock(progress or Unwatched())
     with stage_failures(lambda: clock.stage or "the start"):
         return _carry_out(plan, clock)
 
 
-def _carry_out(plan: Plan, clock: Clock) -> Outcome:
+def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
     request = plan.request
     clock.begin("load")
     session = open_model(plan.prepared, plan.purpose, clock.begin)
@@ -75,7 +75,7 @@ def _carry_out(plan: Plan, clock: Clock) -> Outcome:
     return Outcome(report, plan.destination, session.compiled)
 
 
-def _trace(plan: Plan, session: Session, example: Inputs, clock: Clock) -> tuple[DeviceCode, ...]:
+def _trace(plan: Plan, session: Session, example: Inputs, clock: StageClock) -> tuple[DeviceCode, ...]:
     """Compile by the first call; for a target, which need not be here, by a trace alone, whose kernels are returned."""
     with announcing(session.compiled, clock):
         if not plan.request.target:
@@ -88,7 +88,7 @@ def _trace(plan: Plan, session: Session, example: Inputs, clock: Clock) -> tuple
     return kernels
 
 
-def _results(plan: Plan, session: Session, program: Program, example: Inputs, clock: Clock) -> Results:
+def _results(plan: Plan, session: Session, program: Program, example: Inputs, clock: StageClock) -> Results:
     """The validation, the evaluation and the measurement, as far as the request asks for them."""
     request = plan.request
     validation = _validated(plan, session, clock) if request.validate else None
@@ -100,20 +100,20 @@ def _results(plan: Plan, session: Session, program: Program, example: Inputs, cl
     return Results(validation, evaluation, benchmark, shares)
 
 
-def _validated(plan: Plan, session: Session, clock: Clock) -> ValidationReport:
+def _validated(plan: Plan, session: Session, clock: StageClock) -> ValidationReport:
     clock.begin("validate")
     request = plan.request
     return session.validate(plan.size, request.inputs, allow_non_finite=request.allow_non_finite, advance=clock.advance)
 
 
-def _evaluated(plan: Plan, session: Session, clock: Clock) -> Evaluation | None:
+def _evaluated(plan: Plan, session: Session, clock: StageClock) -> Evaluation | None:
     if plan.judged_by is None:
         return None
     clock.begin(EVALUATE)
     return session.evaluate(plan.judged_by, plan.size, plan.request.metric, advance=clock.advance)
 
 
-def _measured(plan: Plan, session: Session, example: Inputs, clock: Clock) -> BenchmarkReport:
+def _measured(plan: Plan, session: Session, example: Inputs, clock: StageClock) -> BenchmarkReport:
     clock.begin("benchmark")
     eager, ours = session.call_of(session.model), session.call_of(session.compiled)
     return measure(

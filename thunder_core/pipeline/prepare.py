@@ -13,8 +13,7 @@ from thunder_core.errors import EnvironmentLacks
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.labels import require_labels
 from thunder_core.models.library_output import quietly
-from thunder_core.models.load import Plan as Loading
-from thunder_core.models.load import plan_loading
+from thunder_core.models.load import LoadingPlan, plan_loading
 from thunder_core.models.origin import FolderOrigin
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
@@ -33,7 +32,7 @@ class Prepared:
 
     recipe: Recipe
     model: ModelRequest
-    loading: Loading
+    loading: LoadingPlan
     transforms: tuple[Transform, ...]
     executors: tuple[NamedExecutor, ...]
     degraded: tuple[Degraded, ...]
@@ -90,14 +89,14 @@ def with_sample(model: ModelRequest, recipe: Recipe) -> ModelRequest:
     return replace(model, sample=sample_of(recipe))
 
 
-def require_weights(loading: Loading, model: ModelRequest) -> None:
+def require_weights(loading: LoadingPlan, model: ModelRequest) -> None:
     """Raise BadModelFolder where a folder's weights are missing or damaged; the hub's may still have to come."""
     origin = loading.origin
     if isinstance(origin, FolderOrigin) and origin.hub is None and not model.random_weights:
         checkpoint_files(origin.folder)
 
 
-def refuse_other_family(recipe: Recipe, loading: Loading) -> None:
+def refuse_other_family(recipe: Recipe, loading: LoadingPlan) -> None:
     """Raise RecipeMismatch as early as the config can tell; `recipe.validate_all(model)` has the last word."""
     if any(one.families and loading.config.model_type not in one.families for one in recipe.recipes):
         recipe.validate_all(_Shell(loading.config))

@@ -14,7 +14,7 @@ from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, Refu
 from thunder_core.runtime.program import Program, Stage
 
 BEHIND = ("tail", "backward")  # traces that are made when they are first needed
-Lines = Counter[tuple[str, str, str]]
+SymbolCounts = Counter[tuple[str, str, str]]
 
 
 def trace_summaries(program: Program) -> tuple[TraceSummary, ...]:
@@ -24,11 +24,11 @@ def trace_summaries(program: Program) -> tuple[TraceSummary, ...]:
 
 
 def _summaries(stages: Sequence[Stage]) -> Iterator[TraceSummary]:
-    before: dict[str, Lines] = {}
+    before: dict[str, SymbolCounts] = {}
     masks: dict[str, tuple[bool, ...]] = {}
     seen: Counter[str] = Counter()
     for stage in stages:
-        trace, lines = stage.trace, lines_of(stage.trace)
+        trace, counts = stage.trace, symbol_counts(stage.trace)
         earlier = before.get(trace.name) if stage.given == masks.get(trace.name, stage.given) else None
         yield TraceSummary(
             trace=trace.name,
@@ -36,14 +36,14 @@ def _summaries(stages: Sequence[Stage]) -> Iterator[TraceSummary]:
             made_by=trace.made_by,
             lines=len(trace),
             seconds=stage.seconds,
-            changed=0 if earlier is None else max((lines - earlier).total(), (earlier - lines).total()),
+            changed=0 if earlier is None else max((counts - earlier).total(), (earlier - counts).total()),
         )
-        before[trace.name], masks[trace.name] = lines, stage.given
+        before[trace.name], masks[trace.name] = counts, stage.given
         seen[trace.name] += 1
 
 
-def lines_of(trace: Trace) -> Lines:
-    """The lines of a trace as far as they can be told apart: what is called, by whom it is run, and what it makes."""
+def symbol_counts(trace: Trace) -> SymbolCounts:
+    """The bound symbols of a trace as far as they can be told apart: what is called, who runs it, and what it makes."""
     return Counter(
         (bsym.symbol.name, bsym.executor, " ".join(proxy.name for proxy in bsym.outputs))
         for bsym in trace.bound_symbols
@@ -77,7 +77,7 @@ def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[Refused
     for one in trace.refused:
         counts[one.executor, one.reason] += one.lines
     offered = (
-        Refused(executor=name, reason=reason, operations=lines) for (name, reason), lines in counts.most_common()
+        Refused(executor=name, reason=reason, operations=count) for (name, reason), count in counts.most_common()
     )
     return (*absent, *offered)
 
@@ -85,12 +85,12 @@ def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[Refused
 def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:
     """The number of calls of each operation, the most frequent first."""
     claimed = (bsym for bsym in trace.bound_symbols if bsym.executor)
-    counts = Counter(line.symbol.name for bsym in claimed for line in program_lines(bsym))
+    counts = Counter(inner.symbol.name for bsym in claimed for inner in program_lines(bsym))
     return tuple(OperationCount(name=name, count=count) for name, count in counts.most_common())
 
 
 def memory_points(use: MemoryUse) -> tuple[MemoryPoint, ...]:
-    """The bytes that the computation itself holds, after each line and while it runs."""
+    """The bytes that the computation itself holds, after each bound symbol and while it runs."""
     return tuple(
         MemoryPoint(line=line.number, trace=line.trace, bytes=line.held - use.outside, peak=line.peak - use.outside)
         for line in use.lines

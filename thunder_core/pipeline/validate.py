@@ -18,7 +18,7 @@ from thunder_core.benchmark.machine import machine_name
 from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
 from thunder_core.models.batches import IDS, longer_than
 from thunder_core.models.dataset import Dataset
-from thunder_core.pipeline.clock import Clock
+from thunder_core.pipeline.clock import StageClock
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
@@ -70,7 +70,7 @@ def validate_artifact(
     artifact does not say which inputs it takes; nothing is changed then.
     """
     check_validate_request(ValidateRequest(inputs, seed, write, allow_non_finite, input, evaluate, metric))
-    clock = Clock(progress or Unwatched())
+    clock = StageClock(progress or Unwatched())
     with stage_failures(lambda: clock.stage or "the start"):
         clock.begin("load")
         artifact = open_artifact(folder)

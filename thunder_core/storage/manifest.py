@@ -16,20 +16,20 @@ MANIFEST = "manifest.json"
 SEAL = re.compile(rb',\n "digest": "([0-9a-f]{64})"\n}\n\Z')
 
 
-class Facts(BaseModel):
+class StoredFacts(BaseModel):
     """Frozen data that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class FileFacts(Facts):
+class FileFacts(StoredFacts):
     """A file's size in bytes and its BLAKE3 digest in hexadecimal."""
 
     size: int = Field(ge=0)
     digest: str
 
 
-class SealedManifest(Facts):
+class SealedManifest(StoredFacts):
     """A manifest whose last field, `digest`, is that of the manifest without it.
 
     `leaves_out_defaults` says whether fields that have their defaults are written.

@@ -52,7 +52,7 @@ def validate(
     Both are held against a reference: the same model in `reference_dtype` (default: float64, or float32 where that
     does not fit into memory). The random state is seeded alike before each run, and is put back afterwards; so are
     the model's buffers. `progress(done, total)` is called after each run. Where tensors of the optimized one are not
-    laid out as their lines were derived, the report's notes name the lines.
+    laid out as their bound symbols were derived, the report's notes name these.
 
     Raises NotFinite where eager or the reference holds NaN or infinities, and AllZero where eager holds nothing but
     zeros (unless `allow_non_finite`, when the notes say so), OutOfTolerance if an output is out of tolerance; all three
@@ -106,7 +106,7 @@ def devices_of(model: torch.nn.Module) -> tuple[torch.device, ...]:
 class _Run:
     """One input, given to one callable after another in the same random state.
 
-    `mismatches` tells of tensors of the optimized one that are not what their lines were derived with.
+    `mismatches` tells of tensors of the optimized one that are not what their bound symbols were derived with.
     """
 
     inputs: Mapping[str, object]
