@@ -19,7 +19,7 @@ import thunder_core as thunder
 from tests.families import inputs_for, sample
 from tests.pipeline.conftest import quick
 from thunder_core import plugins
-from thunder_core.artifact.compatibility import require_architecture, require_here
+from thunder_core.artifact.compatibility import require_architecture, require_compatible
 from thunder_core.artifact.cubins import keep_cubins, read_cubins
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.cache import Store
@@ -120,9 +120,9 @@ def test_another_gpu_is_refused_by_name(hopper: Artifact, monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
     require_architecture(hopper.manifest)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    require_here(hopper.manifest)
+    require_compatible(hopper.manifest)
     with pytest.raises(ArtifactForeign, match="machine code for sm_80"):
-        require_here(open_artifact(hopper.folder.parent / "sm_80").manifest)
+        require_compatible(open_artifact(hopper.folder.parent / "sm_80").manifest)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from thunder_core.fusion.machine_code import instruction_sets, machine
 ANEW = "make the artifact anew here"
 
 
-def require_here(manifest: Manifest) -> None:
+def require_compatible(manifest: Manifest) -> None:
     """Raise `ArtifactForeign` for what was made for another place; nothing of the artifact has run by then."""
     require_torch(manifest)
     require_devices(manifest)

@@ -16,7 +16,7 @@ from thunder_core import plugins
 from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import KERNELS, ConstantFacts, ConstantKind
 from thunder_core.artifact.modules import find_in_modules, find_in_tables
-from thunder_core.artifact.object_paths import Way, code_digest, find_ways, follow
+from thunder_core.artifact.object_paths import Way, code_digest, find_paths, follow
 from thunder_core.artifact.tensors import NAMES
 from thunder_core.artifact.trust import Trust
 from thunder_core.capture.compiled_call import CompiledCall
@@ -47,7 +47,7 @@ class Keeper:
         harder = [value for value in hard if id(value) not in self._paths]
         self._ways |= find_in_tables(harder, import_path) if harder else {}
         hardest = [value for value in harder if id(value) not in self._ways]
-        self._ways |= find_ways(self.subject, hardest) if hardest else {}
+        self._ways |= find_paths(self.subject, hardest) if hardest else {}
 
     def facts(self, name: str, value: object, *, must: bool) -> ConstantFacts:
         """The facts by which an object is had again; else `CannotReplay` if it `must` be, or what was lost."""

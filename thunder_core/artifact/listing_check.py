@@ -11,7 +11,7 @@ from thunder_core.ir.listing import Line, Listing, Value
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
-def is_shown_truly(listing: Listing, text: str) -> bool:
+def listing_matches_code(listing: Listing, text: str) -> bool:
     """Whether a text is the function that a listing shows, and nothing else. Python compiles both; neither is run."""
     if any("\n" in one or "\r" in one for one in texts_of(listing)):  # a comment would go on as a statement
         return False

@@ -13,11 +13,11 @@ import torch
 
 from thunder_core import plugins
 from thunder_core.artifact.code import fingerprint_of, verify_code
-from thunder_core.artifact.compatibility import require_here
+from thunder_core.artifact.compatibility import require_compatible
 from thunder_core.artifact.consent import Consent
 from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, ShellFacts
 from thunder_core.artifact.read import Artifact, open_artifact
-from thunder_core.artifact.retracing import Afresh, Strict
+from thunder_core.artifact.retracing import Retracer, Strict
 from thunder_core.artifact.signature import require_authentic
 from thunder_core.artifact.stored import stored_programs
 from thunder_core.artifact.trust import Trust, trust_in
@@ -86,7 +86,7 @@ def load_opened(
     weights: bool = False,
 ) -> Any:
     """Load an artifact whose manifest and signatures were verified, as `load` does."""
-    require_here(artifact.manifest)
+    require_compatible(artifact.manifest)
     wanted = weights or (model is not None and is_empty(model))
     if model is None:
         model = rebuilt(artifact, trust_remote_code=consent.trust_remote_code)
@@ -107,7 +107,7 @@ def bound(artifact: Artifact, subject: Callable[..., Any], trust: Trust, *, stri
     """An artifact's programs as a compiled function or module."""
     programs = stored_programs(artifact, subject, trust=trust, strict=strict)
     facts = artifact.manifest.compiler
-    compiler: Compiler = Strict(artifact.folder, tuple(programs), facts, trust) if strict else Afresh(facts, trust)
+    compiler: Compiler = Strict(artifact.folder, tuple(programs), facts, trust) if strict else Retracer(facts, trust)
     options = facts.options
     call = Specializations(subject, compiler, options, programs=OrderedDict.fromkeys(programs))
     if not isinstance(subject, torch.nn.Module):
@@ -151,7 +151,7 @@ class Again:
         return artifact
 
     def _afresh(self, module: torch.nn.Module) -> torch.nn.Module:
-        compiler, options = Afresh(self.facts, self.trust), self.facts.options
+        compiler, options = Retracer(self.facts, self.trust), self.facts.options
         forward = Specializations(module.forward, compiler, options)
         return compiled_module(Specializations(module, compiler, options), forward, self)
 

@@ -74,7 +74,7 @@ def opened(value: Any, key: str) -> Any:
     return getattr(value, key)
 
 
-def find_ways(subject: Any, wanted: Iterable[object]) -> dict[int, Way]:
+def find_paths(subject: Any, wanted: Iterable[object]) -> dict[int, Way]:
     """The shortest way to each of the wanted objects that one leads to, by the object's id."""
     missing = {id(value) for value in wanted}
     found: dict[int, Way] = {}

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from pydantic import TypeAdapter, ValidationError
 
 from thunder_core.artifact.former_names import in_current_names
-from thunder_core.artifact.listing_check import is_shown_truly
+from thunder_core.artifact.listing_check import listing_matches_code
 from thunder_core.artifact.manifest import SCHEMA_VERSION, Manifest, StageFacts
 from thunder_core.artifact.upgrade import upgraded
 from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, BadOption, NotAnArtifact
@@ -55,7 +55,7 @@ class Artifact:
             listing = LISTINGS.validate_json(in_current_names(self.text(stage.lines_file)))
         except ValidationError as error:
             raise damaged(self.folder, f"{stage.lines_file} is not one of Thunder's: {first_of(error)}") from error
-        if listing.name != stage.trace or not is_shown_truly(listing, self.source(stage)):
+        if listing.name != stage.trace or not listing_matches_code(listing, self.source(stage)):
             raise damaged(self.folder, f"{stage.lines_file}, which is shown, is not what {stage.file} does")
         return listing
 

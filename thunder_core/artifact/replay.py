@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.artifact.compatibility import require_here
+from thunder_core.artifact.compatibility import require_compatible
 from thunder_core.artifact.constants import Finder
 from thunder_core.artifact.manifest import EXAMPLE
 from thunder_core.artifact.object_paths import follow
@@ -35,7 +35,7 @@ def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
 def program_of(folder: str | Path, number: int, subject: object) -> Program:
     """A program of an artifact, bound to the model that it was made from."""
     artifact = open_artifact(Path(folder))
-    require_here(artifact.manifest)
+    require_compatible(artifact.manifest)
     return stored_programs(artifact, subject)[number]
 
 

@@ -27,7 +27,7 @@ def settings_of(facts: CompilerFacts, trust: Trust) -> Any:
 
 
 @dataclass(frozen=True)
-class Afresh:
+class Retracer:
     """Traces inputs that no stored program takes, as the artifact's recipe would."""
 
     facts: CompilerFacts

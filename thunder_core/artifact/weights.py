@@ -17,7 +17,7 @@ ALIGNED = 16  # bytes: more than any dtype's
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptWeights:
     """The tensors that are written, by their keys, and for each name of the model the one that it is a view of."""
 
     tensors: Mapping[str, torch.Tensor]
@@ -28,15 +28,17 @@ class Kept:
         """Bytes."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
-    def on(self, device: str) -> Kept:
+    def on(self, device: str) -> KeptWeights:
         """These weights, to be put on another device than they are on now when they are read."""
-        return Kept(self.tensors, {name: one.model_copy(update={"device": device}) for name, one in self.facts.items()})
+        return KeptWeights(
+            self.tensors, {name: one.model_copy(update={"device": device}) for name, one in self.facts.items()}
+        )
 
 
-NOTHING = Kept({}, {})
+NOTHING = KeptWeights({}, {})
 
 
-def kept_weights(subject: object) -> Kept:
+def kept_weights(subject: object) -> KeptWeights:
     """Every parameter and buffer of a module; raises `CannotReplay` for one that is more than its numbers."""
     if not isinstance(subject, torch.nn.Module):
         raise WrongInputs(
@@ -51,7 +53,7 @@ def kept_weights(subject: object) -> Kept:
         kept, views = one_storage(names, named)
         tensors[names[0]] = kept
         facts |= views
-    return Kept(tensors, {name: facts[name] for name in named})
+    return KeptWeights(tensors, {name: facts[name] for name in named})
 
 
 def weights_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

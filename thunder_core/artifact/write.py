@@ -34,7 +34,7 @@ from thunder_core.artifact.place import require_room, whole_folder
 from thunder_core.artifact.printed import Printed, is_body, printed_stages, with_constants, write_stage
 from thunder_core.artifact.signature import computing, sign_folder
 from thunder_core.artifact.tensors import write_tensors
-from thunder_core.artifact.weights import NOTHING, Kept, kept_weights
+from thunder_core.artifact.weights import NOTHING, KeptWeights, kept_weights
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import specializations_of
 from thunder_core.errors import WrongInputs
@@ -126,12 +126,14 @@ class Parts:
     stages: list[list[tuple[Printed, StageFacts]]]
     constants: Mapping[str, torch.Tensor]
     files: Mapping[str, bytes]
-    weights: Kept
+    weights: KeptWeights
     shell: Any
     cubins: tuple[CubinFacts, ...]
 
 
-def gathered(specializations: Specializations, weights: Kept, kernels: Sequence[DeviceCode], alone: bool) -> Parts:
+def gathered(
+    specializations: Specializations, weights: KeptWeights, kernels: Sequence[DeviceCode], alone: bool
+) -> Parts:
     """Everything that is to be written; nothing is written yet, and what cannot be kept is refused.
 
     What is to be loaded `alone` brings along how its model is built.

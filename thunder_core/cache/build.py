@@ -29,7 +29,7 @@ SHARED = 3  # digits of the digest that name a lock, so that there are never mor
 
 
 @contextmanager
-def held(root: Path, digest: str, patience: float) -> Iterator[str]:
+def entry_lock(root: Path, digest: str, patience: float) -> Iterator[str]:
     """Hold the lock of the entries that begin so while the block runs; yields what hinders that, empty where nothing.
 
     Who holds it is the only one that builds and cleans up such entries. A lock's file is never removed: that would
@@ -56,7 +56,7 @@ def build_entry(root: Path, key: Key, build: Build, label: str, replaced: str) -
     clean_up(root, key.digest)
     with fresh_folder(root / BUILDING / _once(key.digest), mode=0o700) as folder:
         build(folder)
-        contents = taken(folder)
+        contents = built_files(folder)
         manifest = manifest_for(key, label, replaced, contents)
         (folder / MANIFEST).write_bytes(manifest.to_bytes())
         mark_used(folder)
@@ -68,10 +68,10 @@ def build_alone(key: Key, build: Build, label: str) -> Entry:
     """Build an entry in a folder outside the store, which does not get it; raises `OutOfDisk`."""
     with full_disk_named(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="thunder-") as folder:
         build(Path(folder))
-        return Entry(key, label, taken(Path(folder)))
+        return Entry(key, label, built_files(Path(folder)))
 
 
-def taken(folder: Path) -> dict[str, bytes]:
+def built_files(folder: Path) -> dict[str, bytes]:
     """The files that a build wrote: plain ones beside each other, each with no other name and for the user alone."""
     contents = {}
     for path in sorted(folder.iterdir()):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from thunder_core.cache.build import SHARED, Build, build_alone, build_entry, clean_up, drop, held, unfinished
+from thunder_core.cache.build import SHARED, Build, build_alone, build_entry, clean_up, drop, entry_lock, unfinished
 from thunder_core.cache.entry import Entry
 from thunder_core.cache.explanation import Why, explain
 from thunder_core.cache.key import Key
@@ -66,7 +66,7 @@ class Store:
         """
         entry, first = self._sound(key)
         if entry is None:
-            with held(self.folder, key.digest, self.patience) as hindrance:
+            with entry_lock(self.folder, key.digest, self.patience) as hindrance:
                 entry, second = self._sound(key)  # another process may have built it while we waited
                 if entry is None:
                     self.counts["misses"] += 1
@@ -165,6 +165,6 @@ class Store:
     def _clean_up(self) -> None:
         """Remove what killed processes left: it is under a lock that nobody holds."""
         for digest in {path.name[:SHARED]: path.name for path in unfinished(self.folder)}.values():
-            with held(self.folder, digest, 0.0) as hindrance:
+            with entry_lock(self.folder, digest, 0.0) as hindrance:
                 if not hindrance:
                     clean_up(self.folder, digest)

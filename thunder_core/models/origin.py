@@ -13,9 +13,9 @@ from thunder_core.models.folder import CONFIG_FILE
 from thunder_core.models.foreign_formats import held_by_file
 from thunder_core.models.hub import HubModel, find_on_hub, is_cached, is_hub_name
 from thunder_core.models.request import ModelRequest, SampleModel
-from thunder_core.models.similar_paths import likeness, similar_paths
+from thunder_core.models.similar_paths import similar_paths, similarity
 
-MISTYPED = 0.75  # the likeness of a name to that of a folder, from which on the hub is not asked for it
+MISTYPED = 0.75  # the similarity of a name to that of a folder, from which on the hub is not asked for it
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def is_mistyped(path: Path, near: Sequence[Path]) -> bool:
     """Whether a path that is not there leads into a folder which is, or looks much like that of a model."""
     if path.parent != Path() and path.parent.is_dir():
         return True
-    return any((one / CONFIG_FILE).is_file() and likeness(one, path) >= MISTYPED for one in near)
+    return any((one / CONFIG_FILE).is_file() and similarity(one, path) >= MISTYPED for one in near)
 
 
 def require_folder(path: Path) -> None:

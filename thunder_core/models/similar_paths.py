@@ -21,8 +21,8 @@ def similar_paths(path: Path) -> list[Path]:
     return found[:SHOWN] if found != [Path(root)] else []
 
 
-def likeness(one: Path, other: Path) -> float:
-    """The likeness of two paths, from 0 to 1."""
+def similarity(one: Path, other: Path) -> float:
+    """The similarity of two paths, from 0 to 1."""
     return difflib.SequenceMatcher(None, str(one).lower(), str(other).lower()).ratio()
 
 

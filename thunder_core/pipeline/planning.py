@@ -11,7 +11,7 @@ from thunder_core.models.dataset import Dataset
 from thunder_core.models.modality import sizes_in_words
 from thunder_core.pipeline.destination import check_destination, choose_destination
 from thunder_core.pipeline.evaluate import metric_for
-from thunder_core.pipeline.prepare import Prepared, prepare, told
+from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
 from thunder_core.pipeline.progress import EVALUATE, STAGES
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
@@ -53,7 +53,7 @@ class Plan:
             *([("evaluation", self._judgement)] if self.judged_by else []),
             ("transforms", ", ".join(named(t) for t in prepared.transforms) or "none of its own"),
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
-            *(("degraded", f"{text} ({fix})") for text, fix in told(prepared.degraded)),
+            *(("degraded", f"{text} ({fix})") for text, fix in degradation_texts(prepared.degraded)),
             *(("skipped", text) for text in skipped(prepared)),
             ("stages", " > ".join(self.stages)),
             *unvalidated(request),
@@ -130,10 +130,10 @@ def unvalidated(request: Request) -> Iterator[tuple[str, str]]:
 
 def skipped(prepared: Prepared) -> Iterator[str]:
     """Executors that this machine lacks; a reason that a degraded part has is not told twice."""
-    told = {part.reason for part in prepared.degraded}
+    reasons = {part.reason for part in prepared.degraded}
     for one in prepared.executors:
         if one.reason:
-            yield f"{one.name}: {'for the same reason' if one.reason in told else one.reason}"
+            yield f"{one.name}: {'for the same reason' if one.reason in reasons else one.reason}"
 
 
 def plan(request: Request) -> Plan:

@@ -110,7 +110,7 @@ class _Shell(torch.nn.Module):
         self.config: Any = config
 
 
-def told(degraded: Iterable[Degraded | Degradation]) -> Iterator[tuple[str, str]]:
+def degradation_texts(degraded: Iterable[Degraded | Degradation]) -> Iterator[tuple[str, str]]:
     """The parts that are lost, those with one reason together, and what would help."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for one in degraded:
@@ -127,7 +127,8 @@ def as_facts(lost: Iterable[Degradation]) -> tuple[Degraded, ...]:
 def require_whole(recipe: Recipe, degraded: tuple[Degraded, ...]) -> None:
     """Raise EnvironmentLacks if this machine lacks a part of the recipe."""
     if degraded:
+        texts, fixes = zip(*degradation_texts(degraded), strict=True)
         raise EnvironmentLacks(
-            f"this machine lacks what {recipe.name} needs: {'; '.join(text for text, _ in told(degraded))}",
-            fix="; ".join(dict.fromkeys(fix for _, fix in told(degraded))) + "; or leave --strict out",
+            f"this machine lacks what {recipe.name} needs: {'; '.join(texts)}",
+            fix=f"{'; '.join(dict.fromkeys(fixes))}; or leave --strict out",
         )

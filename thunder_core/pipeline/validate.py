@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from thunder_core.artifact.compatibility import require_here
+from thunder_core.artifact.compatibility import require_compatible
 from thunder_core.artifact.consent import NO_CONSENT, Consent
 from thunder_core.artifact.manifest import EXAMPLE, ValidationState
 from thunder_core.artifact.read import Artifact, open_artifact
@@ -81,7 +81,7 @@ def validate_artifact(
         require_inference(artifact, evaluate)
         if write:
             require_writable(artifact.folder)
-        require_here(artifact.manifest)
+        require_compatible(artifact.manifest)
         data, judged_by = (
             artifacts_samples(option, file, artifact, trust_remote_code=consent.trust_remote_code)
             for option, file in (("--input", input), ("--eval", evaluate))
@@ -102,7 +102,7 @@ def validate_artifact(
         validation = validation.model_copy(update={"notes": (*validation.notes, *cut_notes(data, size.seq))})
         if write:
             clock.begin("write")
-            keep(artifact, validation, evaluation, machine_name(session.device))
+            write_validation(artifact, validation, evaluation, machine_name(session.device))
         clock.stop()
     state = "validated" if write else artifact.manifest.validation
     return Revalidation(artifact.folder, state, write, validation, signed and write, evaluation)
@@ -149,7 +149,9 @@ def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
         yield f"{cut} of the {len(data)} samples of {data.file.name} were cut to {seq} tokens, which the programs take"
 
 
-def keep(artifact: Artifact, validation: ValidationReport, evaluation: Evaluation | None, machine: str) -> None:
+def write_validation(
+    artifact: Artifact, validation: ValidationReport, evaluation: Evaluation | None, machine: str
+) -> None:
     """Write what was measured into the artifact, and where."""
     told = validation.model_copy(update={"notes": (*validation.notes, f"validated after it was made, on {machine}")})
     report = read_report(artifact)
