@@ -1,5 +1,6 @@
 """What every generated program may use: small classes, one for each protocol, and the drivers of coroutines."""
 
+import bisect
 import dis
 import functools
 import inspect
@@ -274,14 +275,17 @@ def entries_of(entry):
 
 def _handles(entry):
     """Whether a frame was handling an error where a traceback says; that may be among an instruction's caches."""
-    handled = _handled(entry.tb_frame.f_code)
-    place = max((offset for offset in handled if offset <= entry.tb_lasti), default=None)
-    return handled.get(place, 0) > 0
+    offsets, depths = _handled(entry.tb_frame.f_code)
+    place = bisect.bisect_right(offsets, entry.tb_lasti)
+    return place > 0 and depths[place - 1] > 0
 
 
 @functools.lru_cache(64)
 def _handled(code):
-    """How many errors are being handled at each instruction of a code object, by following every way through it."""
+    """The offsets of a code object's instructions, and how many errors are being handled at each.
+
+    Every way through it is followed. Interpreted programs ask this of each entry of a traceback.
+    """
     instructions = list(dis.get_instructions(code))
     following = {one.offset: two.offset for one, two in itertools.pairwise(instructions)}
     found = {}
@@ -300,7 +304,8 @@ def _handled(code):
             left.append((one.argval, depth))
         if one.opname not in ENDS:
             left.append((following.get(offset), depth))
-    return found
+    offsets = sorted(found)
+    return offsets, [found[offset] for offset in offsets]
 
 
 def told(error):
