@@ -12,7 +12,7 @@ PAGE = Path(__file__).with_suffix(".md")
 HEAD = """\
 # Exit statuses and error codes
 
-<!-- Written by `make docs` from thunder_core/errors.py. -->
+<!-- Written by `make docs` from thunder_core/errors/. -->
 
 Each command of `thunder` ends with one of these statuses. An error prints its code, what is wrong and what to do
 about it; `thunder explain CODE` prints what this page says, and `--debug` adds the traceback.

@@ -1,4 +1,4 @@
-"""The page of exit statuses and error codes says what `thunder_core/errors.py` says."""
+"""The page of exit statuses and error codes says what `thunder_core/errors/` says."""
 
 from __future__ import annotations
 

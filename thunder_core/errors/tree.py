@@ -1,0 +1,98 @@
+"""The root of the tree of errors, its branches, one for each exit status, and the line that an error names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from thunder_core.printable import printable
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of somebody's source: file, 1-based line number and the function that holds it."""
+
+    filename: str
+    lineno: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        inside = f", in {self.function}" if self.function else ""
+        return printable(f"{self.filename}:{self.lineno}{inside}")
+
+
+class ThunderError(Exception):
+    """An error that says what is wrong, what to do about it and, where there is one, the user's line."""
+
+    code: ClassVar[str] = "TH0000"
+    status: ClassVar[int] = 70
+
+    def __init__(self, what: str, *, fix: str, where: SourceLine | None = None) -> None:
+        self.what, self.fix = printable(what), printable(fix)  # they name what others have written
+        super().__init__(self.what)
+        self.where = where
+
+    def __str__(self) -> str:
+        lines = [f"[{self.code}] {self.what}"]
+        if self.where is not None:
+            lines.append(f"  at: {self.where}")
+        return "\n".join([*lines, f"  fix: {self.fix}"])
+
+    def as_dict(self) -> dict[str, object]:
+        """The error as plain data, for `--json`."""
+        where = None if self.where is None else str(self.where)
+        return {"code": self.code, "status": self.status, "what": self.what, "fix": self.fix, "where": where}
+
+
+class Finding(ThunderError):
+    """A gate that was asked for did not hold."""
+
+    status = 1
+
+
+class UsageError(ThunderError):
+    """The command, the options or the configuration are wrong."""
+
+    status = 2
+
+
+class MissingRequirement(ThunderError):
+    """The environment lacks something that was required."""
+
+    status = 3
+
+
+class ValidationError(ThunderError):
+    """The optimized model differs from eager PyTorch by more than the recipe's tolerance."""
+
+    status = 4
+
+
+class BaselineError(ThunderError):
+    """A measurement is worse than the baseline, or the speed-up that was required, allows."""
+
+    status = 5
+
+
+class ArtifactError(ThunderError):
+    """An artifact was rejected: nothing of it was used."""
+
+    status = 6
+
+
+class ResourceError(ThunderError):
+    """The machine ran out of memory, disk or time."""
+
+    status = 7
+
+
+class UnsupportedError(ThunderError):
+    """The model or one of its operations cannot be compiled."""
+
+    status = 8
+
+
+class InternalError(ThunderError):
+    """A bug of ours."""
+
+    status = 70

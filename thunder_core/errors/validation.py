@@ -1,0 +1,60 @@
+"""Errors of exit status 4: the optimized model is not the eager model."""
+
+from __future__ import annotations
+
+from thunder_core.errors.tree import ValidationError
+
+
+class OutOfTolerance(ValidationError):
+    """An output differs from eager PyTorch by more than the recipe's tolerance. Nothing was written.
+
+    `thunder optimize` makes no artifact then, and `thunder validate` leaves the one that it was given as it is.
+
+    The message names the output, its error beside eager's own, and the smallest tolerance that would have passed.
+    """
+
+    code = "TH0401"
+    report: object = None  # the ValidationReport, for whoever catches the error
+
+
+class NotComparable(ValidationError):
+    """The optimized model's outputs have another structure, shape or dtype than eager's. Nothing was written."""
+
+    code = "TH0402"
+
+
+class NotFinite(ValidationError):
+    """An output, the loss or a gradient is infinite or not a number in eager PyTorch itself, or in the reference.
+
+    A NaN beside a NaN says nothing of the numbers that should stand there, so nothing was written. A narrow range is
+    the most frequent cause: float16 ends at 65,504, and bfloat16 has the range of float32. Weights that have diverged,
+    or inputs that are not finite, are others.
+
+    Some models mean it: a mask of minus infinities among the outputs. `--allow-non-finite` accepts it: what is not
+    finite has to be so at the same places then, with the same sign, all else is compared as ever, and the report and
+    the table name the outputs and how much of them is not finite.
+    """
+
+    code = "TH0403"
+    report: object = None  # the ValidationReport, for whoever catches the error
+
+
+class OtherRandomNumbers(ValidationError):
+    """The optimized model draws other random numbers than eager PyTorch from the same seed. Nothing was written.
+
+    With other numbers in its dropout a model gives other results, and how far they are from eager's says nothing.
+    """
+
+    code = "TH0404"
+
+
+class AllZero(ValidationError):
+    """Every output of eager PyTorch is zero on every input or, of a step of training, every gradient.
+
+    Agreement with that says nothing: a program that computes nothing would pass, so nothing was written. Weights that
+    were never loaded are a cause, and initializations that put zeros at the end of each block. `--allow-non-finite`
+    accepts it, and the report says so. Where only some outputs are zero they are named, and that is no error.
+    """
+
+    code = "TH0405"
+    report: object = None  # the ValidationReport, for whoever catches the error

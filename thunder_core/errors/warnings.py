@@ -1,0 +1,22 @@
+"""The warnings that Thunder gives, for `warnings.filterwarnings`."""
+
+from __future__ import annotations
+
+
+class RecompileWarning(UserWarning):
+    """A compiled function is traced again and again, or has more programs than are kept.
+
+    The message says for what it is traced and what can be done. Python's `warnings` say it once for each place.
+    """
+
+
+class SharpEdgeWarning(UserWarning):
+    """A program was traced that reads or does something which later calls will not do again."""
+
+
+class DegradedWarning(UserWarning):
+    """A model was compiled by a recipe of which the machine, or the model's device, lacks a part: which, and why."""
+
+
+class UnsignedWarning(UserWarning):
+    """An artifact was loaded that nobody has signed whose key is trusted, though there is a list of trusted keys."""
