@@ -19,9 +19,9 @@ def test_random_programs_do_what_eager_does(seed: int, way: str) -> None:
 
 
 def test_a_program_that_is_compiled_wrongly_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from thunder_core.capture import recorder
+    from thunder_core.capture import operators
 
-    monkeypatch.setattr(recorder, "is_random", lambda operator, args, kwargs: False)
+    monkeypatch.setattr(operators, "is_random", lambda operator, args, kwargs: False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert any(differences(program(number), "torch") for number in range(60))
