@@ -23,7 +23,7 @@ from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.samples import USUAL_SEQUENCE, artifacts_samples
-from thunder_core.pipeline.session import InputSize, open_saved
+from thunder_core.pipeline.session import InputSize, Session, open_saved
 from thunder_core.pipeline.validate_request import ValidateRequest, check_validate_request
 from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation
@@ -69,43 +69,56 @@ def validate_artifact(
     Raises what `load` raises, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` where the
     artifact does not say which inputs it takes; nothing is changed then.
     """
-    check_validate_request(ValidateRequest(inputs, seed, write, allow_non_finite, input, evaluate, metric))
+    request = ValidateRequest(inputs, seed, write, allow_non_finite, input, evaluate, metric)
+    check_validate_request(request)
     clock = StageClock(progress or Unwatched())
     with stage_failures(lambda: clock.stage or "the start"):
-        clock.begin("load")
-        artifact = open_artifact(folder)
-        require_authentic(artifact, consent)
-        signed = is_signed(artifact.folder)
-        write = write and artifact.manifest.validation != "validated"
-        size, drawn_with = size_of(artifact, real_inputs=input is not None)
-        require_inference(artifact, evaluate)
-        if write:
-            require_writable(artifact.folder)
-        require_compatible(artifact.manifest)
-        data, judged_by = (
-            artifacts_samples(option, file, artifact, trust_remote_code=consent.trust_remote_code)
-            for option, file in (("--input", input), ("--eval", evaluate))
-        )
-        session = open_saved(artifact, Purpose(artifact.manifest.train, data, cut=True), consent, strict=True)
+        return _validate_artifact(folder, request, consent, clock)
+
+
+def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent, clock: StageClock) -> Revalidation:
+    clock.begin("load")
+    artifact = open_artifact(folder)
+    require_authentic(artifact, consent)
+    signed, state = is_signed(artifact.folder), artifact.manifest.validation
+    writes = request.write and state != "validated"
+    size, drawn_with = size_of(artifact, real_inputs=request.input is not None)
+    require_inference(artifact, request.evaluate)
+    if writes:
+        require_writable(artifact.folder)
+    require_compatible(artifact.manifest)
+    data, judged_by = (
+        artifacts_samples(option, file, artifact, trust_remote_code=consent.trust_remote_code)
+        for option, file in (("--input", request.input), ("--eval", request.evaluate))
+    )
+    session = open_saved(artifact, Purpose(artifact.manifest.train, data, cut=True), consent, strict=True)
+    seed = drawn_with if request.seed is None else request.seed
+    validation, evaluation = _findings(session, request, size, seed, judged_by, clock)
+    if writes:
+        clock.begin("write")
+        write_validation(artifact, validation, evaluation, machine_name(session.device))
+    clock.stop()
+    return Revalidation(
+        artifact.folder, "validated" if writes else state, writes, validation, signed and writes, evaluation
+    )
+
+
+def _findings(
+    session: Session, request: ValidateRequest, size: InputSize, seed: int, judged_by: Dataset | None, clock: StageClock
+) -> tuple[ValidationReport, Evaluation | None]:
+    """The comparison with eager PyTorch and, where there are samples to judge by, the metric before and after."""
+    if judged_by is not None:
+        session.require_judgeable(judged_by, size, request.metric)
+    accepts, advance = request.allow_non_finite, clock.advance
+    with session.ready():
+        clock.begin("validate")
+        report = session.validate(size, request.inputs, traced=0, seed=seed, allow_non_finite=accepts, advance=advance)
+        notes = (*report.notes, *cut_notes(session.purpose.data, size.seq))
+        evaluation = None
         if judged_by is not None:
-            session.require_judgeable(judged_by, size, metric)
-        with session.ready():
-            clock.begin("validate")
-            first, accepts = drawn_with if seed is None else seed, allow_non_finite
-            validation = session.validate(
-                size, inputs, traced=0, seed=first, allow_non_finite=accepts, advance=clock.advance
-            )
-            evaluation = None
-            if judged_by is not None:
-                clock.begin(EVALUATE)
-                evaluation = session.evaluate(judged_by, size, metric, advance=clock.advance)
-        validation = validation.model_copy(update={"notes": (*validation.notes, *cut_notes(data, size.seq))})
-        if write:
-            clock.begin("write")
-            write_validation(artifact, validation, evaluation, machine_name(session.device))
-        clock.stop()
-    state = "validated" if write else artifact.manifest.validation
-    return Revalidation(artifact.folder, state, write, validation, signed and write, evaluation)
+            clock.begin(EVALUATE)
+            evaluation = session.evaluate(judged_by, size, request.metric, advance=advance)
+    return report.model_copy(update={"notes": notes}), evaluation
 
 
 def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
