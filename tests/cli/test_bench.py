@@ -58,7 +58,7 @@ def test_images_are_measured_by_their_pixels(thunder, tmp_path):
     assert done.status == 0, done.err
     assert "measure 2 x 32 x 32 pixels" in done.err
     suite = BenchmarkSuite.model_validate(done.json)
-    assert gate.where(suite.reports[0]) == "batch 2, 32 x 32 pixels: "
+    assert gate.size_prefix(suite.reports[0]) == "batch 2, 32 x 32 pixels: "
     for view in (suite_view(suite), comparison_view(baseline.compare_with_baseline(suite, suite, 1.0))):
         console = Console(file=io.StringIO(), width=300)
         console.print(view)

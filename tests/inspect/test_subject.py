@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.errors import BadOption, NoSuchTrace
 from thunder_core.inspect.difference import unified
-from thunder_core.inspect.regions import Earlier, is_within
+from thunder_core.inspect.regions import EarlierStages, is_within
 from thunder_core.inspect.runnable import runnable
 from thunder_core.inspect.select import matches, module_lines
 from thunder_core.ir.layout import layout
@@ -73,7 +73,7 @@ def test_a_module_whose_lines_are_gone_is_looked_for_in_the_stages_before(subjec
     whole = stage.read()
     rest = replace(whole, lines=tuple(line for line in whole.lines if not is_within(line.module, "layers.1")))
     with pytest.raises(NoSuchTrace, match=r"'layers\.1' is left") as missing:
-        module_lines(rest, "layers.1", Earlier(subject.before(stage)))
+        module_lines(rest, "layers.1", EarlierStages(subject.before(stage)))
     assert missing.value.fix == "--stage 3 (claim by torch) is the last that has some"
 
 

@@ -23,7 +23,7 @@ from transformers.utils import logging
 
 from thunder_core.errors import BadModelFolder, BadOption, ModelNotFound, UnknownArchitecture
 from thunder_core.models.fingerprint import weights_fingerprint
-from thunder_core.models.library_output import quietly, told_to_users
+from thunder_core.models.library_output import quiet_transformers, told_to_users
 from thunder_core.models.load import load_model, rebuild_model
 from thunder_core.models.request import ModelRequest, SampleModel
 from thunder_core.models.sample_models import SAMPLES
@@ -340,7 +340,7 @@ def test_loading_prints_nothing_and_puts_the_settings_back(saved, capfd):
 
 
 def test_warnings_for_users_become_notes_and_others_are_dropped():
-    with quietly() as warned:
+    with quiet_transformers() as warned:
         warnings.warn("first line\nsecond line", UserWarning, stacklevel=1)
         warnings.warn("first line\nanother line", UserWarning, stacklevel=1)
         warnings.warn("for developers", DeprecationWarning, stacklevel=1)

@@ -21,7 +21,7 @@ from thunder_core.errors import (
 )
 from thunder_core.models.request import ModelRequest
 from thunder_core.pipeline import STAGES, Request, plan
-from thunder_core.pipeline.destination import choose_destination, plain
+from thunder_core.pipeline.destination import choose_destination, file_stem
 from thunder_core.pipeline.executors import candidates
 from thunder_core.pipeline.recipes import find_recipe
 from thunder_core.recipe import Lookaside, Package, Recipe
@@ -182,7 +182,7 @@ class TestDestination:
         ("name", "text"), [("/a/b/model/", "model"), ("org/Name", "Name"), ("..", "model"), ("a b:c", "a-b-c")]
     )
     def test_a_models_name_as_a_files(self, name, text):
-        assert plain(name) == text
+        assert file_stem(name) == text
 
     def test_what_exists_is_kept(self, tmp_path):
         (tmp_path / "old").mkdir()

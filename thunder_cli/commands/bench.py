@@ -68,13 +68,13 @@ def bench(
         from thunder_cli.gates import earlier_result
 
         earlier = earlier_result(output, bench_request.runs)
-        suite, subject = measured(settings.naming(model), other, bench_request, trust, stderr(quiet=quiet))
-        from thunder_cli.bench_result import finish
+        suite, subject = measure_subject(settings.naming(model), other, bench_request, trust, stderr(quiet=quiet))
+        from thunder_cli.bench_result import finish_bench
 
-        finish(suite, earlier, output, subject)
+        finish_bench(suite, earlier, output, subject)
 
 
-def measured(
+def measure_subject(
     settings: Settings, other: str | None, bench_request: BenchRequest, trust: options.TrustOptions, told: Console
 ) -> tuple[BenchmarkSuite, str]:
     """Measure what MODEL names: an artifact where its folder holds one, a model otherwise; two artifacts together.
@@ -86,15 +86,15 @@ def measured(
     folder = Path(settings.get("model") or "").expanduser()
     consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
     if other is not None:
-        suite = measured_artifacts(folder, Path(other).expanduser(), settings, bench_request, consent, told)
+        suite = measure_artifacts(folder, Path(other).expanduser(), settings, bench_request, consent, told)
         return suite, suite.reports[0].candidates[1].name
     if settings.get("model") and is_artifact(folder):
-        return measured_artifact(folder, settings, bench_request, consent, told), OURS
+        return measure_artifact(folder, settings, bench_request, consent, told), OURS
     trust.refuse()
-    return measured_model(settings, bench_request, told), OURS
+    return measure_model(settings, bench_request, told), OURS
 
 
-def measured_artifacts(
+def measure_artifacts(
     first: Path, second: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, told: Console
 ) -> BenchmarkSuite:
     """Measure the second artifact beside the first, of which the device alone may be another."""
@@ -102,28 +102,28 @@ def measured_artifacts(
     from thunder_cli.progress import watching
 
     require_two_artifacts(first, second)
-    devices = [devices_own(folder, settings) for folder in (first, second)]
+    devices = [device_of_artifact(folder, settings) for folder in (first, second)]
     with importing(told):
         from thunder_core.pipeline.bench import bench_artifacts
     with watching(told) as progress:
         return bench_artifacts(first, second, bench_request, device=devices[0], consent=consent, progress=progress)
 
 
-def measured_artifact(
+def measure_artifact(
     folder: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, told: Console
 ) -> BenchmarkSuite:
     """Measure an artifact, of which the device alone may be another."""
     from thunder_cli.import_notice import importing
     from thunder_cli.progress import watching
 
-    device = devices_own(folder, settings)
+    device = device_of_artifact(folder, settings)
     with importing(told):
         from thunder_core.pipeline.bench import bench_artifact
     with watching(told) as progress:
         return bench_artifact(folder, bench_request, device=device, consent=consent, progress=progress)
 
 
-def devices_own(folder: Path, settings: Settings) -> str | None:
+def device_of_artifact(folder: Path, settings: Settings) -> str | None:
     """The device that was named for an artifact; raises for what is no artifact of ours, and for any other setting."""
     from thunder_cli.settings import require_artifacts_own
     from thunder_core.artifact.read import read_manifest
@@ -135,7 +135,7 @@ def devices_own(folder: Path, settings: Settings) -> str | None:
     return None if device is None else spelled_device(device)
 
 
-def measured_model(settings: Settings, bench_request: BenchRequest, told: Console) -> BenchmarkSuite:
+def measure_model(settings: Settings, bench_request: BenchRequest, told: Console) -> BenchmarkSuite:
     """Measure a model under a recipe."""
     from thunder_cli.hub_notice import print_hub_notice
     from thunder_cli.import_notice import importing

@@ -15,7 +15,7 @@ from thunder_cli.console import say, stderr, stdout
 from thunder_cli.views.quantity import counted, size
 from thunder_core.errors import BadOption
 from thunder_core.inspect.difference import unified
-from thunder_core.inspect.regions import Earlier, all_held
+from thunder_core.inspect.regions import EarlierStages, all_held
 from thunder_core.inspect.runnable import runnable
 from thunder_core.inspect.select import LineMatch, belonging_to, matches, module_lines, modules
 from thunder_core.inspect.subject import InspectedStage, Subject
@@ -74,9 +74,9 @@ class View:
         return list(matches(self.listing, self.look.grep or "", self.look.level, self.earlier))
 
     @cached_property
-    def earlier(self) -> Earlier:
+    def earlier(self) -> EarlierStages:
         """The stages that led to the one that is shown."""
-        return Earlier(self.subject.before(self.stage))
+        return EarlierStages(self.subject.before(self.stage))
 
     @property
     def is_empty(self) -> bool:

@@ -20,7 +20,7 @@ LISTINGS = TypeAdapter(Listing)
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedStage:
     """A stage as it will lie on the disk: its facts but for the constants, its text and lines, and its constants."""
 
     facts: StageFacts
@@ -30,7 +30,7 @@ class Printed:
     named: Mapping[str, object]
 
 
-def printed_stages(program: Program, number: int) -> Iterator[Printed]:
+def printed_stages(program: Program, number: int) -> Iterator[PrintedStage]:
     """Every stage of every trace of a program as text, in the order in which they were made."""
     for name in TRACES:
         stages = program.stages_of(name)
@@ -44,7 +44,7 @@ def printed_stages(program: Program, number: int) -> Iterator[Printed]:
             yield printed if must else replace(printed, needed={})
 
 
-def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | None, *, runs: bool) -> Printed:
+def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | None, *, runs: bool) -> PrintedStage:
     """A stage as text; `before` are the lines of the one that it was made from."""
     trace = stage.trace
     source = print_trace(trace)
@@ -65,7 +65,7 @@ def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | 
         runs=runs,
         given=stage.given,
     )
-    return Printed(facts, source.text, listing, source.constants, named)
+    return PrintedStage(facts, source.text, listing, source.constants, named)
 
 
 def lines_of(listing: Listing) -> Counter[str]:
@@ -83,14 +83,14 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "step"
 
 
-def with_constants(stage: Printed, keeper: Keeper, *, strict: bool = True) -> StageFacts:
+def with_constants(stage: PrintedStage, keeper: Keeper, *, strict: bool = True) -> StageFacts:
     """The facts of a stage with all its constants; if `strict`, those of the text that runs must be had again."""
     must = stage.needed if strict else ()
     kept = {name: keeper.facts(name, value, must=name in must) for name, value in stage.named.items()}
     return stage.facts.model_copy(update={"constants": kept})
 
 
-def write_stage(folder: Path, stage: Printed, facts: StageFacts) -> None:
+def write_stage(folder: Path, stage: PrintedStage, facts: StageFacts) -> None:
     """Write a stage's Python and its lines' metadata."""
     path = folder / facts.file
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
     Whatever happens meanwhile, the folder is the old artifact or the new one.
     """
     with whole_folder(artifact.folder, force=True, carries_over=True) as new:
-        shutil.copytree(artifact.folder, new, symlinks=True, dirs_exist_ok=True, copy_function=same_file)
+        shutil.copytree(artifact.folder, new, symlinks=True, dirs_exist_ok=True, copy_function=link_or_copy)
         for name in (MANIFEST, SIGNATURE, *(PAGES if report else ())):  # what was signed is what is no more
             (new / name).unlink(missing_ok=True)  # it is the old file, which must not be written to
         if report is not None:
@@ -32,7 +32,7 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
     return manifest
 
 
-def same_file(old: str, new: str) -> None:
+def link_or_copy(old: str, new: str) -> None:
     """Give a file another name; copy it on file systems without links."""
     try:
         os.link(old, new, follow_symlinks=False)

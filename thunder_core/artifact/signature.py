@@ -93,14 +93,14 @@ def read_signatures(folder: Path) -> Signatures:
     """The file of signatures as plain data; raises `BadSignature`."""
     try:
         if inside(folder, SIGNATURE).stat().st_size > MOST_SIGNATURE:
-            raise bad(folder, f"{SIGNATURE} is larger than any of Thunder's")
+            raise bad_signature(folder, f"{SIGNATURE} is larger than any of Thunder's")
         found = Signatures.model_validate_json(read_inside(folder, SIGNATURE))
     except ValidationError as error:
-        raise bad(folder, f"{SIGNATURE} is not one of Thunder's: {first_of(error)}") from error
+        raise bad_signature(folder, f"{SIGNATURE} is not one of Thunder's: {first_of(error)}") from error
     except (ArtifactDamaged, OSError) as error:
-        raise bad(folder, str(getattr(error, "what", error))) from error
+        raise bad_signature(folder, str(getattr(error, "what", error))) from error
     if not found.signatures:
-        raise bad(folder, f"{SIGNATURE} holds no signature")
+        raise bad_signature(folder, f"{SIGNATURE} holds no signature")
     return found
 
 
@@ -121,7 +121,9 @@ def signers_of(artifact: Artifact) -> tuple[PublicKey, ...]:
     found = [verified(one, artifact.manifest) for one in read_signatures(artifact.folder).signatures]
     keys = tuple(key for key in found if key is not None)
     if len(keys) < len(found):
-        raise bad(artifact.folder, "a signature is not of this artifact: it, or the manifest, is not what was signed")
+        raise bad_signature(
+            artifact.folder, "a signature is not of this artifact: it, or the manifest, is not what was signed"
+        )
     return keys
 
 
@@ -151,22 +153,22 @@ def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, 
     found = tuple(dict.fromkeys(key for key in trusted if key in signers))
     if not found and consent.require_signature:
         raise NotSigned(
-            untrusted(artifact.folder, signers),
+            untrusted_message(artifact.folder, signers),
             fix="have it signed with `thunder sign`, or trust the key that it is signed by: `thunder keys trust FILE`",
         )
     if not found and trusted:
-        warnings.warn(printable(untrusted(artifact.folder, signers)), UnsignedWarning, stacklevel=3)
+        warnings.warn(printable(untrusted_message(artifact.folder, signers)), UnsignedWarning, stacklevel=3)
     return found
 
 
-def untrusted(folder: Path, signers: tuple[PublicKey, ...]) -> str:
+def untrusted_message(folder: Path, signers: tuple[PublicKey, ...]) -> str:
     """The message on an artifact that nobody who is trusted has signed."""
     told = ", ".join(one.claimed for one in signers)
     by = f"is signed by {told}, which is no trusted key" if signers else "is not signed"
     return f"{folder} {by}"
 
 
-def bad(folder: Path, what: str) -> BadSignature:
+def bad_signature(folder: Path, what: str) -> BadSignature:
     """The error for a signature that is none."""
     return BadSignature(
         f"the signature of {folder} does not hold: {what}",

@@ -31,7 +31,7 @@ from thunder_core.artifact.manifest import (
     ToleranceFacts,
 )
 from thunder_core.artifact.place import require_room, whole_folder
-from thunder_core.artifact.printed import Printed, is_body, printed_stages, with_constants, write_stage
+from thunder_core.artifact.printed import PrintedStage, is_body, printed_stages, with_constants, write_stage
 from thunder_core.artifact.signature import computing, sign_folder
 from thunder_core.artifact.tensors import write_tensors
 from thunder_core.artifact.weights import NOTHING, KeptWeights, kept_weights
@@ -83,7 +83,7 @@ def write_artifact(
     """
     private = None if sign_key is None else computing("read_private_key")(sign_key)
     weights = kept_weights(specializations_of(compiled).subject) if include_weights else NOTHING
-    parts = gathered(specializations_of(compiled), weights.on(GPU) if target else weights, kernels, include_weights)
+    parts = gather_parts(specializations_of(compiled), weights.on(GPU) if target else weights, kernels, include_weights)
     manifest = Manifest(
         **what_runs(parts),
         schema_version=SCHEMA_VERSION,
@@ -123,7 +123,7 @@ class Parts:
 
     specializations: Specializations
     programs: list[Program]
-    stages: list[list[tuple[Printed, StageFacts]]]
+    stages: list[list[tuple[PrintedStage, StageFacts]]]
     constants: Mapping[str, torch.Tensor]
     files: Mapping[str, bytes]
     weights: KeptWeights
@@ -131,7 +131,7 @@ class Parts:
     cubins: tuple[CubinFacts, ...]
 
 
-def gathered(
+def gather_parts(
     specializations: Specializations, weights: KeptWeights, kernels: Sequence[DeviceCode], alone: bool
 ) -> Parts:
     """Everything that is to be written; nothing is written yet, and what cannot be kept is refused.

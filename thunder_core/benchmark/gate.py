@@ -28,7 +28,7 @@ def require_speedup(measured: BenchmarkReport | BenchmarkSuite, least: float, ca
     """
     reports = measured.reports if isinstance(measured, BenchmarkSuite) else (measured,)
     missed = [
-        f"{where(report)}{miss}"
+        f"{size_prefix(report)}{miss}"
         for report in reports
         for one in report.candidates[1:]
         if one.name == candidate and (miss := shortfall(report, one, least))
@@ -53,7 +53,7 @@ def shortfall(report: BenchmarkReport, candidate: Candidate, least: float) -> st
     return f"{told} as {report.first.name} ({report.told(candidate)})"
 
 
-def where(report: BenchmarkReport) -> str:
+def size_prefix(report: BenchmarkReport) -> str:
     """The size of a measurement, before what is said of it."""
     known = report.configuration
     read = {"": known["size"]} if "size" in known else {"seq": known.get("seq")}

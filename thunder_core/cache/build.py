@@ -101,7 +101,7 @@ def manifest_for(key: Key, label: str, replaced: str, contents: dict[str, bytes]
     ).sealed()
 
 
-def drop(root: Path, digest: str) -> bool:
+def drop_entry(root: Path, digest: str) -> bool:
     """Remove an entry, first from sight and then from the disk; whether it is gone."""
     gone = root / BUILDING / _once(digest)
     try:
@@ -118,12 +118,12 @@ def drop(root: Path, digest: str) -> bool:
 
 def clean_up(root: Path, digest: str) -> None:
     """Remove what killed processes left of entries under the lock of this one, which is held."""
-    for path in unfinished(root):
+    for path in unfinished_folders(root):
         if path.name.startswith(digest[:SHARED]):
             remove(path)
 
 
-def unfinished(root: Path) -> Iterator[Path]:
+def unfinished_folders(root: Path) -> Iterator[Path]:
     """The folders that are being built or removed, or were left by killed processes; others there are somebody's."""
     yield from (path for path in (root / BUILDING).glob("*") if ONCE.fullmatch(path.name))
 

@@ -32,7 +32,7 @@ def make_folders(root: Path) -> None:
 
 
 @contextmanager
-def opened(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
+def opened_folder(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
     """A descriptor of a folder; below another descriptor no link is followed."""
     flags = os.O_RDONLY | os.O_DIRECTORY | (0 if inside is None else os.O_NOFOLLOW)
     descriptor = os.open(folder, flags, dir_fd=inside)
@@ -46,10 +46,10 @@ def opened(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
 def opened_entries(root: Path) -> Iterator[int]:
     """A descriptor of the folder of entries; `CacheNotUsable` where others could have written to it."""
     with ExitStack() as stack:
-        store = stack.enter_context(opened(root))
+        store = stack.enter_context(opened_folder(root))
         require_own(root, store)
         try:
-            entries = stack.enter_context(opened(ENTRIES, inside=store))
+            entries = stack.enter_context(opened_folder(ENTRIES, inside=store))
         except OSError as error:
             if error.errno not in NO_FOLDER:
                 raise

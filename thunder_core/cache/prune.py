@@ -27,17 +27,17 @@ class Freed:
         return sum(record.size for record in self.kept)
 
 
-def choose(records: Sequence[Record], max_bytes: int | None, max_age: timedelta | None) -> Freed:
+def choose_removed(records: Sequence[Record], max_bytes: int | None, max_age: timedelta | None) -> Freed:
     """Choose what to remove of some records, so that the rest is sound, no older than an age, and fits into a size."""
     sound = [record for record in records if not record.damage]
     now = datetime.now(UTC)
     young = sound if max_age is None else [record for record in sound if now - record.used <= max_age]
-    kept = young if max_bytes is None else fitting(young, max_bytes)
+    kept = young if max_bytes is None else fitting_records(young, max_bytes)
     staying = {record.digest for record in kept}
     return Freed(tuple(record for record in records if record.digest not in staying), tuple(kept))
 
 
-def fitting(records: Sequence[Record], room: int) -> list[Record]:
+def fitting_records(records: Sequence[Record], room: int) -> list[Record]:
     """The latest used records, as many as fit: what is left when those used least recently go one by one."""
     kept = []
     for record in sorted(records, key=lambda record: record.used, reverse=True):

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 from thunder_core.cache.entry import Entry
 from thunder_core.cache.manifest import Damage, EntryManifest, manifest_of
-from thunder_core.cache.place import names_in, opened
+from thunder_core.cache.place import names_in, opened_folder
 from thunder_core.storage.digest import digest_of
 from thunder_core.storage.manifest import MANIFEST, FileFacts
 from thunder_core.storage.ownership import fault_of
@@ -85,7 +85,7 @@ def _opened_entry(entries: int, digest: str) -> Iterator[int]:
     """A descriptor of an entry's folder, which only its owner can write to."""
     with ExitStack() as stack:
         try:
-            folder = stack.enter_context(opened(digest, inside=entries))
+            folder = stack.enter_context(opened_folder(digest, inside=entries))
         except FileNotFoundError:
             raise
         except OSError as error:

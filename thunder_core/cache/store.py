@@ -8,13 +8,22 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
-from thunder_core.cache.build import SHARED, Build, build_alone, build_entry, clean_up, drop, entry_lock, unfinished
+from thunder_core.cache.build import (
+    SHARED,
+    Build,
+    build_alone,
+    build_entry,
+    clean_up,
+    drop_entry,
+    entry_lock,
+    unfinished_folders,
+)
 from thunder_core.cache.entry import Entry
 from thunder_core.cache.explanation import Why, explain
 from thunder_core.cache.key import Key
 from thunder_core.cache.manifest import Damage
 from thunder_core.cache.place import ENTRIES, cache_folder, opened_entries
-from thunder_core.cache.prune import Freed, choose
+from thunder_core.cache.prune import Freed, choose_removed
 from thunder_core.cache.read import read_entry
 from thunder_core.cache.record import Record, mark_used, read_records
 from thunder_core.errors import CacheNotUsable
@@ -89,7 +98,7 @@ class Store:
 
         Damaged entries go first, and what killed processes left is cleaned up. With `dry_run` nothing is removed.
         """
-        return self._freed(choose(self.entries(), max_bytes, max_age), dry_run=dry_run)
+        return self._freed(choose_removed(self.entries(), max_bytes, max_age), dry_run=dry_run)
 
     def clear(self, *, dry_run: bool = False) -> Freed:
         """Remove every entry, and what killed processes left. With `dry_run` nothing is removed."""
@@ -118,7 +127,7 @@ class Store:
         except Damage as damage:
             self.counts["dropped"] += 1
             LOGGER.warning("the entry %s was damaged and is dropped: %s", key.digest[:12], damage)
-            drop(self.folder, key.digest)
+            drop_entry(self.folder, key.digest)
             return None, str(damage)
         mark_used(self.folder / ENTRIES / key.digest)
         return entry, ""
@@ -155,7 +164,7 @@ class Store:
 
     def _remove(self, records: Sequence[Record]) -> None:
         """Remove entries; raises `CacheNotUsable` where one cannot be removed."""
-        staying = [record for record in records if not drop(self.folder, record.digest)]
+        staying = [record for record in records if not drop_entry(self.folder, record.digest)]
         if staying:
             raise CacheNotUsable(
                 f"{len(staying)} of {len(records)} entries cannot be removed from the cache folder {self.folder}",
@@ -164,7 +173,7 @@ class Store:
 
     def _clean_up(self) -> None:
         """Remove what killed processes left: it is under a lock that nobody holds."""
-        for digest in {path.name[:SHARED]: path.name for path in unfinished(self.folder)}.values():
+        for digest in {path.name[:SHARED]: path.name for path in unfinished_folders(self.folder)}.values():
             with entry_lock(self.folder, digest, 0.0) as hindrance:
                 if not hindrance:
                     clean_up(self.folder, digest)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.artifact.constants import Keeper
-from thunder_core.artifact.printed import Printed, printed_stages, with_constants
+from thunder_core.artifact.printed import PrintedStage, printed_stages, with_constants
 from thunder_core.artifact.write import name_of
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.inspect.subject import GRAD, InspectedStage, Subject
@@ -63,7 +63,7 @@ def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapp
     )
 
 
-def _stage(printed: Printed, keeper: Keeper) -> InspectedStage:
+def _stage(printed: PrintedStage, keeper: Keeper) -> InspectedStage:
     return InspectedStage(with_constants(printed, keeper, strict=False), _given(printed.listing))
 
 

@@ -13,7 +13,7 @@ Belongs = Callable[[str], bool]  # whether a module's path is one of those that 
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldSymbol:
     """A line of the program, and the line of the trace that holds it, with that one's number (from 1)."""
 
     line: Line
@@ -31,21 +31,21 @@ def short_name(line: Line) -> str:
     return line.symbol.rpartition(".")[2]
 
 
-def held_by(line: Line, number: int) -> Iterator[Held]:
+def held_by(line: Line, number: int) -> Iterator[HeldSymbol]:
     """The lines of the program that a claimed line stands for; those in a region that another executor wraps too."""
     for part in line.parts if is_claimed(line.executor) else ():
         if part.file:
-            yield Held(part, line, number)
-        yield from (Held(inner.line, line, number) for inner in held_by(part, number))
+            yield HeldSymbol(part, line, number)
+        yield from (HeldSymbol(inner.line, line, number) for inner in held_by(part, number))
 
 
-def all_held(listing: Listing) -> list[Held]:
+def all_held(listing: Listing) -> list[HeldSymbol]:
     """Every line of the program that a line of a trace holds."""
     return [held for number, line in enumerate(listing.lines, start=1) for held in held_by(line, number)]
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierStages:
     """The stages before the one that is shown, the latest last; they are read when a line is looked for."""
 
     stages: Sequence[InspectedStage] = ()

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from thunder_core.errors import BadOption, NoSuchTrace
-from thunder_core.inspect.regions import Belongs, Earlier, all_held, held_by, is_within, opened
+from thunder_core.inspect.regions import Belongs, EarlierStages, all_held, held_by, is_within, opened
 from thunder_core.ir.layout import at_level, place, told
 from thunder_core.ir.listing import DELETE, LIST, Line, Listing, Value
 
-NO_STAGES = Earlier()
+NO_STAGES = EarlierStages()
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,9 @@ class LineMatch:
     stage: str = ""
 
 
-def matches(listing: Listing, pattern: str, level: str = "torch", earlier: Earlier = NO_STAGES) -> Iterator[LineMatch]:
+def matches(
+    listing: Listing, pattern: str, level: str = "torch", earlier: EarlierStages = NO_STAGES
+) -> Iterator[LineMatch]:
     """The lines in whose statement, metadata, module or user's line the pattern is found; `BadOption` for a bad one.
 
     Lines that others hold are searched too; in one of the earlier stages they stood by themselves.
@@ -61,7 +63,7 @@ def matching(line: Line, pattern: re.Pattern[str], level: str, match: LineMatch)
             yield replace(match, text=part.text, told=told(part))
 
 
-def module_lines(listing: Listing, module: str, earlier: Earlier = NO_STAGES) -> Listing:
+def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAGES) -> Listing:
     """The lines of a module and those below it, as a function of what goes in that returns what comes out.
 
     Lines that a region holds with those of other modules are shown as lines. `layers.0` stands for `model.layers.0`
@@ -71,7 +73,7 @@ def module_lines(listing: Listing, module: str, earlier: Earlier = NO_STAGES) ->
     belongs = belonging_to(module, modules(listing))
     shown = opened(listing, belongs)
     if not shown.lines:
-        raise gone(listing, module, earlier) or no_such_module(listing, stripped(module))
+        raise gone_module(listing, module, earlier) or no_such_module(listing, stripped(module))
     inputs, results = boundary(listing, shown.lines)
     names = ", ".join(value.name for value in results)
     returns = f"({names},)" if len(results) == 1 else f"({names})"
@@ -125,7 +127,7 @@ def spelled_out(listing: Listing) -> Iterator[Line]:
         yield from [held.line for held in held_by(line, 0)] or [line]
 
 
-def gone(listing: Listing, module: str, earlier: Earlier) -> NoSuchTrace | None:
+def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuchTrace | None:
     """The error for a module whose lines an earlier stage has; None where none has."""
     for stage in reversed(earlier.stages):
         paths = modules(stage.read())

@@ -86,7 +86,7 @@ class Subject:
         if wanted.lstrip("-").isdigit():
             matching = [stage for stage in stages if stage.facts.number == int(wanted)]
         else:
-            matching = named(stages, wanted)
+            matching = stages_named(stages, wanted)
         if len(matching) != 1:
             problem = f"{wanted!r} fits {len(matching)} stages" if matching else f"there is no stage {wanted!r}"
             known = ", ".join(f"{stage.facts.number} {stage.facts.name}" for stage in stages)
@@ -112,7 +112,7 @@ class Subject:
         return f"there is no trace called {trace!r}"
 
 
-def named(stages: list[InspectedStage], wanted: str) -> list[InspectedStage]:
+def stages_named(stages: list[InspectedStage], wanted: str) -> list[InspectedStage]:
     """The stages of exactly that name or, failing that, whose names hold it."""
     plain = "-".join(wanted.lower().replace("_", "-").split())
     exact = [stage for stage in stages if stage.facts.name == plain]

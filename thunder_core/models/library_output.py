@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 
 @contextmanager
-def quietly() -> Iterator[list[warnings.WarningMessage]]:
+def quiet_transformers() -> Iterator[list[warnings.WarningMessage]]:
     """Silence transformers and huggingface_hub, put their settings back after; yields the warnings that were raised."""
     with ExitStack() as stack:
         stack.callback(logging.set_verbosity, logging.get_verbosity())

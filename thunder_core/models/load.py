@@ -20,7 +20,7 @@ from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.fingerprint import structure_fingerprint
 from thunder_core.models.foreign_formats import refuse_other_kinds
 from thunder_core.models.hub import fetch_code, fetch_weights
-from thunder_core.models.library_output import quietly, told_to_users
+from thunder_core.models.library_output import quiet_transformers, told_to_users
 from thunder_core.models.load_errors import loading_errors
 from thunder_core.models.mode import put_into_mode
 from thunder_core.models.names import spelled_task
@@ -62,7 +62,7 @@ class LoadingPlan:
 
 def load_model(request: ModelRequest) -> LoadedModel:
     """The model that a request names; raises the error of `thunder_core.errors` that fits what is wrong with it."""
-    with quietly() as warned:
+    with quiet_transformers() as warned:
         plan = plan_loading(request)
         with seeded(request.seed):
             model, notes = build(plan, request)

@@ -17,7 +17,7 @@ from thunder_core.errors import RemoteCodeRefused
 from thunder_core.models.depth import require_depth
 from thunder_core.models.dtype import dtype_name, parse_dtype
 from thunder_core.models.folder import code_of_the_hub
-from thunder_core.models.library_output import quietly
+from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.load_errors import loading_errors
 
 LIBRARY = "transformers."
@@ -70,7 +70,7 @@ def build_shell(
     kind: Any = library_class(path)
     with (
         loading_errors(f"the model {kind.__name__}", "cannot be built from the config that the artifact keeps"),
-        quietly(),
+        quiet_transformers(),
     ):
         content = json.loads(config)
         if not trust_remote_code:

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from thunder_core.errors import BadData
 from thunder_core.models.dataset import Dataset
-from thunder_core.models.library_output import quietly
+from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.load_errors import loading_errors
 from thunder_core.models.origin import FolderOrigin, SampleOrigin
 
@@ -44,5 +44,5 @@ def tokenized(dataset: Dataset, origin: FolderOrigin | SampleOrigin, *, trust_re
 
 def tokenizer_of(folder: Path, *, trust_remote_code: bool) -> Any:
     """The tokenizer of a model's folder; raises `BadModelFolder` for one that is damaged."""
-    with loading_errors(folder, "holds a tokenizer that cannot be loaded"), quietly():
+    with loading_errors(folder, "holds a tokenizer that cannot be loaded"), quiet_transformers():
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)

@@ -11,7 +11,7 @@ import torch
 from thunder_core.compile_options import MAX_PROGRAMS
 from thunder_core.compiler import jit
 from thunder_core.errors import DegradedWarning
-from thunder_core.pipeline.executors import NamedExecutor, candidates, unfused
+from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion
 from thunder_core.pipeline.prepare import Prepared, degradation_texts
 from thunder_core.pipeline.recipes import find_recipe, usable_transforms
 from thunder_core.recipe import Recipe, Transform
@@ -39,7 +39,7 @@ def compile(  # noqa: A001 - the word of the field
     chosen.validate_all(model)
     device = device_of(model)
     named = candidates(chosen.all_executors(), device=device)
-    for text, fix in degradation_texts((*chosen.degraded(device=device), *unfused(named))):
+    for text, fix in degradation_texts((*chosen.degraded(device=device), *lost_fusion(named))):
         warnings.warn(f"the recipe {chosen.name} does without {text} ({fix})", DegradedWarning, stacklevel=2)
     return _compiled(model, usable_transforms(chosen, device=device), named, max_programs)
 

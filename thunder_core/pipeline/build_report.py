@@ -14,7 +14,7 @@ from thunder_core.memory import program_memory
 from thunder_core.models.load import LoadedModel
 from thunder_core.package import __version__
 from thunder_core.pipeline.executors import given_up
-from thunder_core.pipeline.planning import Plan, named
+from thunder_core.pipeline.planning import Plan, transform_name
 from thunder_core.pipeline.prepare import as_facts
 from thunder_core.pipeline.program_time import TimeShares
 from thunder_core.pipeline.session import Session
@@ -54,14 +54,14 @@ def build_report(
     return Report(
         thunder=__version__,
         environment=describe_environment(),
-        model=model_facts(plan, session.loaded, (*retraced(session.compiled), *compiled_for(plan, kernels))),
+        model=model_facts(plan, session.loaded, (*retrace_notes(session.compiled), *compiled_for(plan, kernels))),
         recipe=recipe_facts(plan),
         plan=tuple(f"{matter}: {text}" for matter, text in plan.rows()),
-        degraded=(*plan.prepared.degraded, *as_facts(given_up(running(program)))),
+        degraded=(*plan.prepared.degraded, *as_facts(given_up(running_traces(program)))),
         sharp_edges=tuple(f"{edge.what}{f' ({edge.where})' if edge.where else ''}" for edge in program.sharp_edges),
         stages=tuple(times),
         traces=trace_summaries(program),
-        executors=executor_shares(computation, results.shares, running_behind(program)),
+        executors=executor_shares(computation, results.shares, traces_behind(program)),
         refused=refusals(plan.prepared.executors, computation),
         recorded=program.recorded,
         operations=operation_counts(computation),
@@ -76,18 +76,18 @@ def build_report(
     )
 
 
-def running(program: Program) -> list[Trace]:
+def running_traces(program: Program) -> list[Trace]:
     """The computation, and what runs behind it."""
-    return [program.last("computation"), *running_behind(program)]
+    return [program.last("computation"), *traces_behind(program)]
 
 
-def running_behind(program: Program) -> list[Trace]:
+def traces_behind(program: Program) -> list[Trace]:
     """The tail and the backwards that run behind the computation."""
     backwards = {stage.given: stage.trace for stage in program.stages_of("backward")}
     return [*program.traces("tail"), *backwards.values()]
 
 
-def retraced(compiled: object) -> tuple[str, ...]:
+def retrace_notes(compiled: object) -> tuple[str, ...]:
     """A note if inputs of one shape needed more than one program: each of them costs a trace when it is first met."""
     traced = cache_misses(compiled)
     return () if traced == 1 else (f"it was traced {traced} times for inputs of the same shapes",)
@@ -118,6 +118,6 @@ def recipe_facts(plan: Plan) -> RecipeFacts:
     return RecipeFacts(
         name=prepared.recipe.name,
         options=dict(prepared.options),
-        transforms=tuple(named(transform) for transform in prepared.transforms),
+        transforms=tuple(transform_name(transform) for transform in prepared.transforms),
         executors=tuple(one.name for one in prepared.executors if one.executor is not None),
     )

@@ -45,7 +45,7 @@ class StageClock:
 
 
 @dataclass(frozen=True)
-class Announced(Transform):
+class AnnouncedTransform(Transform):
     """A transform that tells the clock of its turn: the first begins the stage `transform`, the last `compile`."""
 
     transform: Transform
@@ -65,14 +65,17 @@ class Announced(Transform):
 
 
 @contextmanager
-def announcing(compiled: object, clock: StageClock) -> Iterator[None]:
+def announcing_stages(compiled: object, clock: StageClock) -> Iterator[None]:
     """While the block runs, compiling tells the clock of its steps."""
     cache = specializations_of(compiled)
     compiler = cache.compiler
     if not isinstance(compiler, Compiler):
         raise Bug("a compiled module has no compiler", fix="report this")
     total = len(compiler.transforms)
-    told = (Announced(transform, clock, number, total) for number, transform in enumerate(compiler.transforms, start=1))
+    told = (
+        AnnouncedTransform(transform, clock, number, total)
+        for number, transform in enumerate(compiler.transforms, start=1)
+    )
     cache.compiler = replace(compiler, transforms=tuple(told))
     try:
         with watching(clock.advance):

@@ -19,7 +19,7 @@ def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str
 
     Raises `OutputExists` and `OutputNotWritable`. Nothing is left on the disk.
     """
-    folder = free_name(Path.cwd(), f"{plain(model)}-{recipe}") if out is None else Path(out).expanduser().absolute()
+    folder = free_name(Path.cwd(), f"{file_stem(model)}-{recipe}") if out is None else Path(out).expanduser().absolute()
     try:
         refuse_existing(folder, force=force)
         require_parent(folder)
@@ -40,7 +40,7 @@ def free_name(parent: Path, stem: str) -> Path:
     return next(path for path in itertools.chain([first], others) if not path.exists())
 
 
-def plain(name: str) -> str:
+def file_stem(name: str) -> str:
     """A model's name as part of a file name."""
     return re.sub(r"[^\w.-]+", "-", name.rstrip("/").rpartition("/")[2]).strip("-.") or "model"
 

@@ -69,13 +69,13 @@ def require_memory(
     if need is None:
         require_room(f"the input of {what}", given, free, device, "use a smaller --batch or --seq")
         return
-    require_room(what, given + need.peak, free, device, fitting(batch, given + need.peak, free))
+    require_room(what, given + need.peak, free, device, smaller_size(batch, given + need.peak, free))
     if validate:
         reference = widest_affordable(loaded.model, copies=1 + purpose.train)
         wider = max(1, reference.itemsize // loaded.model.dtype.itemsize)
         total = given + 2 * need.kept + wider * need.peak
         beside = f"the validation of {what}, against {str(reference).removeprefix('torch.')},"
-        require_room(beside, total, free, device, fitting(batch, total, free))
+        require_room(beside, total, free, device, smaller_size(batch, total, free))
 
 
 def require_room(what: str, needed: int, free: int, device: torch.device, smaller: str) -> None:
@@ -88,7 +88,7 @@ def require_room(what: str, needed: int, free: int, device: torch.device, smalle
         )
 
 
-def fitting(batch: int, needed: int, free: int) -> str:
+def smaller_size(batch: int, needed: int, free: int) -> str:
     """Advise the batch that would fit, since memory grows with it, or a shorter sequence."""
     most = batch * free // needed
     return f"--batch {most} may fit: use it" if most else "use a smaller --seq"

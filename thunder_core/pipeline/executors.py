@@ -51,7 +51,7 @@ def _missing(executor: Executor, target: str, device: torch.device | None) -> st
     return executor.missing() if device is None else executor.missing_on(device)
 
 
-def unfused(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
+def lost_fusion(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
     """The loss of fusion, where a recipe names executors that fuse and none of them is to be had."""
     fusing = [one for one in named if one.fuses]
     if fusing and all(one.reason for one in fusing):

@@ -12,8 +12,8 @@ from thunder_core.benchmark import BenchmarkReport, measure, require_speedup
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import last_program, trace_for
 from thunder_core.pipeline.bench_request import OURS
-from thunder_core.pipeline.build_report import Results, build_report, running
-from thunder_core.pipeline.clock import StageClock, announcing
+from thunder_core.pipeline.build_report import Results, build_report, running_traces
+from thunder_core.pipeline.clock import StageClock, announcing_stages
 from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.planning import Plan, plan
@@ -66,7 +66,7 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
         kernels = _trace(plan, session, example, clock)
         program = last_program(session.compiled)
         if request.strict:
-            require_whole(plan.prepared.recipe, as_facts(given_up(running(program))))
+            require_whole(plan.prepared.recipe, as_facts(given_up(running_traces(program))))
         results = _results(plan, session, program, example, clock)
     clock.begin("write")
     report = build_report(plan, session, program, clock.times, results, kernels)
@@ -77,7 +77,7 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
 
 def _trace(plan: Plan, session: Session, example: Inputs, clock: StageClock) -> tuple[DeviceCode, ...]:
     """Compile by the first call; for a target, which need not be here, by a trace alone, whose kernels are returned."""
-    with announcing(session.compiled, clock):
+    with announcing_stages(session.compiled, clock):
         if not plan.request.target:
             session.call(example)
             return ()

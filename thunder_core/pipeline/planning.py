@@ -51,12 +51,12 @@ class Plan:
             *([("purpose", STEP)] if request.train else []),
             ("inputs", f"batch {request.batch}, {self._sizes}, {self._origin}{self._labelled}"),
             *([("evaluation", self._judgement)] if self.judged_by else []),
-            ("transforms", ", ".join(named(t) for t in prepared.transforms) or "none of its own"),
+            ("transforms", ", ".join(transform_name(t) for t in prepared.transforms) or "none of its own"),
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
             *(("degraded", f"{text} ({fix})") for text, fix in degradation_texts(prepared.degraded)),
-            *(("skipped", text) for text in skipped(prepared)),
+            *(("skipped", text) for text in skipped_executors(prepared)),
             ("stages", " > ".join(self.stages)),
-            *unvalidated(request),
+            *unvalidated_rows(request),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
         ]
 
@@ -108,7 +108,7 @@ class Plan:
             "train": request.train,
             "input": None if self.data is None else self.data.name,
             "evaluate": None if self.judged_by is None else self.judged_by.name,
-            "transforms": [named(transform) for transform in prepared.transforms],
+            "transforms": [transform_name(transform) for transform in prepared.transforms],
             "executors": [{"name": one.name, "reason": one.reason} for one in prepared.executors],
             "degraded": [part.model_dump() for part in prepared.degraded],
             "stages": list(self.stages),
@@ -119,7 +119,7 @@ class Plan:
         }
 
 
-def unvalidated(request: Request) -> Iterator[tuple[str, str]]:
+def unvalidated_rows(request: Request) -> Iterator[tuple[str, str]]:
     """The rows of a plan in which nothing is validated."""
     if request.target:
         yield "target", f"{request.target}: the kernels are compiled for it, and nothing runs here"
@@ -128,7 +128,7 @@ def unvalidated(request: Request) -> Iterator[tuple[str, str]]:
         yield "validation", "off: the report will say `not validated`"
 
 
-def skipped(prepared: Prepared) -> Iterator[str]:
+def skipped_executors(prepared: Prepared) -> Iterator[str]:
     """Executors that this machine lacks; a reason that a degraded part has is not told twice."""
     reasons = {part.reason for part in prepared.degraded}
     for one in prepared.executors:
@@ -173,6 +173,6 @@ def stages_of(request: Request) -> tuple[str, ...]:
     return tuple(stage for stage in before_benchmark if wanted.get(stage, True))
 
 
-def named(transform: object) -> str:
+def transform_name(transform: object) -> str:
     """A transform by its class, which is a verb phrase."""
     return type(transform).__name__

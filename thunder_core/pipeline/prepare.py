@@ -12,13 +12,13 @@ from transformers import PretrainedConfig
 from thunder_core.errors import EnvironmentLacks
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.labels import require_labels
-from thunder_core.models.library_output import quietly
+from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.load import LoadingPlan, plan_loading
 from thunder_core.models.origin import FolderOrigin
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline.executors import NamedExecutor, candidates, unfused
-from thunder_core.pipeline.placement import placed
+from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion
+from thunder_core.pipeline.placement import with_placement
 from thunder_core.pipeline.recipes import find_recipe, sample_of, usable_transforms
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Recipe, Transform
@@ -66,14 +66,14 @@ def prepare(request: Request) -> Prepared:
     EnvironmentLacks if the request is strict and this machine lacks a part of the recipe.
     """
     recipe = find_recipe(request.recipe, request.options)
-    model = placed(with_sample(request.model, recipe), recipe, request.target)
+    model = with_placement(with_sample(request.model, recipe), recipe, request.target)
     device = torch.device(cast(str, model.device))
     transforms = usable_transforms(recipe, request.target, device)
     named = candidates(recipe.all_executors(), request.target, device)
-    degraded = as_facts((*recipe.degraded(request.target, device), *unfused(named)))
+    degraded = as_facts((*recipe.degraded(request.target, device), *lost_fusion(named)))
     if request.strict:
         require_whole(recipe, degraded)
-    with quietly():
+    with quiet_transformers():
         loading = plan_loading(model)
         refuse_other_family(recipe, loading)
         require_weights(loading, model)
@@ -99,10 +99,10 @@ def require_weights(loading: LoadingPlan, model: ModelRequest) -> None:
 def refuse_other_family(recipe: Recipe, loading: LoadingPlan) -> None:
     """Raise RecipeMismatch as early as the config can tell; `recipe.validate_all(model)` has the last word."""
     if any(one.families and loading.config.model_type not in one.families for one in recipe.recipes):
-        recipe.validate_all(_Shell(loading.config))
+        recipe.validate_all(_ConfigOnly(loading.config))
 
 
-class _Shell(torch.nn.Module):
+class _ConfigOnly(torch.nn.Module):
     """A model with nothing but its config."""
 
     def __init__(self, config: PretrainedConfig) -> None:

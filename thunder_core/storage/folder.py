@@ -28,11 +28,11 @@ def replaced_folder(folder: Path, require_free: Callable[[], None]) -> Iterator[
     made = make_parents(folder)
     clean_up(folder)
     try:
-        with fresh_folder(neighbour(folder, "new")) as new:
+        with fresh_folder(temporary_name(folder, "new")) as new:
             yield new
-            sync(new)
+            sync_files(new)
             require_free()
-            swap(new, folder)
+            replace_folder(new, folder)
     except BaseException:
         for parent in reversed(made):
             _remove_if_empty(parent)
@@ -64,7 +64,7 @@ def make_parents(folder: Path) -> list[Path]:
     return missing
 
 
-def neighbour(folder: Path, kind: str) -> Path:
+def temporary_name(folder: Path, kind: str) -> Path:
     """A free name beside the folder that says which process made it."""
     return folder.parent / f".{folder.name}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.{kind}"
 
@@ -92,13 +92,13 @@ def is_alive(process: int) -> bool:
     return True
 
 
-def swap(new: Path, folder: Path) -> None:
+def replace_folder(new: Path, folder: Path) -> None:
     """Put a new folder in the place of an old one, if there is one; if that fails the old one stays."""
-    if folder.exists() and exchange(new, folder):
+    if folder.exists() and exchange_names(new, folder):
         sync_folder(folder.parent)
         shutil.rmtree(new, ignore_errors=True)  # which is the old one now
         return
-    old = neighbour(folder, "old") if folder.exists() else None
+    old = temporary_name(folder, "old") if folder.exists() else None
     if old is not None:
         folder.rename(old)
     try:
@@ -112,7 +112,7 @@ def swap(new: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange_names(one: Path, other: Path) -> bool:
     """Swap two names in one step, so that at no moment neither is there; False where the system cannot."""
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "renameat2"):
@@ -122,7 +122,7 @@ def exchange(one: Path, other: Path) -> bool:
     return status == 0
 
 
-def sync(folder: Path) -> None:
+def sync_files(folder: Path) -> None:
     """Have everything below a folder on the disk before it gets its name."""
     for place, _, files in os.walk(folder, topdown=False):
         for name in files:
