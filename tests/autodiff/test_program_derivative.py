@@ -505,6 +505,85 @@ def grad_mode_inside(program):
     return [out, x.grad]
 
 
+def matched(x: torch.Tensor) -> torch.Tensor:
+    """Losses of detection choose by costs, which they compute of views where autograd is off."""
+    hidden = x * 2
+    with torch.no_grad():
+        costs = hidden.flatten().view(4, 3).mT.softmax(-1)
+        chosen = costs.argmax()
+    return hidden.sin() * chosen
+
+
+@case(matched)
+def views_that_only_choose(program):
+    x = leaf(3, 4)
+    out = program(x)
+    out.sum().backward()
+    return [out, x.grad]
+
+
+def used_where_autograd_is_on(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    hidden = x * 2
+    with torch.no_grad():
+        apart = hidden.view(4, 3).mT
+    return hidden.sin(), apart * 3
+
+
+@case(used_where_autograd_is_on, derived=False)
+def views_that_are_leaves(program):
+    x = leaf(3, 4)
+    out, apart = program(x)
+    (out.sum() + apart.sum()).backward()
+    return [out, apart, x.grad, apart.requires_grad]
+
+
+def returned_from_where_autograd_is_off(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    hidden = x * 2
+    with torch.no_grad():
+        apart = hidden.view(4, 3)[1:]
+    return hidden.sin(), apart
+
+
+@case(returned_from_where_autograd_is_off, derived=False)
+def views_that_are_returned_as_leaves(program):
+    x = leaf(3, 4)
+    out, apart = program(x)
+    out.sum().backward()
+    return [out, apart, x.grad, apart.requires_grad, apart.is_leaf]
+
+
+def written_where_autograd_is_off(x: torch.Tensor) -> torch.Tensor:
+    hidden = x * 2
+    with torch.no_grad():
+        hidden.view(-1).mul_(3)
+    return hidden.sin()
+
+
+@case(written_where_autograd_is_off, derived=False)
+def views_that_are_written_to_where_autograd_is_off(program):
+    x = leaf(3, 4)
+    out = program(x)
+    out.sum().backward()
+    return [out, x.grad]
+
+
+def kept_beside_values(x: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A state is made and written to; sizes are made of values by C++ that reads them itself."""
+    state = torch.zeros(3, 4)
+    hidden = x * 2
+    state.copy_(hidden)
+    sizes = torch.tensor([places.max(), places.min()])
+    return hidden.sin() * sizes.sum(), state
+
+
+@case(kept_beside_values)
+def states_beside_what_reads_values_by_itself(program):
+    x = leaf(3, 4)
+    out, state = program(x, torch.arange(4))
+    (out.sum() + state.sum()).backward()
+    return [out, state, x.grad]
+
+
 def norm_in_training(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> torch.Tensor:
     return functional.batch_norm(x, mean, variance, training=True)
 

@@ -12,7 +12,7 @@ from thunder_core.analysis.aliasing import alias_sets
 from thunder_core.analysis.grad_mode import followed_by_autograd
 from thunder_core.autodiff.tape import first_line
 from thunder_core.autodiff.vjp import call_with_rule, is_differentiable_proxy
-from thunder_core.capture.failures import NEEDS_VALUE
+from thunder_core.capture.failures import needs_value
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.settings import settings_of
 from thunder_core.ir.evaluate import evaluate
@@ -64,8 +64,13 @@ def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FakeTensorMode, is_wri
     """
     try:
         evaluate([bsym], values, call_with_rule)
-    except NEEDS_VALUE:
-        if bsym.mutates or _is_followed(bsym, values) or any(is_written(proxy.name) for proxy in bsym.outputs):
+    except Exception as error:  # PyTorch says it in several ways
+        if (
+            not needs_value(error)
+            or bsym.mutates
+            or _is_followed(bsym, values)
+            or any(is_written(proxy.name) for proxy in bsym.outputs)
+        ):
             raise
         values.update((proxy.name, fake_like(proxy, mode)) for proxy in bsym.tensors)
 

@@ -55,17 +55,24 @@ def require_plain(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
         raise underivable(bsym, "it writes to a tensor that needs a gradient")
 
 
-def require_no_leaf(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
-    """Raise `Underivable` for a view of what autograd follows, made where it is off: it is a leaf of its own."""
-    returned = {proxy.name for proxy in bsym.outputs}
-    for operation in bsym.operations:
-        makes = is_view(operation) and operation.symbol.target is not torch.ops.aten.detach.default
-        if (
-            makes
-            and any(p.name in requires_grad_names for p in operation.inputs)
-            and any(p.name in returned for p in operation.defines)
-        ):
-            raise underivable(bsym, "it makes a view of what needs a gradient where autograd is off")
+def views_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]) -> set[str]:
+    """The views that a bound symbol makes, where autograd is off, of what needs a gradient.
+
+    Each needs one too, and is a leaf of its own: what is made of it where autograd is on has gradients for it alone.
+    """
+    names = set(requires_grad_names)
+    for operation in bsym.at_level("aten"):
+        follows = is_view(operation) and operation.symbol.target is not torch.ops.aten.detach.default
+        if follows and any(proxy.name in names for proxy in operation.inputs):
+            names |= {proxy.name for proxy in operation.outputs}
+    return {proxy.name for proxy in bsym.outputs if proxy.name in names} - requires_grad_names
+
+
+def require_no_leaf(bsym: BoundSymbol, leaves: Set[str], *, enabled: bool) -> None:
+    """Raise `Underivable` for a bound symbol that uses such a view where autograd is on, or writes to it anywhere."""
+    used = {proxy.name for proxy in bsym.inputs} if enabled else set(bsym.mutates)
+    if used & leaves:
+        raise underivable(bsym, "it uses a view of what needs a gradient that was made where autograd is off")
 
 
 def require_unwritten(steps: Sequence[Step], saved: Set[str]) -> None:

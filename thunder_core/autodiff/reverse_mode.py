@@ -16,7 +16,13 @@ import torch
 from thunder_core.analysis.grad_mode import grad_modes, sets_grad_mode
 from thunder_core.autodiff.memory_budget import fit_budget
 from thunder_core.autodiff.recompute_units import block_of
-from thunder_core.autodiff.refusals import require_no_leaf, require_plain, require_unwritten, underivable
+from thunder_core.autodiff.refusals import (
+    require_no_leaf,
+    require_plain,
+    require_unwritten,
+    underivable,
+    views_without_autograd,
+)
 from thunder_core.autodiff.rematerialization import Rematerialized, rematerialize, with_recomputation
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.step import Step, matched, recomputed, same_derivative
@@ -118,6 +124,7 @@ class ReverseSweep:
     steps: list[Step]
     requires_grad_names: set[str]
     _names: Iterator[str]
+    _leaves: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, trace: Trace, names: Iterator[str] | None = None) -> ReverseSweep:
@@ -137,6 +144,8 @@ class ReverseSweep:
                 sweep._add(bsym, enabled, derivations)
         if not enabled:
             raise Underivable("the program leaves autograd switched off")
+        if any(proxy.name in sweep._leaves for proxy in trace.outputs):
+            raise Underivable("it returns a view of what needs a gradient that was made where autograd is off")
         return sweep
 
     @property
@@ -148,12 +157,13 @@ class ReverseSweep:
         if self._follows(bsym):
             return
         require_plain(bsym, self.requires_grad_names)
+        require_no_leaf(bsym, self._leaves, enabled=enabled)
         step = Step(bsym)
         self.steps.append(step)
-        if not any(proxy.name in self.requires_grad_names for proxy in bsym.inputs):
-            return
         if not enabled:
-            require_no_leaf(bsym, self.requires_grad_names)
+            self._leaves |= views_without_autograd(bsym, self.requires_grad_names | self._leaves)
+            return
+        if not any(proxy.name in self.requires_grad_names for proxy in bsym.inputs):
             return
         key = same_derivative(bsym, self.requires_grad_names)
         if key not in derivations:
