@@ -116,7 +116,7 @@ def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
 
 
 def require_defined(run: Run, bsyms: Iterable[BoundSymbol]) -> None:
-    """Raise `OperationFailed` where a bound symbol reads a tensor that was made out of the recorder's sight.
+    """Raise `OperationFailed` where a bound symbol reads a hidden tensor, which no recorded operation made.
 
     Higher-order operators do that: they run the functions that they are given under modes of their own.
     """

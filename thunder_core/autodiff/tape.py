@@ -71,7 +71,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The proxy of a tensor that is known; `Underivable` for one that no operation on the tape made."""
         known = self._known.get(id(tensor))
         if known is None:
-            raise Underivable("it uses a tensor that was made out of sight")
+            raise Underivable("it uses a hidden tensor, which no recorded operation made")
         return known[1]
 
     def settle(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
