@@ -760,3 +760,39 @@ def test_a_backward_for_some_results_alone_that_cannot_be_had(monkeypatch, name)
 
     monkeypatch.setattr(Differentiated, "backward", only_whole)
     compare(name, ("torch",))
+
+
+def recurrent(x: torch.Tensor) -> torch.Tensor:
+    return torch.lstm(x[None], [torch.zeros(1, 1, 4)] * 2, [x[:4].repeat(4, 1)] * 2, False, 1, 0.0, True, False, True)[
+        0
+    ]
+
+
+def transcribed(x: torch.Tensor) -> torch.Tensor:
+    lengths = torch.tensor([6]), torch.tensor([2])
+    return functional.ctc_loss(x.log_softmax(-1)[:, None], torch.tensor([[1, 2]]), *lengths)
+
+
+# What PyTorch differentiates with sizes, or by kernels, that are known when it runs alone.
+RECORDED = {
+    "an LSTM of oneDNN": (recurrent, "returns what its backward reads only while autograd is on"),
+    "ctc_loss": (transcribed, "aten._ctc_loss"),
+    "a mask": (lambda x: (x * 2)[x > 0], "aten.nonzero"),
+    "masked_select": (lambda x: (x * 2).masked_select(x > 0), "aten.masked_select"),
+    "pad": (lambda x: functional.pad(x * 2, (0, (x > 0).sum())), "aten._local_scalar_dense"),
+    "repeat_interleave": (lambda x: (x * 2).repeat_interleave((x > 0).sum(1), dim=0), "aten.repeat_interleave"),
+    "interpolate": (lambda x: functional.interpolate((x * 2)[None], size=((x > 0).sum(),)), "_local_scalar_dense"),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_has_sizes_by_values_is_recorded_and_says_so(name):
+    program, reason = RECORDED[name]
+    compiled, results = thunder.jit(program), []
+    for call in (compiled, program):
+        x = leaf(6, 4)
+        out = call(x)
+        out.square().sum().backward()
+        results.append((out.detach(), x.grad))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+    assert reason in thunder.last_backward_reason(compiled)
