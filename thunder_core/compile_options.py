@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from thunder_core.errors import BadOption
 
-CacheMode = Literal["constant values", "same input", "no caching"]
+CacheMode = Literal["constant values", "symbolic values", "same input", "no caching"]
 SharpEdges = Literal["allow", "warn", "error"]
 DataDependence = Literal["guard", "retrace", "error"]
 

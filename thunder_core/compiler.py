@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from thunder_core.acquire.acquire import acquire, collection_paused
+from thunder_core.acquire.acquire import acquire, collection_paused, constrained
+from thunder_core.acquire.numbers import NeedsValues
+from thunder_core.acquire.symbolic import CONSTANT, Symbolic
 from thunder_core.autodiff.program_derivative import (
     ProgramDerivative,
     Underivable,
@@ -20,17 +23,20 @@ from thunder_core.autodiff.program_derivative import (
     is_differentiable,
 )
 from thunder_core.autodiff.rules import with_rules
+from thunder_core.autodiff.tape import first_line
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
+from thunder_core.capture.sizes import size_oblivious
+from thunder_core.capture.tensors import tensors_in
 from thunder_core.claiming.claim import claim
 from thunder_core.claiming.device_code import DeviceCode, targeting
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
 from thunder_core.dump import Dump, NoSink, Sink, asked_dump
-from thunder_core.errors import CannotReplay, EnvironmentLacks, UnknownName, WrongInputs
+from thunder_core.errors import Bug, CannotReplay, EnvironmentLacks, UnknownName, WrongInputs
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Trace, with_number_inputs
 from thunder_core.nested import CallsByLine
 from thunder_core.recipe import Transform, order_transforms
 from thunder_core.runtime.compiled import Specializations
@@ -41,8 +47,20 @@ from thunder_core.transforms.dce import DropDeadCode
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
+NEEDS_VALUES = "C code looks at numbers inside of a container"
 ELSEWHERE = "it was traced for a device that need not be here"
 ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
+
+
+class NotForThisCall(Exception):
+    """A program that was compiled for symbolic sizes does not serve the call, or perhaps not as eager PyTorch does.
+
+    `violated` names the sizes by which was decided what does not hold for it.
+    """
+
+    def __init__(self, violated: frozenset[str] = frozenset()) -> None:
+        super().__init__("what was decided by sizes does not hold for the call")
+        self.violated = violated
 
 
 @dataclass(frozen=True)
@@ -76,38 +94,99 @@ class Compiler:
         kwargs: dict[str, Any],
         changing: frozenset[str] = frozenset(),
     ) -> Program:
-        """Trace the subject on these arguments and compile what it did."""
+        """Trace the subject on these arguments and compile what it did.
+
+        It is compiled for symbolic numbers and sizes where that can be, as far as the options ask for it.
+        """
+        reason = ""
+        ways = self._ways(changing, args, kwargs)
+        while ways:
+            symbolic = ways.pop(0)
+            try:
+                return self._compiled(subject, args, kwargs, symbolic, reason)
+            except NotForThisCall as error:
+                if error.violated and not symbolic.as_they_are:
+                    ways.insert(0, replace(symbolic, as_they_are=error.violated))
+            except NeedsValues:
+                reason = reason or NEEDS_VALUES
+            except Exception as error:
+                if not ways:
+                    raise
+                reason = reason or first_line(error) or type(error).__name__
+        raise Bug("a call was compiled in no way", fix="report this with the program that was compiled")
+
+    def _ways(self, changing: frozenset[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Symbolic]:
+        """The ways to trace a call, of which the first is taken that serves it: with symbolic numbers, and without."""
+        if self.device is not None:
+            return [CONSTANT]
+        if self.options.cache != "symbolic values":
+            return [Symbolic(changing), CONSTANT] if changing else [CONSTANT]
+        general = Symbolic(changing, arguments=True, sizes=True)
+        special = any(size < 2 for tensor in tensors_in((args, kwargs)) for size in tensor.shape)
+        examples = [replace(general, examples=True)] if special else []
+        return [*examples, general, replace(general, oblivious=False), CONSTANT]
+
+    def _compiled(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        symbolic: Symbolic,
+        constant_because: str,
+    ) -> Program:
+        """The program of a call; raises `NotForThisCall` where it would serve others alone."""
         dump = self.dump or asked_dump(None)
         sink: Sink = dump.program(subject) if dump else NoSink()
         watch = _Watch(sink)
-        with collection_paused():
-            acquired = acquire(
-                subject,
-                args,
-                kwargs,
-                sharp_edges=self.options.sharp_edges,
-                functional=self.options.functional,
-                device=self.device,
-                evaluates=self.options.data_dependent != "error",
-                changing=changing,
-                nested=CallsByLine(self),
-            )
-            watch.note(acquired.computation)
+        oblivious = symbolic.sizes and symbolic.oblivious
+        with size_oblivious() if oblivious else nullcontext():
+            with collection_paused():
+                acquired = acquire(
+                    subject,
+                    args,
+                    kwargs,
+                    sharp_edges=self.options.sharp_edges,
+                    functional=self.options.functional,
+                    device=self.device,
+                    evaluates=self.options.data_dependent != "error",
+                    symbolic=symbolic,
+                    nested=CallsByLine(self),
+                )
+                watch.note(acquired.computation)
+                watch.add(acquired.prologue)
+                watch.add(acquired.epilogue)
+                trace = acquired.computation
+                if oblivious and any(bsym.mutates for bsym in trace.bound_symbols):
+                    raise NotForThisCall  # it may write to what is a copy for some sizes, and a view for others
+                for transform in self.transforms:
+                    trace = watch.note(check_trace(transform(trace)))
+            parts, recorded, lacking = self._differentiated(trace, sink)
+            for step in parts.steps if parts else ():
+                watch.note(check_trace(step))
+            if parts and parts.tail:
+                sink.write(parts.tail)
+            forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
+            forward = with_number_inputs(watch.note(forward))
+            if parts and (body := parts.take(forward.inputs)) is not None:
+                watch.note(body)
+        if acquired.sizes is not None and (violated := acquired.sizes.violated()):
+            raise NotForThisCall(violated)
+        acquired = constrained(acquired, forward.inputs)
+        if acquired.sizes is not None:
             watch.add(acquired.prologue)
-            watch.add(acquired.epilogue)
-            trace = acquired.computation
-            for transform in self.transforms:
-                trace = watch.note(check_trace(transform(trace)))
-        parts, recorded, lacking = self._differentiated(trace, sink)
-        for step in parts.steps if parts else ():
-            watch.note(check_trace(step))
-        if parts and parts.tail:
-            sink.write(parts.tail)
-        forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
         with collection_paused():
-            watch.note(check_trace(free_after_last_use(watch.note(forward))))
-            edges, numbers, places = acquired.sharp_edges, acquired.numbers, acquired.places
-            return Program(tuple(watch.stages), acquired.guards, edges, parts, recorded, numbers, places)
+            watch.note(check_trace(free_after_last_use(forward)))
+        return Program(
+            tuple(watch.stages),
+            acquired.guards,
+            acquired.sharp_edges,
+            parts,
+            recorded,
+            acquired.numbers,
+            acquired.places,
+            acquired.shapes,
+            constant_because,
+        )
 
     def _differentiated(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
         """The trace with a backward of its own, or why it has none, and what it lacks."""
@@ -209,8 +288,9 @@ def jit(
     A module gives a module of the same class that shares all its state; a function gives a function. `transforms`
     are applied in the order of their traits, before dead code is dropped; `executors` claim lines in the order given,
     and eager PyTorch runs the rest. `cache` is `"constant values"` (a program serves all inputs that its guards
-    take), `"same input"` (the first program serves every call, and an input that it does not take is refused) or
-    `"no caching"` (trace at each call).
+    take), `"symbolic values"` (sizes of tensors, and numbers, among the arguments are symbols, so that a program serves
+    all that satisfy what was decided by them), `"same input"` (the first program serves every call, and an input that
+    it does not take is refused) or `"no caching"` (trace at each call).
 
     `sharp_edges` says what becomes of what can be neither guarded nor replayed (the time, random numbers outside torch,
     input and output, opaque C state): `"allow"` bakes it into the trace, `"warn"` says so, `"error"` refuses it with

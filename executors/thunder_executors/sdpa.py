@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from thunder_core.claiming.executor import Executor
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.requirement import Cuda
 
@@ -82,8 +82,11 @@ FUNCTIONS: dict[SDPBackend | None, Callable[..., torch.Tensor]] = {
 
 
 def backend_for(bsym: BoundSymbol) -> SDPBackend | None:
-    """The backend that will take a line's inputs on this machine's GPU; None where there is none to ask."""
-    if Cuda().missing():
+    """The backend that will take a line's inputs on this machine's GPU; None where there is none to ask.
+
+    Which one takes symbolic sizes is seen when they are known, too.
+    """
+    if Cuda().missing() or environment_of(bsym.inputs) is not None:
         return None
     given: dict[str, Any] = dict(zip(NAMES, bsym.args, strict=False)) | dict(bsym.kwargs)
     with FakeTensorMode():
@@ -105,6 +108,7 @@ def _like(proxy: TensorProxy | None) -> torch.Tensor | None:
 class ScaledDotProductAttention(Executor):
     """Claims attention on CUDA tensors."""
 
+    symbolic_sizes: ClassVar[bool] = True
     name: str = "sdpa"
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from thunder_core.claiming.executor import Executor
 from thunder_core.ir.symbol import BoundSymbol
@@ -12,6 +13,7 @@ from thunder_core.ir.symbol import BoundSymbol
 class Torch(Executor):
     """Calls PyTorch's own functions; derivatives are recorded by PyTorch's autograd as usual."""
 
+    symbolic_sizes: ClassVar[bool] = True
     name: str = "torch"
 
     @property

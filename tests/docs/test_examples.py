@@ -19,6 +19,7 @@ PAGES = (
     "docs/python.md",
     "docs/regions.md",
     "docs/sharp_edges.md",
+    "docs/symbolic.md",
     "docs/training.md",
 )
 MODULES = (

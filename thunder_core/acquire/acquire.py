@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from thunder_core import package
-from thunder_core.acquire.assembly import Acquired, assembled, guard_tensors, inputs_of, lasting_guards
+from thunder_core.acquire.assembly import Acquired, assembled, constrained, guard_tensors, inputs_of, lasting_guards
 from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.gradients import log_gradients
 from thunder_core.acquire.lookasides.compiled import Nested
@@ -18,6 +18,7 @@ from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.prologue import Prologue
 from thunder_core.acquire.run import Run, process_state
 from thunder_core.acquire.sharp import SharpEdge, Surprises, settle, users_line
+from thunder_core.acquire.symbolic import CONSTANT, Symbolic
 from thunder_core.capture.symbolic_probe import HiddenNumbers
 from thunder_core.compile_options import SharpEdges
 from thunder_core.errors import DataDependent, ThunderError
@@ -46,7 +47,7 @@ def acquire(
     functional: bool = False,
     device: torch.device | None = None,
     evaluates: bool = False,
-    changing: frozenset[str] = frozenset(),
+    symbolic: Symbolic = CONSTANT,
     nested: Nested | None = None,
 ) -> Acquired:
     """Run the program once without touching data, and return its traces.
@@ -55,37 +56,29 @@ def acquire(
     on that device. A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not
     guarded. A program that `evaluates` may ask for the values of tensors, and checks at each call that they are the
     same. Where a value cannot be had, the program is traced once more, and told that it is being compiled where it last
-    asked for that: there libraries go around values. Numbers at the paths `changing` are told at each call and not
-    guarded, where the program does not ask for their values.
+    asked for that: there libraries go around values. Numbers and sizes that are `symbolic` are told at each call; what
+    the program decides by them is a constraint, and where it asks for their values, these are guarded.
     No object of the user's is changed when this returns or raises. Raises `ProgramRaised` where the program raises
     (with a `device`, what it raises), `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold
     what the program does, and `SharpEdgeError` if it has sharp edges and they are errors.
     """
-
-    def on_fakes(changes: frozenset[str]) -> Acquired:
-        detours, is_differentiating = Detours(), False
-        while True:
-            run = Run(subject, args, kwargs, device, evaluates and device is None)
-            run.recorder.is_differentiating = is_differentiating
-            run.outside.changes = changes
-            run.nested = nested
-            run.detours = detours
-            try:
-                return traced(run, sharp_edges, functional)
-            except HiddenNumbers:
-                is_differentiating = True
-            except DataDependent:
-                further = detours.further()
-                if further is None:
-                    raise
-                detours = further
-            finally:
-                run.release()
-
-    if changing:
-        with suppress(NeedsValues, Exception):  # what raises without unknown numbers too is raised below
-            return on_fakes(changing)
-    return on_fakes(frozenset())
+    detours, is_differentiating = Detours(), False
+    while True:
+        run = Run(subject, args, kwargs, device, evaluates and device is None, symbolic)
+        run.recorder.is_differentiating = is_differentiating
+        run.nested = nested
+        run.detours = detours
+        try:
+            return traced(run, sharp_edges, functional)
+        except HiddenNumbers:
+            is_differentiating = True
+        except DataDependent:
+            further = detours.further()
+            if further is None:
+                raise
+            detours = further
+        finally:
+            run.release()
 
 
 def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
@@ -126,9 +119,10 @@ def require_recorded(run: Run) -> None:
 
 def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) -> Any:
     """Interpret the program and return its result; `ProgramRaised` where it raises, after its sharp edges are told."""
+    args, kwargs = run.arguments()
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
-            return interpret(run.subject, observer=run)(*run.args, **run.kwargs)
+            return interpret(run.subject, observer=run)(*args, **kwargs)
     except (HiddenNumbers, NeedsValues, ThunderError):
         raise
     except BaseException as error:
@@ -159,4 +153,4 @@ def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, shar
     return ProgramRaised(error, users_line(error), trace, sharp=sharp)
 
 
-__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "collection_paused", "process_state", "traced"]
+__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "collection_paused", "constrained", "process_state", "traced"]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from thunder_core.acquire.ahead import checked_ahead
+from thunder_core.acquire.constraints import checking, giving, with_numbers
 from thunder_core.acquire.epilogue import Epilogue
 from thunder_core.acquire.gradients import spelled_out, without_autograd
 from thunder_core.acquire.guards import Guard
@@ -18,8 +19,9 @@ from thunder_core.acquire.run import Run
 from thunder_core.acquire.settings import with_chosen_attention
 from thunder_core.acquire.sharp import SharpEdge
 from thunder_core.analysis.aliasing import names_written_to
+from thunder_core.capture.sizes import Sizes
 from thunder_core.errors import OperationFailed
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.library.overlap import overlaps
@@ -30,7 +32,7 @@ class Acquired:
     """The three traces of a program; `guards[n]` says in words what the prologue's check number n wants.
 
     `numbers` are the paths of those checks that want a number to be what it was; `places` the plain ways to what checks
-    look at.
+    look at, and `shapes` those of tensors with the shapes that they had. `sizes` are the symbols, if there are any.
     """
 
     prologue: Trace
@@ -40,6 +42,8 @@ class Acquired:
     sharp_edges: tuple[SharpEdge, ...]
     numbers: Mapping[int, str]
     places: Mapping[int, tuple[tuple[str, Any], ...]]
+    shapes: Mapping[int, tuple[str, tuple[int, ...]]]
+    sizes: Sizes | None = None
 
 
 def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
@@ -78,13 +82,37 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
         aliases=aliases,
         blocks=blocks_of(run),
     )
-    prologue = Prologue(roots, state, {path: proxy.name for proxy, path in given}, writes_inputs(computation))
+    sizes = run.recorder.sizes
+    symbols = {} if sizes is None else {str(symbol): path for symbol, path in sizes.sources.items()}
+    names = {path: proxy.name for proxy, path in given}
+    prologue = Prologue(roots, state, names, writes_inputs(computation), symbols)
     wanted = [path for _, path in given]
     prologue_trace = prologue.trace(list(lasting_guards(run)), (wanted, list(epilogue.wanted)), roots)
     numbers = {number: str(path) for number, path in prologue.numbers.items()}
+    computation, prologue_trace = with_numbers(computation, prologue_trace)
     return Acquired(
-        prologue_trace, computation, epilogue_trace, tuple(prologue.refusals), edges, numbers, prologue.places
+        prologue_trace,
+        computation,
+        epilogue_trace,
+        tuple(prologue.refusals),
+        edges,
+        numbers,
+        prologue.places,
+        prologue.shapes,
+        sizes,
     )
+
+
+def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
+    """The traces for a computation of these inputs, with what they are constrained to checked at each call.
+
+    Passes behind acquisition may have added symbolic numbers to the inputs, and constraints to those of the program.
+    """
+    if acquired.sizes is None:
+        return acquired
+    prologue = giving(acquired.prologue, inputs[len(acquired.computation.inputs) :])
+    prologue, guards = checking(prologue, acquired.guards, acquired.sizes)
+    return replace(acquired, prologue=prologue, guards=guards)
 
 
 def blocks_of(run: Run) -> dict[str, int]:
@@ -123,7 +151,7 @@ def require_defined(run: Run, bsyms: Iterable[BoundSymbol]) -> None:
     defined = {proxy.name for _, proxy in (*run.recorder.inputs.values(), *run.recorder.tensors.objects.values())}
     defined |= run.recorder.numbers.from_outside.keys()
     for bsym in bsyms:
-        if not all(proxy.name in defined for proxy in bsym.inputs):
+        if not all(proxy.name in defined or isinstance(proxy, NumberProxy) for proxy in bsym.inputs):
             raise OperationFailed(
                 "the program uses an operation that hides what it does (a higher-order operator, or code that was "
                 "compiled already)",

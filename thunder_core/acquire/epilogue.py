@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.effects import Effect
-from thunder_core.acquire.guards import BY_IDENTITY, is_constant
+from thunder_core.acquire.guards import BY_IDENTITY, PARTS, is_constant
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import path_name, statement
 from thunder_core.acquire.rebuilding import attributes_of, attributes_of_tensor, is_rebuildable, parts_of
@@ -86,6 +86,8 @@ class Epilogue:
 
     def value(self, value: Any, where: str) -> str:
         """An expression for a value as it is when tracing ends; `where` says to a user where it was met."""
+        if isinstance(value, Unknown) and value.size is not None:
+            value = value.numbers.simplified(value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if is_constant(value):
@@ -105,6 +107,11 @@ class Epilogue:
         path = self._path_of(value)
         if path is not None:
             return self.outside(path)
+        if type(value) in PARTS:
+            parts = self.value(tuple(PARTS[type(value)](value)), where)
+            return (
+                self.scope.importing(f"torch.Size({parts})", "torch") if type(value) is torch.Size else f"slice{parts}"
+            )
         if type(value) is tuple:
             inner = ", ".join(self.value(item, f"{where}[{i}]") for i, item in enumerate(value))
             return f"({inner},)" if len(value) == 1 else f"({inner})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -210,6 +210,11 @@ DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
 SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, type(...), type(NotImplemented))
 VALUES = (int, float, str, bytes, complex, torch.device, torch.Size, slice, range)
 CONSTANT_TYPES = frozenset({*SINGLETONS, *VALUES})
+# Constants of parts that may be symbolic numbers, and what these parts are.
+PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
+    torch.Size: tuple,
+    slice: lambda value: (value.start, value.stop, value.step),
+}
 BY_IDENTITY = (
     type,
     types.FunctionType,
@@ -224,6 +229,8 @@ BY_IDENTITY = (
 def is_constant(value: Any) -> bool:
     """Whether a value is immutable and known by its equality or identity alone."""
     kind = type(value)  # not isinstance, which asks the value's own `__class__`, and a config runs Python code for it
+    if kind in PARTS and any(isinstance(part, torch.SymInt) for part in PARTS[kind](value)):
+        return False
     return kind in CONSTANT_TYPES or issubclass(kind, enum.Enum)
 
 

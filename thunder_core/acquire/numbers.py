@@ -103,7 +103,7 @@ class OutsideNumbers:
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """The function to call in place of one that takes Python's own numbers alone, which gives it their values."""
-        if not self._numbers or takes_numbers(function):
+        if not self.acquisition.recorder.numbers.are_there or takes_numbers(function):
             return None
         given = [leaf for leaf in leaves((args, kwargs)) if is_outside(leaf)]
         if not given:
@@ -143,7 +143,8 @@ def takes_numbers(function: Any) -> bool:
         return owner is OPERATORS or owner.__name__.startswith("torch.")
     home = (owner if isinstance(owner, type) else type(owner)).__module__
     return (
-        home.partition(".")[0] == "torch"
+        getattr(torch, getattr(function, "__name__", ""), None) is function  # one of C's that names no home
+        or home.partition(".")[0] == "torch"
         or isinstance(owner, torch.Tensor | Unknown)
         or container_base(owner) is not None
     )

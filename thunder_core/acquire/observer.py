@@ -52,15 +52,17 @@ from thunder_core.acquire.namespaces import is_index_into, is_question_for_membe
 from thunder_core.acquire.numbers import OutsideNumbers, on_values
 from thunder_core.acquire.outside import TOGETHER, Outside
 from thunder_core.acquire.outside_writes import OutsideWrites
-from thunder_core.acquire.paths import Path
+from thunder_core.acquire.paths import Path, expression_path
 from thunder_core.acquire.reductions import ITERATORS
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
+from thunder_core.acquire.symbolic import CONSTANT, Symbolic
 from thunder_core.autodiff.rules import has_rule
 from thunder_core.autodiff.vjp import backward_of
 from thunder_core.capture.numbers import Unknown
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
+from thunder_core.capture.sizes import Sizes
 from thunder_core.capture.storages import shown_device
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import CannotReplay, SourceLine
@@ -90,11 +92,13 @@ class Acquisition(Observer):
 
     quiet = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
 
-    def __init__(self, module_names: Mapping[int, str], evaluates: bool = False) -> None:
+    def __init__(self, module_names: Mapping[int, str], evaluates: bool = False, symbolic: Symbolic = CONSTANT) -> None:
         self.outside = Outside()
         self.writes = OutsideWrites(self.outside)
         self.classes = Classes(self.outside)
-        self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates)
+        self.outside.symbolic = symbolic
+        sizes = self._sizes(symbolic) if symbolic.sizes else None
+        self.recorder = Recorder(self.name_input, self.place, self.device_of, self.outside.asked, evaluates, sizes)
         self.recorder.gradients.outside = OutsideGradients(self)
         self.recorder.subclasses.ask = self._ask
         self.detours = Detours()
@@ -118,6 +122,21 @@ class Acquisition(Observer):
         self._operations = operations()
         self._library_code: dict[types.CodeType, bool] = {}
         self._interpreted: dict[types.CodeType, bool] = {}
+
+    def _line(self) -> SourceLine | None:
+        """The program's line; None before it runs."""
+        return self.place().source if hasattr(self, "machine") else None
+
+    def _sizes(self, symbolic: Symbolic) -> Sizes:
+        """The symbols of the recording."""
+        return Sizes(
+            self._line,
+            self.symbolic_sizes,
+            expression_path,
+            examples=symbolic.examples,
+            as_they_are=symbolic.as_they_are,
+            oblivious=symbolic.oblivious,
+        )
 
     def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:
         """Raise the error for what a trace cannot hold; it is kept, in case the program swallows it."""
@@ -195,7 +214,7 @@ class Acquisition(Observer):
         if function is operator.is_:
             self.outside.compared(*operands)
             return
-        if function is operator.getitem and self.outside.changes and is_plain_mapping(operands[0]):
+        if function is operator.getitem and self.outside.symbolic and is_plain_mapping(operands[0]):
             return  # `on_subscript` will tell
         if function in KEYED and is_plain_mapping(operands[0]):
             self.outside.lookup(operands[0], operands[1])
@@ -444,6 +463,10 @@ class Acquisition(Observer):
 
     def name_input(self, value: torch.Tensor | torch.Generator) -> str:
         """The name of an outside tensor or generator that an operation meets first; set by the acquisition."""
+        raise NotImplementedError
+
+    def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
+        """The ways to the sizes of a tensor that differ from call to call; set by the acquisition."""
         raise NotImplementedError
 
     def name_number(self, path: Path) -> str:

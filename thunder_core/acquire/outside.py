@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from thunder_core.acquire.namespaces import NESTING, is_loaded_module, item_path
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import viewed
 from thunder_core.acquire.sharp import Surprises
+from thunder_core.acquire.symbolic import CONSTANT
 from thunder_core.capture.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.errors import CannotReplay, SourceLine
 from thunder_core.interpreter.native import is_proxy, proxied
@@ -53,7 +55,7 @@ class Outside:
         self.guards: dict[tuple[Any, ...], Guard] = {}
         self.effects = EffectLog()
         self.surprises: Surprises | None = None
-        self.changes: frozenset[str] = frozenset()
+        self.symbolic = CONSTANT
         self.closed: dict[int, tuple[Any, SourceLine | None]] = {}  # what a bound symbol writes to, and the user's line
         self.failure: CannotReplay | None = None
         self._roots: dict[int, Path] = {}
@@ -243,17 +245,21 @@ class Outside:
             self.guard("length", path, len(owner))
             key %= len(owner)
         found = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
-        return found if found is not None and str(found) in self.changes else None
+        return found if found is not None and self.symbolic.includes(found) else None
 
     def changing_global(self, namespace: dict[str, Any], name: str, value: Any) -> Path | None:
         """The path to a global variable, if it is such a number."""
         if not self._may_change(value) or self.effects.has_stored(namespace, name):
             return None
         path = item_path(self.globals_root(namespace), name, value)
-        return path if str(path) in self.changes else None
+        return path if self.symbolic.includes(path) else None
 
     def _may_change(self, value: Any) -> bool:
-        return bool(self.changes) and type(value) in NUMBERS and self.surprises is None
+        return bool(self.symbolic) and type(value) in NUMBERS and self.surprises is None
+
+    def is_symbolic(self, path: Path, value: Any) -> bool:
+        """Whether a value is a number that differs from call to call."""
+        return self._may_change(value) and self.symbolic.includes(path)
 
     def is_own(self, container: Any, key: Any) -> bool | None:
         """Whether an item of an outside container is the program's own, and no more what it was; None for perhaps."""
@@ -328,8 +334,11 @@ class Outside:
             self.expand(container)
             pending += dict.values(container) if issubclass(kind, dict) else items_of(container)
 
-    def expand(self, container: Any) -> None:
-        """C code is about to see the items of an outside container: guard its shape and read each of them."""
+    def expand(self, container: Any, leaving: Collection[Any] = ()) -> None:
+        """C code is about to see the items of an outside container: guard its shape and read each of them.
+
+        Those at the keys or indices that it is `leaving` are not read.
+        """
         self.require_open(container)
         number = id(container)
         path = self.paths.get(number)
@@ -344,11 +353,13 @@ class Outside:
             self.guard("keys", path, (base, tuple(base.keys(held)), kind))
             self._read_keys(path, base, tuple(base.keys(held)))
             for key, item in list(base.items(held)):
-                self.read(self._item_path(path, key, item), item)
+                if key not in leaving:
+                    self.read(self._item_path(path, key, item), item)
         elif issubclass(kind, list | tuple | deque):
             self.guard("length", path, len(held))
             for index, item in enumerate(held):
-                self.read(self._item_path(path, index, item), item)
+                if index not in leaving:
+                    self.read(self._item_path(path, index, item), item)
         elif issubclass(kind, set | frozenset):
             self._read_members(path, tuple(items_of(held)))
         elif issubclass(kind, types.MappingProxyType):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import sympy
+
+from thunder_core.ir.sizes import text_of
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
@@ -109,6 +113,8 @@ def operands_of(path: Path) -> tuple[Path, ...]:
     """The paths that a step takes beside its parent: the key of an item, the operands of what is computed."""
     if path.step == "keyed item":
         return (path.key,)
+    if path.step == "expression":
+        return tuple(source for source in path.key[1].values() if source is not path.parent)
     if path.step == "computed":
         return tuple(operand for operand in path.key[1] if isinstance(operand, Path) and operand is not path.parent)
     return ()
@@ -120,6 +126,16 @@ def _computed(path: Path) -> str:
     if function in PREFIX:
         return f"{PREFIX[function]}{told[0]}"
     return f" {INFIX[function]} ".join(told) if function in INFIX else f"{function.__name__}({', '.join(told)})"
+
+
+def expression_path(expression: sympy.Basic, sources: Mapping[sympy.Symbol, Path], value: int) -> Path:
+    """The path to an expression in symbols, which other paths lead to."""
+    return Path(next(iter(sources.values())), "expression", (expression, dict(sources)), value)
+
+
+def _sized(path: Path) -> str:
+    expression, sources = path.key
+    return text_of(expression, {symbol: str(source) for symbol, source in sources.items()})
 
 
 def _entry(path: Path) -> str:
@@ -137,6 +153,8 @@ def _item(path: Path) -> str:
 
 STEPS: dict[str, Callable[[Path], str]] = {
     "computed": _computed,
+    "expression": _sized,
+    "size": lambda path: f"{path.parent}.size({path.key})",
     "stored item": _item,
     "keyed item": lambda path: f"{path.parent}[{path.key}]",
     "entry": _entry,

@@ -13,6 +13,7 @@ from thunder_core.acquire.outside import NUMBERS
 from thunder_core.acquire.paths import MODULE_TABLES, Path, operands_of
 from thunder_core.ir.literal import Code, Scope, literal, unique_name
 from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.sizes import SymbolicSize, text_of
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.library.overlap import Overlaps, overlaps
@@ -36,6 +37,9 @@ def statement(text: str, output: Proxy | None = None) -> BoundSymbol:
     return BoundSymbol(symbol=PYTHON, args=(Code(text),), kwargs={}, output=output)
 
 
+NO_SYMBOLS: Mapping[str, Path] = {}
+
+
 class Prologue:
     """Builds the prologue: each path is evaluated once, owners before what they own.
 
@@ -43,15 +47,22 @@ class Prologue:
     """
 
     def __init__(
-        self, roots: Sequence[Path], state: Mapping[str, object], names: Mapping[Path, str], writes: bool = False
+        self,
+        roots: Sequence[Path],
+        state: Mapping[str, object],
+        names: Mapping[Path, str],
+        writes: bool = False,
+        symbols: Mapping[str, Path] = NO_SYMBOLS,
     ) -> None:
         self._taken: set[str] = {*RESERVED, *(str(root.key) for root in roots), *names.values()}
         self.scope = Scope({"torch"}, taken=self._taken)
         self.bsyms: list[BoundSymbol] = []
         self.refusals: list[str] = []
         self.numbers: dict[int, Path] = {}
+        self.shapes: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.places: dict[int, tuple[tuple[str, object], ...]] = {}
-        self._names = names
+        self._names = {**names, **{path: name for name, path in symbols.items()}}
+        self._symbols = list(symbols.values())
         self._writes = writes
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
         self._uses: dict[Path, int] = {}
@@ -67,6 +78,8 @@ class Prologue:
         for path in [*(guard.path for guard in guards), *hooked, *itertools.chain(*wanted)]:
             count_use(path, self._uses)
         plain = [guard for guard in guards if is_of_plain_tensor(guard)]
+        for path in self._symbols:
+            count_use(path, self._uses)
         for guard in guards:
             if not is_of_plain_tensor(guard):
                 self._guard(guard)
@@ -98,14 +111,38 @@ class Prologue:
             return ""
         self.scope.imports.update(TENSOR_GUARDS)
         members = tuple(Code(self._variable(guard.path)) for guard in guards)
+        for path in self._symbols:
+            self._variable(path)
         tensors = self._assign(self._new_name("tensors"), literal(members, self.scope))
         passed = self._assign(self._new_name("passed"), f"tensors_match({NAME}, {tensors})")
         self._check(f"{passed} or tracer_at_work() is None", ALONE, "tracer_at_work()")
         for guard in guards:
             self._guard(guard, unless=f"{passed} or ")
+        self._strides(guards)
         self._overlaps(guards, tensors)
-        self.bsyms.append(statement(f"if not {passed}: remember({NAME}, {tensors})"))
+        self.bsyms.append(statement(f"if not {passed}: remember({NAME}, {tensors}{self._open(guards)})"))
         return tensors
+
+    def _strides(self, guards: Sequence[Guard]) -> None:
+        """The strides that are expressions of sizes: those are compared at each call."""
+        for guard in guards:
+            if any(isinstance(stride, SymbolicSize) for stride in guard.expected[1].stride):
+                subject = self._variable(guard.path)
+                strides = literal(guard.expected[1].stride, self.scope)
+                self._check(f"{subject}.stride() == {strides}", f"{guard.path}: had the strides {strides}", subject)
+
+    def _open(self, guards: Sequence[Guard]) -> str:
+        """For each tensor with symbolic sizes its place, and the dimensions whose sizes and strides may differ."""
+        places = {}
+        for number, guard in enumerate(guards):
+            proxy = guard.expected[1]
+            open_ = [
+                tuple(place for place, size in enumerate(sizes) if isinstance(size, SymbolicSize))
+                for sizes in (proxy.shape, proxy.stride)
+            ]
+            if any(open_):
+                places[number] = tuple(open_)
+        return f", {literal(places, self.scope)}" if places else ""
 
     def _overlaps(self, guards: Sequence[Guard], tensors: str) -> None:
         """The tensors overlap as they did, where that matters."""
@@ -120,6 +157,8 @@ class Prologue:
             self.numbers[len(self.refusals)] = guard.path
         if guard.kind not in OF_NAMESPACE and (place := plain_place(guard.path)) is not None:
             self.places[len(self.refusals)] = place
+        if guard.kind == "tensor":
+            self.shapes[len(self.refusals)] = (str(guard.path), tuple(guard.path.value.shape))
         subject = self._held(guard.path)
         condition = self._condition(guard, subject)
         if condition.count(subject) > 1:
@@ -150,6 +189,9 @@ class Prologue:
             return self._expressions[path]
         if path.step == "computed":
             return self._computed(path)
+        if path.step == "expression":
+            expression, sources = path.key
+            return text_of(expression, {symbol: self._variable(source) for symbol, source in sources.items()})
         if path.step == "entry":
             return f"{self._held(namespace(path.parent))}[{literal(path.key, self.scope)}]"
         if path.step == "member":
@@ -237,6 +279,7 @@ STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
     "item": _item,
     "stored item": _stored_item,
     "attribute": lambda path, owner, scope: f"{owner}.{path.key}",
+    "size": lambda path, owner, scope: f"{owner}.size({path.key})",
     "closure": lambda path, owner, scope: f"{owner}.__closure__[{path.key[0]}]",
     "tensor": lambda path, owner, scope: f"torch.from_numpy({owner})",
     "referent": _referent,

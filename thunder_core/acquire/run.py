@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, path_name
 from thunder_core.acquire.sharp import SharpEdge
+from thunder_core.acquire.symbolic import CONSTANT, Symbolic
 from thunder_core.capture.settings import device_contexts
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.ir.literal import unique_name
@@ -58,9 +60,10 @@ class Run(Acquisition):
         kwargs: dict[str, Any],
         device: torch.device | None = None,
         evaluates: bool = False,
+        symbolic: Symbolic = CONSTANT,
     ) -> None:
         named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
-        super().__init__({id(module): name for name, module in named}, evaluates)
+        super().__init__({id(module): name for name, module in named}, evaluates, symbolic)
         self.subject, self.args, self.kwargs = subject, args, kwargs
         self.output: Any = None
         self.device = device
@@ -73,10 +76,45 @@ class Run(Acquisition):
         self._taken = {*RESERVED, *(str(root.key) for root in self.roots)}
         if isinstance(subject, types.MethodType):
             self.outside.read(self.roots[0].attribute("__self__", subject.__self__), subject.__self__)
-        self.outside.expand(args)
-        self.outside.expand(kwargs)
         for index, alias in enumerate(positional_names(subject)[: len(args)]):
             self.roots[1].item(index, args[index]).alias = alias
+        self._symbolic_arguments: dict[Path, dict[Any, Path]] = {
+            root: {key: path for key, value in items if self.outside.is_symbolic(path := root.item(key, value), value)}
+            for root, items in zip(self.roots[1:], (enumerate(args), kwargs.items()), strict=True)
+        }
+        for found, arguments in zip(self._symbolic_arguments.values(), (args, kwargs), strict=True):
+            self.outside.expand(arguments, leaving=found)
+
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments as the program gets them: numbers that differ from call to call are symbolic."""
+        places, names = (
+            {key: self.numbers.at(path) for key, path in found.items()} for found in self._symbolic_arguments.values()
+        )
+        return tuple(places.get(place, value) for place, value in enumerate(self.args)), {**self.kwargs, **names}
+
+    def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
+        """The ways to the sizes of a tensor that differ from call to call, by dimension."""
+        path = self.outside.path_of(tensor)
+        if path is None or not self.outside.symbolic:
+            return {}
+        places = {place: path.child("size", place, size) for place, size in enumerate(tensor.shape)}
+        changed = self._changed_sizes if path.lineage()[0] in self.roots[1:] else ()
+        return {
+            place: size
+            for place, size in places.items()
+            if self.outside.symbolic.includes(size) or size.value in changed
+        }
+
+    @cached_property
+    def _changed_sizes(self) -> frozenset[int]:
+        """The sizes of the arguments that differ from call to call: others that are as large change with them."""
+        found: set[int] = set()
+        for tensor in tensors_in((self.args, self.kwargs)):
+            path = self.outside.path_of(tensor)
+            if path is not None:
+                sizes = [path.child("size", place, size) for place, size in enumerate(tensor.shape)]
+                found.update(size.value for size in sizes if str(size) in self.outside.symbolic.changing)
+        return frozenset(found)
 
     def edges(self) -> tuple[SharpEdge, ...]:
         """The sharp edges that were met."""
@@ -95,6 +133,8 @@ class Run(Acquisition):
         """
         for path in (*self.roots, *self.outside.paths.values()):
             path.forget_children()
+        if self.recorder.sizes is not None:
+            self.recorder.sizes.leave_program()
         for part in (self.recorder.tensors, self.recorder, self.outside, self):
             vars(part).clear()
 

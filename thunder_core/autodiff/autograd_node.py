@@ -81,7 +81,7 @@ class Bridge:
                 fix="leave the part that writes out of the compiled program",
             )
         with torch.enable_grad():
-            given = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in inputs]
+            given = [one.view_as(one) if isinstance(one, torch.Tensor) and one.requires_grad else one for one in inputs]
         randomness = nullcontext() if state is None else drawing_from(state)
         with torch.enable_grad(), randomness, self.mode(), torch._C.DisableTorchFunctionSubclass():
             found = self.recorded(*given)
@@ -107,9 +107,11 @@ class Compiled(torch.autograd.Function):
         results = found[: signature.count]
         ctx.watched = [(ref(results[place]), ends) for place, ends in bridge.inner]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*map(without_base, found[signature.count :]))
+        kept = found[signature.count :]
+        ctx.save_for_backward(*(without_base(one) for one in kept if isinstance(one, torch.Tensor)))
+        ctx.numbers = [one for one in kept if not isinstance(one, torch.Tensor)]
         ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in signature.results))
-        ctx.bridge, ctx.inputs = bridge, [(tensor, tensor._version) for tensor in inputs]
+        ctx.bridge, ctx.inputs = bridge, [(given, version_of(given)) for given in inputs]
         return results
 
     @staticmethod
@@ -128,7 +130,7 @@ class Compiled(torch.autograd.Function):
             if not torch.is_grad_enabled():
                 _let_go(ctx)
         else:
-            saved = list(ctx.saved_tensors)
+            saved = [*ctx.saved_tensors, *ctx.numbers]
             _let_go(ctx)
             del gradients
             found = bridge.gradients(run, saved, incoming)
@@ -163,9 +165,14 @@ def _unchanged(inputs: Sequence[tuple[torch.Tensor, int]] | None) -> list[torch.
     if inputs is None:
         raise RuntimeError(GONE)
     for tensor, version in inputs:
-        if tensor._version != version:
+        if version_of(tensor) != version:
             raise RuntimeError(CHANGED.format(shape=list(tensor.shape), found=tensor._version, wanted=version))
     return [tensor for tensor, _ in inputs]
+
+
+def version_of(given: Any) -> int:
+    """The number of writes to an input so far; none for a number."""
+    return given._version if isinstance(given, torch.Tensor) else 0
 
 
 def connected(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -196,7 +203,21 @@ def are_vectorized(gradients: Gradients) -> bool:
 
 
 def laid_out(gradient: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """A gradient with these strides: itself, or a copy."""
+    """A gradient with these strides: itself, or a copy.
+
+    Strides that are negative say in which order the dimensions of a dense gradient of any size lie in memory.
+    """
+    if stride and stride[0] < 0:
+        stride = dense_strides(gradient.shape, stride)
     if gradient.stride() == stride:
         return gradient
     return torch.empty_strided(gradient.shape, stride, dtype=gradient.dtype, device=gradient.device).copy_(gradient)
+
+
+def dense_strides(shape: Sequence[int], ranks: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a dense tensor; the dimension whose rank is -1 is the fastest, that of -2 the next."""
+    strides, step = [0] * len(shape), 1
+    for place in sorted(range(len(shape)), key=lambda place: -ranks[place]):
+        strides[place] = step
+        step *= max(shape[place], 1)
+    return tuple(strides)

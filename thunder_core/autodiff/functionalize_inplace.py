@@ -16,7 +16,7 @@ from thunder_core.capture.failures import needs_value
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.settings import settings_of
 from thunder_core.ir.evaluate import evaluate
-from thunder_core.ir.proxy import TensorProxy, tensor_proxy
+from thunder_core.ir.proxy import NumberProxy, TensorProxy, environment_of, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.library.objects import EXPECTATIONS
@@ -36,7 +36,7 @@ def functionalize_followed_writes(trace: Trace) -> Trace | None:
 
 def autograd_error(trace: Trace) -> str:
     """The error of eager PyTorch when it runs a trace forward and backward; empty if there is none."""
-    mode = new_mode()
+    mode = new_mode(environment_of(trace.inputs))
     restores = [setting.keep() for setting in settings_of(trace.bound_symbols)]
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode:
@@ -81,12 +81,14 @@ def _is_followed(bsym: BoundSymbol, values: dict[str, Any]) -> bool:
     return requires_grad_names and any(map(is_differentiable_proxy, bsym.outputs))
 
 
-def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, torch.Tensor]:
-    """Tensors without data for the inputs and constants of a trace."""
+def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, Any]:
+    """Tensors without data for the inputs and constants of a trace, and its symbolic numbers."""
     proxies = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
     constants = {name: value for name, value in trace.constants.items() if isinstance(value, torch.Tensor)}
     values = {name: fake_like(tensor_proxy(name, value), mode) for name, value in constants.items()}
-    return values | {proxy.name: fake_like(proxy, mode).requires_grad_(proxy.requires_grad) for proxy in proxies}
+    numbers = {proxy.name: proxy.value for proxy in trace.inputs if isinstance(proxy, NumberProxy)}
+    given = {proxy.name: fake_like(proxy, mode).requires_grad_(proxy.requires_grad) for proxy in proxies}
+    return {**values, **numbers, **given}
 
 
 def _asks_for_values(bsym: BoundSymbol) -> bool:

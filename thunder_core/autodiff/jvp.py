@@ -16,7 +16,7 @@ from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.autodiff.vjp import derive, evaluate_on_tape
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.symbols import symbol_of
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol
 
 
@@ -78,7 +78,7 @@ def _by_dual_numbers_in_thread(bsym: BoundSymbol, tangents: Mapping[str, TensorP
 
 
 def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
-    mode, tape = new_mode(), Tape("%s")
+    mode, tape = new_mode(environment_of(bsym.inputs)), Tape("%s")
     with mode:
         inputs = {proxy.name: empty(proxy) for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
         moving = {name: empty(proxy) for name, proxy in tangents.items() if name in inputs}

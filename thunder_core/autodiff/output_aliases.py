@@ -10,7 +10,7 @@ from thunder_core.analysis.grad_mode import followed_by_autograd, grad_modes
 from thunder_core.autodiff.refusals import AUTOGRAD, underivable
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.tape import Underivable
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
@@ -31,7 +31,11 @@ def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
     read = {proxy.name: proxy for bsym in tail for proxy in bsym.inputs}
     read |= {proxy.name: proxy for proxy in trace.outputs}
     inputs = {proxy.name for proxy in trace.inputs}
-    bases = tuple(proxy for name, proxy in read.items() if name not in made and name not in inputs)
+    bases = tuple(
+        proxy
+        for name, proxy in read.items()
+        if name not in made and name not in inputs and not isinstance(proxy, NumberProxy)
+    )
     given = tuple(proxy for proxy in trace.inputs if proxy.name in read)
     body = trace.having(viewed.remaining(bases), made_by="part views", output=bases)
     ends = Trace("tail", (*given, *bases), tuple(tail), trace.output, "part views", trace.origins)

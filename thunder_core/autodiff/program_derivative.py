@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,9 +32,10 @@ from thunder_core.claiming.free import UNPACK, free_after_last_use
 from thunder_core.dump import NoSink, Sink
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
+from thunder_core.ir.sizes import example_of
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Trace, numbers_of
 from thunder_core.runtime.autograd_signature import AutogradSignature
 from thunder_core.runtime.generate import executable_trace
 from thunder_core.runtime.program import Stage
@@ -68,6 +69,19 @@ class ProgramDerivative:
         """The tail, and the stages of all backwards that were compiled, the latest last."""
         return (*(() if self.tail is None else (Stage(self.tail, 0.0),)), *self._backwards)
 
+    def take(self, inputs: tuple[Proxy, ...]) -> Trace | None:
+        """Have the body take the inputs of its forward, to which symbolic numbers may have come; the body if it is new.
+
+        A program with such numbers has its backward compiled at once, for what is decided by them are constraints,
+        which its prologue checks.
+        """
+        changed = len(inputs) > len(self.body.inputs)
+        if changed:
+            self.body = self.body.having(self.body.bound_symbols, made_by="take sizes", inputs=inputs)
+        if environment_of(inputs) is not None:
+            self.complete()
+        return self.body if changed else None
+
     @property
     def saved(self) -> Sequence[Proxy]:
         """The proxies that the forward returns behind the results of the computation."""
@@ -80,7 +94,7 @@ class ProgramDerivative:
         return AutogradSignature(
             count=len(self.body.output),
             results=self.parts.results,
-            strides=tuple(gradient_of(self.body.output[place]).stride for place in self.parts.results),
+            strides=tuple(order_or_strides(gradient_of(self.body.output[place])) for place in self.parts.results),
             followed=self.parts.requires_grad_inputs,
             random=any(bsym.ordered and bsym.symbol.name not in UNSEEDED for bsym in self.body.bound_symbols),
             writes=bool({proxy.name for proxy in self.body.inputs} & names_written_to(self.body)),
@@ -121,7 +135,8 @@ class ProgramDerivative:
             try:
                 self._compiled[given] = self._compile(given)
             except Underivable:
-                self._compiled[given] = self._with_zeros(given) if self.signature.writes else None
+                zeros = self.signature.writes and environment_of(self.body.output) is None
+                self._compiled[given] = self._with_zeros(given) if zeros else None
         return self._compiled[given]
 
     def _with_zeros(self, given: tuple[bool, ...]) -> Backward:
@@ -154,6 +169,8 @@ class ProgramDerivative:
             trace = note(check_trace(transform(trace)))
         with torch.no_grad(), torch._C._DisableAutocast():
             trace = note(claim(trace, self.executors))
+        if numbers_of(trace):
+            raise Underivable("what it was compiled to reads other sizes")
         trace = note(check_trace(free_after_last_use(unpacking(trace))))
         self._backwards += stages
         return executable_trace(trace)
@@ -171,7 +188,7 @@ def differentiate_program(
     Under autocast it is the trace of the operations that autocast makes; where bound symbols write to what autograd
     follows, it is one that does not. `budget` bounds what is saved: a part of what would be, or bytes.
     """
-    if not all(isinstance(proxy, TensorProxy) for proxy in trace.inputs):
+    if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
         raise Underivable("it takes a generator of random numbers")
     require_derivable(trace.bound_symbols)
     steps: list[Trace] = []
@@ -181,7 +198,7 @@ def differentiate_program(
         steps.append(trace)
 
     def divided(whole: Trace) -> ProgramDerivative:
-        body, tail = split_output_aliases(whole)
+        body, tail = taking_numbers(*split_output_aliases(whole))
         early = claim_operations(body, executors)
         fuses = any(executor.fuses_regions for executor in executors)
         parts = differentiate(early, recompute=fuses, budget=budget)
@@ -204,6 +221,20 @@ def differentiate_program(
             raise reason from None
 
 
+def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:
+    """The body and the tail with the symbolic numbers that the tail reads among the inputs of both."""
+    numbers = () if tail is None else numbers_of(tail)
+    if tail is None or not numbers:
+        return body, tail
+    taken = {proxy.name for proxy in body.inputs}
+    inputs = (*body.inputs, *(proxy for proxy in numbers if proxy.name not in taken))
+    given = {proxy.name for proxy in (*body.inputs, *numbers)}
+    bases = [proxy for proxy in tail.inputs if proxy.name not in given]
+    read = {proxy.name for proxy in (*tail.inputs, *numbers)}
+    tail = replace(tail, inputs=(*(proxy for proxy in inputs if proxy.name in read), *bases))
+    return replace(body, inputs=inputs), tail
+
+
 def claimed_forward(parts: ProgramDerivative) -> Trace:
     """The forward with an executor named on every bound symbol."""
     with torch.no_grad(), torch._C._DisableAutocast():
@@ -214,6 +245,15 @@ def unpacking(trace: Trace) -> Trace:
     """The trace as a function of one list, which it empties: what it takes can go as soon as it was read last."""
     bsyms = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
     return trace.having((*bsyms, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
+
+
+def order_or_strides(proxy: TensorProxy) -> tuple[int, ...]:
+    """The strides of a dense tensor; where its size is symbolic, the negative ranks of its dimensions in memory."""
+    if all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
+        return proxy.stride
+    examples = [example_of(stride) for stride in proxy.stride]
+    order = sorted(range(len(examples)), key=lambda place: (examples[place], -place))
+    return tuple(-1 - order.index(place) for place in range(len(order)))
 
 
 def zeros_like(proxy: TensorProxy) -> torch.Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,9 +29,10 @@ from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.step import Step, matched, recomputed, same_derivative
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.autodiff.vjp import Derivation, added, derive
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.ir.sizes import dense_in_order_of, example_of, sizes_for_trace
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import Trace, numbers_of, with_number_inputs
 
 MADE_BY = "differentiate"
 REQUIRE_GRAD = ("torch.Tensor.requires_grad_", "torch.Tensor.requires_grad.__set__")
@@ -41,8 +43,8 @@ class Differentiated:
     """A computation and its derivative.
 
     `requires_grad_inputs` are the places of the inputs that gradients are for, and `results` those of the outputs that
-    gradients come in for. `forward` returns the outputs and then `saved`; `backward` makes the trace for
-    the results that a gradient is given for.
+    gradients come in for. `forward` returns the outputs, then `saved`, then the symbolic `numbers` that the backward
+    takes behind what is saved; `backward` makes the trace for the results that a gradient is given for.
     """
 
     requires_grad_inputs: tuple[int, ...]
@@ -50,11 +52,13 @@ class Differentiated:
     done: Rematerialized = field(repr=False)
     whole: Trace = field(repr=False)
     sweep: ReverseSweep = field(repr=False)
+    numbers: tuple[NumberProxy, ...]
 
-    @property
+    @cached_property
     def forward(self) -> Trace:
-        """The computation, which also returns what is saved."""
-        return self.done.forward
+        """The computation, which also returns what is saved and the numbers."""
+        forward = self.done.forward
+        return with_number_inputs(replace(forward, output=(*forward.output, *self.numbers)))
 
     @property
     def saved(self) -> tuple[TensorProxy, ...]:
@@ -71,7 +75,7 @@ class Differentiated:
         taking = swept.having(
             swept.bound_symbols,
             made_by=MADE_BY,
-            inputs=(*self.saved, *swept.inputs),
+            inputs=(*self.saved, *self.numbers, *swept.inputs),
             origins={**self.forward.origins, **swept.origins},
         )
         trace = with_recomputation(taking, self.done)
@@ -105,14 +109,17 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     require_unwritten(sweep.steps, {proxy.name for proxy in saved})
     forward, results = sweep.forward(saved), len(trace.output)
     done = rematerialize(forward, saved, results, cheap=recompute)
+    done = done if budget == 1.0 else fit_budget(budget, done, forward, saved, results, cheap=recompute)
+    taking = replace(whole, inputs=(*done.saved, *whole.inputs))
     return Differentiated(
         requires_grad_inputs=tuple(
             place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.requires_grad_names
         ),
         results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.requires_grad_names),
-        done=done if budget == 1.0 else fit_budget(budget, done, forward, saved, results, cheap=recompute),
+        done=done,
         whole=whole,
         sweep=sweep,
+        numbers=numbers_of(with_recomputation(taking, done)),
     )
 
 
@@ -302,9 +309,11 @@ def gradient_of(proxy: TensorProxy) -> TensorProxy:
     """The proxy of a tensor's gradient as it comes in: dense, in the order of dimensions that the tensor has."""
     if len(proxy.stride) != len(proxy.shape):
         raise Underivable(f"the gradient of {proxy.name} is sparse")
+    shape, strides = (tuple(map(example_of, sizes)) for sizes in (proxy.shape, proxy.stride))
     with torch.no_grad():
-        like = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
+        like = torch.empty_strided(shape, strides, dtype=proxy.dtype, device="meta")
         stride = tuple(torch.empty_like(like, memory_format=torch.preserve_format).stride())
+    stride = sizes_for_trace(dense_in_order_of(stride, shape, proxy.shape))
     return TensorProxy(f"grad_{proxy.name}", proxy.shape, stride, proxy.dtype, proxy.device)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from thunder_core.capture.sizes import number_of
 from thunder_core.capture.symbols import LIFTS, is_random, symbol_of
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.capture.writes import is_reshaping, out_of_place, written_values
@@ -151,7 +152,9 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _named(self, leaf: Any) -> Any:
-        return self.proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf
+        if isinstance(leaf, torch.Tensor):
+            return self.proxy(leaf)
+        return number_of(leaf)
 
 
 def paired(names: Any, values: Any) -> Iterator[tuple[TensorProxy, torch.Tensor]]:

@@ -16,7 +16,7 @@ from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.evaluate import evaluate, evaluate_one
-from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import replace_leaves
 
@@ -155,7 +155,7 @@ def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivati
     Those have dtypes of real or complex numbers, since autograd follows no others (`is_differentiable_proxy`), so that
     `requires_grad_` takes them. Inference mode, in which autograd records nothing whatever the grad mode, is left.
     """
-    mode, tape = new_mode(), Tape("%s")
+    mode, tape = new_mode(environment_of((*bsym.inputs, *bsym.outputs))), Tape("%s")
     fakes: dict[str, torch.Tensor] = {}
     with mode:
         for proxy in bsym.inputs:
@@ -194,12 +194,12 @@ def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -
     A bound symbol that takes a number out of a constant tensor, which these do not have, is run by its operations: they
     were recorded with the number where it is used.
     """
-    if not all(isinstance(proxy, TensorProxy) for proxy in bsym.inputs):
+    if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in bsym.inputs):
         raise Underivable("it takes something that is not a tensor")
+    values: dict[str, Any] = {p.name: p.value for p in bsym.inputs if isinstance(p, NumberProxy)} | dict(tensors)
     operations = list(bsym.at_level("aten"))
     if is_ruled(bsym) or not any(operation.gives_number for operation in operations):
-        return evaluate_one(bsym, tensors, call_with_rule)
-    values = dict(tensors)
+        return evaluate_one(bsym, values, call_with_rule)
     evaluate((operation for operation in operations if not operation.gives_number), values)
     return replace_leaves(bsym.output, lambda leaf: values[leaf.name] if isinstance(leaf, Proxy) else leaf)
 
@@ -233,11 +233,17 @@ def _needed(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None
 
 def added(one: TensorProxy, other: TensorProxy, name: str) -> BoundSymbol:
     """The bound symbol that adds a gradient to another."""
-    total = _total(one.named(""), other.named("")).named(name)
+    environment = environment_of((one, other))
+    total = _total(one.named(""), other.named("")) if environment is None else _sum(one, other, environment)
+    total = total.named(name)
     return BoundSymbol(symbol_of(torch.ops.aten.add.Tensor), (one, other), {}, total)
 
 
 @lru_cache(maxsize=1024)
 def _total(one: TensorProxy, other: TensorProxy) -> TensorProxy:
-    with new_mode():
+    return _sum(one, other, None)
+
+
+def _sum(one: TensorProxy, other: TensorProxy, environment: Any) -> TensorProxy:
+    with new_mode(environment):
         return tensor_proxy("", torch.ops.aten.add.Tensor(empty(one), empty(other)))

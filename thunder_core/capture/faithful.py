@@ -7,14 +7,19 @@ rules), and one refuses dtypes that the kernel takes: it is replaced.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.capture.indexing import indexed
-from thunder_core.capture.layouts import lay_out, rule, rule_of, tensors_of
-from thunder_core.ir.tree import leaves
+from thunder_core.capture.layouts import Rule, is_symbolic, lay_out, rule, rule_of, tensors_of
+from thunder_core.ir.sizes import dense_in_order_of, example_of, hint_of
+from thunder_core.ir.tree import leaves, replace_leaves
 
 ALIGNMENT = 16  # bytes, of the rows of grouped products and of what they are made of
 GROUPED = (torch.float32, torch.bfloat16, torch.float16)
@@ -29,13 +34,45 @@ class FaithfulMode(FakeTensorMode):
         if func in METADATA:
             with self:
                 return METADATA[func](*args, **kwargs)
-        output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        with nullcontext() if self.shape_env is None else enable_python_dispatcher():
+            output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         strides, given = rule_of(func, args), tensors_of(args, kwargs)
         if strides is not None and given and all(tensor.layout is torch.strided for tensor in given):
-            for tensor in leaves(output):
-                if type(tensor) is FakeTensor and tensor.numel():
+            results = [leaf for leaf in leaves(output) if type(leaf) is FakeTensor]
+            if any(map(is_symbolic, (*given, *results))):
+                for tensor in results:
+                    self._lay_out_symbolic(tensor, strides, args, kwargs)
+                return output
+            for tensor in results:
+                if tensor.numel():
                     lay_out(tensor, strides(args, kwargs, tensor))
         return output
+
+    def _lay_out_symbolic(self, tensor: torch.Tensor, rule: Rule, args: Any, kwargs: Any) -> None:
+        """Lay out a result in the order in memory that it has for certain sizes, of which none is zero or one.
+
+        Those of the call are taken where such ones do not fit together.
+        """
+        for value_of in (example_of, hint_of):
+            valued: Callable[[Any], Any] = partial(self._with_values, value_of=value_of)
+            example = valued(tensor)
+            given = replace_leaves((tuple(args), dict(kwargs)), valued)
+            with suppress(RuntimeError):
+                strides = rule(given[0], given[1], example) if example.numel() else None
+                if strides is not None and strides != example.stride():
+                    with no_dispatch():
+                        tensor.as_strided_(tensor.shape, dense_in_order_of(strides, example.shape, tensor.shape))
+                return
+
+    def _with_values(self, leaf: Any, value_of: Callable[[Any], int]) -> Any:
+        """A value with numbers in place of symbolic ones: a tensor without data of such a size, or the number."""
+        if isinstance(leaf, torch.SymInt):
+            return value_of(leaf)
+        if not isinstance(leaf, FakeTensor) or not is_symbolic(leaf):
+            return leaf
+        with no_dispatch():
+            shape, strides = (list(map(value_of, sizes)) for sizes in (leaf.shape, leaf.stride()))
+            return FakeTensor(self, torch.empty_strided(shape, strides, dtype=leaf.dtype, device="meta"), leaf.device)
 
 
 def grouped_mm(

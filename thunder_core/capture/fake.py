@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.autograd_nodes import followed_from_outside
@@ -15,11 +16,12 @@ from thunder_core.capture.faithful import FaithfulMode
 from thunder_core.capture.wrappers import Wrapped, is_wrapper
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.sizes import dense_in_order_of
 
 
-def new_mode() -> FakeTensorMode:
+def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
     """A mode in which operations compute metadata alone, and constants are propagated."""
-    return FaithfulMode(allow_non_fake_inputs=False)
+    return FaithfulMode(allow_non_fake_inputs=False, shape_env=environment)
 
 
 def empty(proxy: TensorProxy) -> torch.Tensor:
@@ -99,7 +101,11 @@ class Storages:
 
 
 def fake_of(
-    tensor: torch.Tensor, mode: FakeTensorMode, storages: Storages, device: torch.device | None = None
+    tensor: torch.Tensor,
+    mode: FakeTensorMode,
+    storages: Storages,
+    device: torch.device | None = None,
+    shape: tuple[Any, ...] | None = None,
 ) -> torch.Tensor:
     """A fake tensor with the metadata of a real one, on its device or another, as much a leaf of autograd as that.
 
@@ -110,9 +116,13 @@ def fake_of(
         require_traceable(tensor)
         if tensor.layout in SPARSE:
             return mode.from_tensor(tensor.detach()).requires_grad_(tensor.requires_grad)
-        meta = torch.empty(0, dtype=tensor.dtype, device="meta")
-        storage = storages.like(tensor.untyped_storage())
-        meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+        if shape is None:
+            meta = torch.empty(0, dtype=tensor.dtype, device="meta")
+            storage = storages.like(tensor.untyped_storage())
+            meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+        else:
+            strides = dense_in_order_of(tensor.stride(), tensor.shape, shape)
+            meta = torch.empty_strided(shape, strides, dtype=tensor.dtype, device="meta")
         fake = FakeTensor(mode, meta, device or tensor.device)
         if not tensor.requires_grad:
             return fake

@@ -25,6 +25,11 @@ RULES: dict[object, Rule] = {}
 NUMBERS = (bool, int, float, complex)
 
 
+def is_symbolic(tensor: torch.Tensor) -> bool:
+    """Whether a tensor without data has a symbolic size, stride or offset."""
+    return bool(tensor._has_symbolic_sizes_strides)
+
+
 def lay_out(tensor: torch.Tensor, strides: Strides | None) -> None:
     """Give a tensor without data other strides, in the same memory."""
     if strides is not None and strides != tensor.stride():

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.sizes import size_for_trace
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
 
@@ -33,7 +34,7 @@ class Made:
 
     proxy: TensorProxy
     view_of: int | None
-    offset: int
+    offset: Any
     follows: bool = False
 
 
@@ -93,6 +94,9 @@ def _append(
     if kind is slice:
         parts.append(slice)
         return _append((tree.start, tree.stop, tree.step), parts, seen, describe)
+    if isinstance(tree, torch.SymInt):
+        parts.append((torch.SymInt, tree.node._expr))
+        return True
     if kind in CONSTANTS or tree is Ellipsis:
         parts.append((kind, repr(tree) if kind is float or kind is complex else tree))
         return True
@@ -128,7 +132,7 @@ def _made(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) ->
     sharing = [number for number, given in enumerate(read) if given.untyped_storage()._cdata == storage]
     viewed = [number for number in sharing if base is not None and (read[number] is base or read[number]._base is base)]
     place = next(iter(viewed or sharing), None)
-    return Made(proxy, place, int(tensor.storage_offset()), follows=bool(viewed))
+    return Made(proxy, place, size_for_trace(tensor.storage_offset()), follows=bool(viewed))
 
 
 def _plain(output: Any) -> bool:

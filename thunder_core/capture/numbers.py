@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -37,6 +37,7 @@ class Unknown:
     kind: type
     settle: Callable[[], Any]
     source: Any = None
+    size: torch.SymInt | None = None
 
 
 class Sources(Protocol):
@@ -151,6 +152,7 @@ class Numbers:
         measure: Callable[[Proxy], Any],
     ) -> None:
         self.are_there = False
+        self.sizes: Any = None
         self.sources: Sources | None = None
         self.from_outside: dict[str, Unknown] = {}
         self.known: dict[str, Any] = {}
@@ -164,6 +166,9 @@ class Numbers:
     def given(self, source: Any, value: Any) -> Unknown:
         """A number from outside, by its source; where its value is asked for, it is guarded there."""
         assert self.sources is not None
+        if self.sizes is not None and type(value) is int:
+            symbolic: Unknown = self.sizes.shown(self.sizes.symbol(source, value), self)
+            return symbolic
         self.are_there = True
         sources, name = self.sources, self.sources.name(source)
 
@@ -187,6 +192,8 @@ class Numbers:
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """The result of a function of numbers: in the trace, or ahead of it where all come from outside."""
         operands = self.simplified(operands)
+        if self.sizes is not None and self.sizes.expresses(function, operands):
+            return self.sizes.computed(function, operands, self)
         kind = kind_of(function, operands)
         if kind is None:
             return function(*settled(operands))
@@ -204,6 +211,9 @@ class Numbers:
         operands = self.simplified(operands)
         if not numbers_in(operands):
             return bool(function(*operands))
+        if self.sizes is not None and self.sizes.are_integers(operands):
+            decided: bool = self.sizes.decided(function, operands)
+            return decided
         args = to_proxies(operands)
         key = _key(function, args)
         if key not in self._decided:
@@ -241,9 +251,7 @@ class Numbers:
 
     def _values(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
         """Operands with the values of those that come from outside."""
-        values: tuple[Any, ...] = replace_leaves(
-            operands, lambda leaf: self.known[leaf.proxy.name] if isinstance(leaf, Unknown) else leaf
-        )
+        values: tuple[Any, ...] = replace_leaves(operands, lambda leaf: value_of(leaf, self.known))
         return values
 
     def _once(self, name: str, settle: Callable[[], Any]) -> Any:
@@ -255,9 +263,18 @@ class Numbers:
         """A tree with the values of numbers that are guarded already."""
 
         def value(leaf: Any) -> Any:
-            return self._settled.get(leaf.proxy.name, leaf) if isinstance(leaf, Unknown) else leaf
+            if not isinstance(leaf, Unknown):
+                return leaf
+            return self._settled.get(leaf.proxy.name, leaf) if leaf.size is None else self.sizes.simplified(leaf)
 
         return replace_leaves(tree, value)
+
+
+def value_of(leaf: Any, known: Mapping[str, Any]) -> Any:
+    """The value that a number from outside has in this call; anything else as it is."""
+    if not isinstance(leaf, Unknown):
+        return leaf
+    return known[leaf.proxy.name] if leaf.size is None else leaf.size.node.hint
 
 
 def kind_of(function: Callable[..., Any], operands: tuple[Any, ...]) -> type | None:

@@ -28,6 +28,7 @@ from thunder_core.capture.numbers import Numbers, Unknown, numbers_in, settled, 
 from thunder_core.capture.operators import OperatorLevel
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.settings import placed
+from thunder_core.capture.sizes import Sizes, without_sizes
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
 from thunder_core.capture.subclasses import Subclasses, speaking
 from thunder_core.capture.symbolic_probe import (
@@ -80,14 +81,17 @@ class Recorder:
         device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
         asked: Callable[[torch.Tensor, str, object], None] = lambda tensor, query, answer: None,
         evaluates: bool = False,
+        sizes: Sizes | None = None,
     ) -> None:
-        self.tensors = Tensors(name_input, device_of)
+        self.sizes = sizes
+        self.tensors = Tensors(name_input, device_of, sizes)
         self.subclasses = Subclasses(self.tensors, self.function)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
         self._asked = asked
         self.settles = 0  # how many derivatives are being taken of what is recorded now
         self.numbers = Numbers(self.tensors.next_name, self._compute, self._measure)
+        self.numbers.sizes = sizes
         evaluation = Evaluation(self.tensors, self.bound_symbols, self.numbers.known)
         self.data_dependent = DataDependentValues(evaluation, self.bound_symbols, self._compute, self._fail, evaluates)
         self.data = Data(self.tensors, self.data_dependent, self.function, asked)
@@ -195,6 +199,14 @@ class Recorder:
 
         Where some of the `classes` of its tensors have a say in it, they do what they do in eager.
         """
+        if self.sizes is not None:
+            args, kwargs = self.sizes.raw((tuple(args), dict(kwargs)))
+            return self.sizes.shown(self._called(function, args, kwargs, classes), self.numbers)
+        return self._called(function, args, kwargs, classes)
+
+    def _called(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], classes: tuple[type, ...]
+    ) -> Any:
         if (kinds := speaking(classes)) and torch._C._is_torch_function_enabled():
             return self.subclasses.run(function, args, kwargs, kinds)
         if self.batches.depth and batched_in((args, kwargs)):
@@ -232,6 +244,8 @@ class Recorder:
         args, kwargs = self._faked(args, kwargs)
         if function is torch.Tensor.storage_type:
             return storage_class(args[0])
+        if self.sizes is not None:
+            function, args, kwargs = self.sizes.undecided(function, args, kwargs)
         key = self._memories.key(function, args, kwargs)
         memory = self._memories.find(key)
         if memory is not None:
@@ -360,7 +374,7 @@ class Recorder:
     def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
         """The bound symbol for a call; None for one that made nothing and changed nothing."""
         symbol = symbol_of(function)
-        returned = self.tensors.to_proxies(output)
+        returned = self.tensors.to_proxies(output if self.sizes is None else without_sizes(output))
         if call.valued:
             returned = replace_leaves(returned, self._named_number)
         read = [(tensor, self.tensors.proxy(tensor)) for tensor in tensors_in((args, kwargs))]

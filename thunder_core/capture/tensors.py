@@ -12,7 +12,9 @@ from thunder_core.capture.fake import Storages, fake_like, fake_of, handle_of, n
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Described, Metadata, metadata
 from thunder_core.capture.numbers import Unknown
+from thunder_core.capture.sizes import Sizes, number_of
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.ir.sizes import size_for_trace
 from thunder_core.ir.tree import leaves, replace_leaves
 
 ATOMS = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device, FakeTensor})
@@ -29,8 +31,10 @@ class Tensors:
         self,
         name_input: Callable[[Any], str],
         device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
+        sizes: Sizes | None = None,
     ) -> None:
-        self.mode = new_mode()
+        self.sizes = sizes
+        self.mode = new_mode(None if sizes is None else sizes.environment)
         self._storages = Storages()
         self.objects: dict[int, tuple[Any, Proxy]] = {}
         self._made: dict[int, tuple[Any, Proxy]] = {}
@@ -60,11 +64,17 @@ class Tensors:
             return tensor
         fake = self._fakes.get(id(tensor))
         if fake is None:
-            fake = self._fakes[id(tensor)] = fake_of(tensor, self.mode, self._storages, self._device_of(tensor))
+            fake = self._fakes[id(tensor)] = fake_of(
+                tensor, self.mode, self._storages, self._device_of(tensor), self._shape_of(tensor)
+            )
             proxy = self.adopt(fake, tensor_proxy(self._name_input(tensor), fake))
             self.reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)
         return fake
+
+    def _shape_of(self, tensor: torch.Tensor) -> tuple[Any, ...] | None:
+        """The shape of a real tensor with symbols for sizes that differ from call to call; None where none does."""
+        return None if self.sizes is None else self.sizes.shape_of(tensor)
 
     def is_outside(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor was there before the program: it is neither a fake nor the handle of one."""
@@ -101,7 +111,7 @@ class Tensors:
 
     def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
         """Let the proxy stand for the fake."""
-        offset = fake.storage_offset() if fake.layout is torch.strided else 0
+        offset = size_for_trace(fake.storage_offset()) if fake.layout is torch.strided else 0
         memory = self._memories[proxy.name] = memory_of(fake)
         self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), offset), memory)
         return proxy
@@ -181,7 +191,7 @@ class Tensors:
             return self.proxy(leaf)
         if isinstance(leaf, torch.Generator):
             return self.object(leaf)
-        return leaf.proxy if isinstance(leaf, Unknown) else leaf
+        return leaf.proxy if isinstance(leaf, Unknown) else number_of(leaf)
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

@@ -13,11 +13,14 @@ from dataclasses import replace
 
 from thunder_core.capture.settings import is_decisive
 from thunder_core.claiming.executor import Executor
+from thunder_core.ir.proxy import environment_of
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import RefusedOperations, Trace
 from thunder_core.patterns.match import apply_patterns
+from thunder_core.patterns.replacement import Replacement
 
 EAGER = "torch"
+CONSTANT_SIZES = "it takes constant sizes alone, and those of the program are symbolic"
 
 
 def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
@@ -26,9 +29,9 @@ def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
     So do all bound symbols behind one that changes what operations give: executors see only the state that the program
     is compiled in.
     """
-    trace = with_eager_tail(trace)
+    trace, executors = without_constant_sizes(with_eager_tail(trace), executors)
     for executor in executors:
-        trace = executor.claim_all(apply_patterns(trace, executor.name, executor.replacements))
+        trace = executor.claim_all(apply_patterns(trace, executor.name, replacements_for(trace, executor)))
     trace = trace.having(
         (bsym if bsym.executor else replace(bsym, executor=EAGER) for bsym in trace.bound_symbols),
         made_by=f"claim by {EAGER}",
@@ -50,10 +53,28 @@ def with_eager_tail(trace: Trace) -> Trace:
 def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
     """The trace with what executors before the first one that fuses take: bound symbols and patterns, no regions."""
     trace = with_eager_tail(trace)
+    trace, executors = without_constant_sizes(trace, executors)
     early = [*itertools.takewhile(lambda one: not one.fuses_regions and one.name != EAGER, executors)]
     for executor in early:
-        trace = executor.claim_all(apply_patterns(trace, executor.name, executor.replacements))
+        trace = executor.claim_all(apply_patterns(trace, executor.name, replacements_for(trace, executor)))
     return trace.having(trace.bound_symbols, made_by=f"claim by {named(early)}") if early else trace
+
+
+def replacements_for(trace: Trace, executor: Executor) -> Sequence[Replacement]:
+    """The stretches that an executor replaces in a trace; none where sizes are symbolic, on which none is proved."""
+    return executor.replacements if environment_of(trace.inputs) is None else ()
+
+
+def without_constant_sizes(trace: Trace, executors: Sequence[Executor]) -> tuple[Trace, Sequence[Executor]]:
+    """The executors that take the sizes of a trace; those of a symbolic one that do not are written down in it."""
+    if environment_of(proxy for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)) is None:
+        return trace, executors
+    left = [executor for executor in executors if not executor.symbolic_sizes]
+    known = {one.executor for one in trace.refused}
+    count = len(trace.bound_symbols)
+    refused = [RefusedOperations(one.name, CONSTANT_SIZES, count) for one in left if one.name not in known]
+    taking = [executor for executor in executors if executor.symbolic_sizes]
+    return trace.having(trace.bound_symbols, made_by=trace.made_by, refused=(*trace.refused, *refused)), taking
 
 
 def named(executors: Sequence[Executor]) -> str:

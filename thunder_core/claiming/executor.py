@@ -22,11 +22,13 @@ from thunder_core.patterns.replacement import Replacement, replacement
 class Executor(ABC):
     """Something that can run bound symbols of a trace. `name` is how recipes and users call it.
 
-    One that `fuses_regions` takes many bound symbols as one, where it stands among the others.
+    One that `fuses_regions` takes many bound symbols as one, where it stands among the others. One that does not take
+    `symbolic_sizes` is left out of programs that have them; one that does may decide by them, which constrains them.
     """
 
     name: str
     fuses_regions: ClassVar[bool] = False
+    symbolic_sizes: ClassVar[bool] = False
 
     @property
     def replacements(self) -> Sequence[Replacement]:
@@ -98,6 +100,7 @@ class OperatorExecutor(Executor):
     'swiglu, torch.nn.functional.silu'
     """
 
+    symbolic_sizes: ClassVar[bool] = True
     name: str
     table: dict[str, Implementation] = field(default_factory=dict)
     registered: list[Replacement] = field(default_factory=list)

@@ -12,11 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.graph import memory_of
+from thunder_core.capture.sizes import number_of
 from thunder_core.capture.symbols import LIFTS, is_random, symbol_of
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.capture.writes import updates_statistics, written_values
 from thunder_core.ir.evaluate import evaluate_one
-from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.runtime.library.overlap import span
@@ -39,12 +40,12 @@ class Functionalizer:
     Each runs as it is too, on tensors that do share memory, which tells where it all lies.
 
     What is asked for by the name that a bound symbol of the trace gave it is answered with the proxy that has its value
-    now; asking may bring out operations that make a view anew.
+    now; asking may bring out operations that make a view anew. `environment` is that of the symbols in sizes, if any.
     """
 
-    def __init__(self, next_name: Callable[[], str]) -> None:
+    def __init__(self, next_name: Callable[[], str], environment: Any = None) -> None:
         self._bsyms: list[BoundSymbol] = []
-        self._mode = new_mode()
+        self._mode = new_mode(environment)
         self._tensors: dict[str, torch.Tensor] = {}
         self._writing: dict[str, torch.Tensor] = {}
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
@@ -116,7 +117,9 @@ class Functionalizer:
             raise Unfit(f"{operator} reads a tensor that has no name")
 
         def proxy(leaf: Any) -> Any:
-            return self._proxy(leaf) if isinstance(leaf, torch.Tensor) else leaf
+            if isinstance(leaf, torch.Tensor):
+                return self._proxy(leaf)
+            return number_of(leaf)
 
         words = replace_leaves(args, proxy), replace_leaves(dict(kwargs), proxy)
         bsym = BoundSymbol(symbol_of(operator), *words, replace_leaves(output, proxy))
@@ -149,7 +152,8 @@ class Functionalizer:
 
 def _run(operation: BoundSymbol, function: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> None:
     """Call the function as the operation does, with these tensors and those that it makes by name."""
-    output = evaluate_one(operation, tensors, lambda _, args, kwargs: function(*args, **kwargs))
+    numbers = {proxy.name: proxy.value for proxy in operation.inputs if isinstance(proxy, NumberProxy)}
+    output = evaluate_one(operation, {**tensors, **numbers}, lambda _, args, kwargs: function(*args, **kwargs))
     results = tensors_in(_aligned(output, operation.output))
     made = {leaf.name: leaf for leaf in leaves(operation.output) if isinstance(leaf, TensorProxy)}
     for proxy, tensor in zip(made.values(), results, strict=True):

@@ -15,7 +15,7 @@ from thunder_core.analysis.aliasing import AliasSets
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.writes import out_of_place
-from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.ir.proxy import Proxy, TensorProxy, environment_of, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -97,7 +97,7 @@ def _copied(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str]) -> tup
     dense = torch.empty(output.shape, device="meta").stride() == output.stride
     if not dense or not isinstance(source, TensorProxy) or source.device != output.device:
         return None
-    with new_mode():
+    with new_mode(environment_of((source, output))):
         wide = tensor_proxy(next(names), empty(source).expand(output.shape))
     plain = replace(bsym, mutates=(), subsymbols=(), kwargs={})
     expand = replace(plain, symbol=symbol_of(EXPAND), args=(source, list(output.shape)), output=wide)
@@ -111,7 +111,7 @@ def _makes(function: Any, bsym: BoundSymbol, output: TensorProxy) -> bool:
     if any(isinstance(leaf, Proxy) and not isinstance(leaf, TensorProxy) for leaf in leaves(given)):
         return False
     try:
-        with torch.no_grad(), new_mode():
+        with torch.no_grad(), new_mode(environment_of((*bsym.inputs, output))):
             args, kwargs = replace_leaves(given, lambda leaf: empty(leaf) if isinstance(leaf, TensorProxy) else leaf)
             found = function(*args, **kwargs)
     except Exception:  # whatever it says, the write stays

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from thunder_core.errors import Bug
+from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.trace import Trace
 
 REPORT = "report this with the program that was compiled: no input should lead here"
@@ -12,7 +13,7 @@ def check_trace(trace: Trace) -> Trace:
     """The trace itself, if it is well-formed; `Bug` naming the step that made it and the line otherwise."""
     defined = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
     for number, bsym in enumerate(trace.bound_symbols):
-        unknown = [proxy.name for proxy in bsym.inputs if proxy.name not in defined]
+        unknown = [p.name for p in bsym.inputs if p.name not in defined and not isinstance(p, NumberProxy)]
         if unknown:
             raise Bug(f"{trace.made_by}: line {number} of {trace.name} reads {unknown} before definition", fix=REPORT)
         again = [proxy.name for proxy in bsym.defines if proxy.name in defined]

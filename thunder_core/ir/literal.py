@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.sizes import SymbolicSize, text_of
 
 
 def valid_name(text: str) -> str:
@@ -143,6 +144,7 @@ WRITERS: dict[type, Callable[[Any, Scope], str]] = {
     complex: _complex,
     **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format), _torch_name),
     torch.device: _device,
+    SymbolicSize: lambda value, scope: text_of(value.node.expr),
     slice: _slice,
     tuple: _tuple,
     torch.Size: lambda value, scope: scope.importing(f"torch.Size({_tuple(value, scope)})", "torch"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch.utils._dtype_abbrs import dtype_abbrs
+
+from thunder_core.ir.sizes import hint_of, sizes_for_trace
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,21 @@ class Proxy:
     def described(self) -> str:
         """A comment on the value; empty when nothing is known of it."""
         return ""
+
+
+@dataclass(frozen=True)
+class NumberProxy(Proxy):
+    """A name that stands for an integer that is an input of the trace: an expression in its symbols.
+
+    `value` is the integer in PyTorch's environment of symbols: operations on tensors without data take it.
+    """
+
+    value: Any = field(compare=False, repr=False)
+
+    @property
+    def described(self) -> str:
+        """The expression, such as `2*s0`."""
+        return str(self.value)
 
 
 @dataclass(frozen=True)
@@ -48,7 +67,7 @@ class TensorProxy(Proxy):
         """The bytes that a dense tensor of this shape takes."""
         elements = 1
         for size in self.shape:
-            elements *= size
+            elements *= hint_of(size)
         return elements * self.dtype.itemsize
 
 
@@ -57,9 +76,21 @@ def tensor_proxy(name: str, tensor: torch.Tensor) -> TensorProxy:
     strided = tensor.layout is torch.strided
     return TensorProxy(
         name=name,
-        shape=tuple(tensor.shape),
-        stride=tuple(tensor.stride()) if strided else (),
+        shape=sizes_for_trace(tensor.shape),
+        stride=sizes_for_trace(tensor.stride()) if strided else (),
         dtype=tensor.dtype,
         device=tensor.device,
         requires_grad=tensor.requires_grad,
     )
+
+
+def environment_of(proxies: Iterable[Proxy]) -> Any:
+    """PyTorch's environment of the symbols in the sizes of tensors and in numbers; None where there are none."""
+    for proxy in proxies:
+        if isinstance(proxy, NumberProxy):
+            return proxy.value.node.shape_env
+        sizes: tuple[Any, ...] = (*proxy.shape, *proxy.stride) if isinstance(proxy, TensorProxy) else ()
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                return size.node.shape_env
+    return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from thunder_core.ir.printer import print_trace
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves
 
@@ -69,3 +69,20 @@ class Trace:
         """The lines at level `torch` (as the user wrote them) or `aten` (what PyTorch makes of them)."""
         for bsym in self.bound_symbols:
             yield from bsym.at_level(level)
+
+
+def numbers_of(trace: Trace) -> tuple[NumberProxy, ...]:
+    """The symbolic numbers that a trace reads and does not take as inputs, in the order in which it first does."""
+    taken = {proxy.name for proxy in trace.inputs}
+    read = [*(proxy for bsym in trace.bound_symbols for proxy in bsym.inputs), *trace.outputs]
+    found = {proxy.name: proxy for proxy in read if isinstance(proxy, NumberProxy) and proxy.name not in taken}
+    return tuple(found.values())
+
+
+def with_number_inputs(trace: Trace, place: int | None = None) -> Trace:
+    """The trace with all symbolic numbers that it reads among its inputs: behind the others, or from a place on."""
+    numbers = numbers_of(trace)
+    if not numbers:
+        return trace
+    place = len(trace.inputs) if place is None else place
+    return replace(trace, inputs=(*trace.inputs[:place], *numbers, *trace.inputs[place:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -153,6 +153,8 @@ class Specializations:
         if refusals:
             self.retraces.note(*refusals[0], reasons[0])
         self.changing.update(path for refusal in refusals if (path := number_refused(*refusal)) is not None)
+        if self.options.cache == "symbolic values":
+            self.changing.update(path for refusal in refusals for path in sizes_refused(*refusal))
         if self.options.data_dependent != "retrace":
             require_few_values(refusals)
         try:
@@ -219,6 +221,15 @@ class Specializations:
 def number_refused(program: Program, error: Exception) -> str | None:
     """The path of the number for which a program refused a call, if it was for one."""
     return program.numbers.get(error.number) if isinstance(error, GuardFailed) else None
+
+
+def sizes_refused(program: Program, error: Exception) -> Iterator[str]:
+    """The paths of the sizes for which a program refused a tensor of a call."""
+    if isinstance(error, GuardFailed) and error.number in program.shapes and isinstance(error.found, torch.Tensor):
+        path, shape = program.shapes[error.number]
+        if error.found.dim() == len(shape):
+            sizes = zip(shape, error.found.shape, strict=True)
+            yield from (f"{path}.size({place})" for place, (old, new) in enumerate(sizes) if old != new)
 
 
 def require_few_values(refusals: Iterable[Refusal]) -> None:

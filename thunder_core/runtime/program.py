@@ -72,7 +72,9 @@ class Program:
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
     epilogue need, or raises `GuardFailed`, or what a path raises. A program that expects values of tensors may find,
     while it runs, that they are others. `numbers` are the paths of the numbers that it wants to be what they were, by
-    the number of the guard; `places` are the ways to what guards look at, for those that a selector may follow.
+    the number of the guard, `shapes` those of tensors with their shapes then; `places` are the ways to what guards
+    look at, for those that a selector may follow. Where sizes were to be symbolic and are not, that is
+    `constant_because` of something.
     """
 
     stages: tuple[Stage, ...]
@@ -82,6 +84,8 @@ class Program:
     recorded: str = ""
     numbers: Mapping[int, str] = field(default_factory=dict)
     places: Mapping[int, Place] = field(default_factory=dict)
+    shapes: Mapping[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    constant_because: str = ""
     _written: tuple[int, ...] | None = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)

@@ -17,7 +17,7 @@ from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.writes import is_reshaping, updates_statistics
 from thunder_core.functionalization.functionalizer import Functionalizer
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves, replace_leaves
@@ -148,7 +148,7 @@ class _Rewriting:
         self._fresh = (name for name in (f"t{n}" for n in itertools.count()) if name not in taken)
         self._makers = {proxy.name: bsym for bsym in self.source.bound_symbols for proxy in bsym.defines}
         self._renamed: dict[str, Proxy] = {}
-        self._machine = Functionalizer(lambda: next(self._fresh))
+        self._machine = Functionalizer(lambda: next(self._fresh), environment_of(self.source.inputs))
 
     def trace(self) -> Trace:
         """The whole trace; `_Unfit` where that cannot be."""

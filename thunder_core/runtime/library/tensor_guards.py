@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,14 @@ PLAIN = (Tensor, Parameter)  # classes without Python code of their own that cou
 ATTEMPTS = 16  # tensors that pass the guards and yet differ each time, by what they alias, say, are remembered no more
 
 new_check: Callable[..., Any] | None = getattr(guards, "TensorGuards", None)
+
+
+Free = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
+NONE_FREE: Free = {}
+
+
+def _fixed(sizes: Sequence[int], free: tuple[int, ...]) -> list[int | None]:
+    return [None if place in free else size for place, size in enumerate(sizes)]
 
 
 def tensors_match(prologue: Any, tensors: tuple[Any, ...]) -> bool:
@@ -31,14 +39,17 @@ def tensors_match(prologue: Any, tensors: tuple[Any, ...]) -> bool:
     return bool(same(*tensors))
 
 
-def remember(prologue: Any, tensors: tuple[torch.Tensor, ...]) -> None:
-    """Remember the metadata of tensors (not the tensors) that have passed the guards of a prologue one by one."""
+def remember(prologue: Any, tensors: tuple[torch.Tensor, ...], free: Free = NONE_FREE) -> None:
+    """Remember the metadata of tensors (not the tensors) that have passed the guards of a prologue one by one.
+
+    `free` has by the places of tensors the dimensions whose sizes, and those whose strides, may differ.
+    """
     attempts = prologue.__dict__.get("attempts", 0)
     if new_check is None or attempts == ATTEMPTS:
         return
     prologue.attempts = attempts + 1
     prologue.same = new_check(
         *tensors,
-        dynamic_dims_sizes=[list(tensor.shape) for tensor in tensors],
-        dynamic_dims_strides=[list(tensor.stride()) for tensor in tensors],
+        dynamic_dims_sizes=[_fixed(tensor.shape, *free.get(n, ((), ()))[:1]) for n, tensor in enumerate(tensors)],
+        dynamic_dims_strides=[_fixed(tensor.stride(), *free.get(n, ((), ()))[1:]) for n, tensor in enumerate(tensors)],
     ).check

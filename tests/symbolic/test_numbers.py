@@ -1,0 +1,121 @@
+"""Numbers of any way in are inputs of the program, and what is decided by them are constraints of its prologue."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core.compiler import last_program
+
+SCALE = 1.5
+
+
+def needs(compiled: Any) -> list[str]:
+    """The constraints of the program that ran last, in words and without the places that needed them."""
+    return [guard.partition(", needed")[0] for guard in last_program(compiled).guards if "needed" in guard]
+
+
+def test_a_flag_makes_a_program_for_each_side_of_its_branch() -> None:
+    def chosen(x: torch.Tensor, flag: int) -> torch.Tensor:
+        return x + (torch.ones(1) if flag > 5 else torch.zeros(1))
+
+    compiled = thunder.jit(chosen, cache="symbolic values")
+    x = torch.zeros(3)
+    for flag in (6, 0, 7, 3, 100, -2):
+        assert torch.equal(compiled(x, flag), chosen(x, flag))
+    assert thunder.cache_misses(compiled) == 2
+    assert needs(compiled) == ["args[1]: had s0 <= 5"]
+
+
+def test_sizes_of_parts_flow_on() -> None:
+    def parted(a: torch.Tensor, one: int, other: int, more: int) -> tuple[torch.Tensor, int]:
+        x = torch.split(a, (one, other, a.size(2) - one - other), dim=2)
+        return x[0] * (x[2].size(2) + more), x[2].size(2) + more
+
+    compiled = thunder.jit(parted, cache="symbolic values")
+    for one, other, size in ((2, 3, 10), (2, 4, 12), (3, 5, 20), (1, 1, 9)):
+        a = torch.randn(2, 3, size)
+        expected, found = parted(a, one, other, 4), compiled(a, one, other, 4)
+        assert torch.equal(expected[0], found[0])
+        assert expected[1] == found[1] and type(found[1]) is int
+    assert thunder.cache_misses(compiled) == 1
+    with pytest.raises(RuntimeError, match="split_with_sizes expects"):
+        compiled(torch.randn(2, 3, 4), 3, 5, 4)
+
+
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_an_argument_that_changes_is_an_input_from_its_second_value_on(cache: Any) -> None:
+    compiled = thunder.jit(lambda x, rate: x * rate, cache=cache)
+    x = torch.ones(3)
+    for rate in (0.5, 0.25, 0.125, 0.7, 0.1):
+        assert torch.equal(compiled(x, rate), x * rate)
+        assert torch.equal(compiled(x, rate=rate), x * rate)
+    assert thunder.cache_misses(compiled) <= 4  # two for each way of passing it
+
+
+def test_numbers_by_keyword_item_and_attribute() -> None:
+    def scaled(x: torch.Tensor, options: dict[str, Any], *, shift: int = 1) -> torch.Tensor:
+        return x * options["scale"] + shift
+
+    compiled = thunder.jit(scaled, cache="symbolic values")
+    x = torch.ones(2)
+    for scale, shift in ((0.5, 1), (0.25, 2), (0.3, 7), (0.9, -1)):
+        assert torch.equal(compiled(x, {"scale": scale}, shift=shift), scaled(x, {"scale": scale}, shift=shift))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_numbers_of_outside_objects_are_inputs_from_their_second_value_on() -> None:
+    settings = SimpleNamespace(scale=0.5, step=3)
+    compiled = thunder.jit(lambda x: x * settings.scale + settings.step, cache="symbolic values")
+    for scale, step in ((0.5, 3), (0.25, 4), (0.125, 9), (0.7, 11)):
+        settings.scale, settings.step = scale, step
+        assert torch.equal(compiled(torch.ones(2)), torch.ones(2) * scale + step)
+    assert thunder.cache_misses(compiled) <= 3
+
+
+def test_constraints_are_merged_and_say_who_needed_them() -> None:
+    def bounded(x: torch.Tensor) -> torch.Tensor:
+        n = x.shape[0]
+        if n < 2 or n > 100 or n == 50:
+            return x - 1
+        return x.view(n // 2, 2) if n % 2 == 0 else x
+
+    compiled = thunder.jit(bounded, cache="symbolic values")
+    compiled(torch.ones(10))
+    told = [guard for guard in last_program(compiled).guards if "needed" in guard]
+    assert [text.partition(", needed")[0] for text in told][:3] == [
+        "args[0].size(0): had 2 <= s0 <= 100",
+        "args[0].size(0): had s0 != 50",
+        "args[0].size(0): had (s0 % 2) == 0",
+    ]
+    assert all("test_numbers.py" in text for text in told)
+    for size in (12, 50, 101, 1, 3, 7, 99, 100):
+        x = torch.randn(size)
+        assert torch.equal(compiled(x), bounded(x))
+    refused = thunder.recompile_reasons(compiled)
+    assert any(
+        reason.startswith("args[0].size(0): had 2 <= s0 <= 100") and reason.endswith("is 101") for reason in refused
+    )
+
+
+def test_what_divides_by_zero_raises_as_in_eager() -> None:
+    compiled = thunder.jit(lambda x, n: x + 10 // n, cache="symbolic values")
+    assert torch.equal(compiled(torch.ones(2), 3), torch.ones(2) + 3)
+    with pytest.raises(ZeroDivisionError):
+        compiled(torch.ones(2), 0)
+    assert torch.equal(compiled(torch.ones(2), 5), torch.ones(2) + 2)
+
+
+def test_the_prologue_is_python_that_a_person_reads() -> None:
+    compiled = thunder.jit(lambda x, n: x.view(-1, n) if x.shape[0] > 4 else x, cache="symbolic values")
+    compiled(torch.ones(6), 3)
+    prologue = str(thunder.last_prologue_traces(compiled)[-1])
+    assert "s0 = args[1]" in prologue
+    assert "s1 = x.size(0)" in prologue
+    assert "if not (5 <= s1): refuse(" in prologue
+    assert "if not ((s1 % s0) == 0): refuse(" in prologue
+    assert "x.view(-1, s0)" in str(thunder.last_traces(compiled)[-1])

@@ -1,0 +1,135 @@
+"""Programs with symbolic sizes give what eager PyTorch gives, at sizes that were traced and at others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import thunder_core as thunder
+from tests.symbolic.programs import FEATURES, PROGRAMS
+from thunder_core.compiler import last_program
+
+SHAPES = ((2, 7), (1, 5), (4, 1), (2, 64))
+# How many programs may come of these four shapes; 2 where nothing is said.
+SPECIAL = {"formats_sizes": 4, "computes_with_sizes": 4, "joins_and_parts": 4, "branches": 4, "loops_over_a_size": 3}
+MOST = {**SPECIAL, "writes_to_a_part": 4, "takes_the_smaller": 3, "multiplies": 3, "repeats": 3, "returns_sizes": 3}
+NOT_DIFFERENTIATED = {"returns_sizes", "formats_sizes"}
+
+
+def assert_same(expected: Any, found: Any) -> None:
+    """Equal in values and classes, and tensors in layout, but for strides of dimensions of one element."""
+    for one, other in zip(tree_leaves(expected), tree_leaves(found), strict=True):
+        assert type(one) is type(other)
+        if not isinstance(one, torch.Tensor):
+            assert one == other
+            continue
+        torch.testing.assert_close(other, one, equal_nan=True)
+        assert laid_out(one) == laid_out(other)
+
+
+def laid_out(tensor: torch.Tensor) -> list[int]:
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+def gradient_of(function: Callable[[torch.Tensor], Any], x: torch.Tensor) -> tuple[Any, torch.Tensor | None]:
+    x = x.clone().requires_grad_()
+    results = function(x)
+    ends = [leaf for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    sum(((end * end).sum() for end in ends), start=torch.zeros(())).backward()
+    return results, x.grad
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_programs_equal_eager_at_all_sizes(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name], cache="symbolic values")
+    for shape in SHAPES:
+        x = torch.randn(*shape, FEATURES)
+        assert_same(PROGRAMS[name](x.clone()), compiled(x.clone()))
+    assert thunder.cache_misses(compiled) <= MOST.get(name, 2)
+
+
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in NOT_DIFFERENTIATED])
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_gradients_equal_eager_at_all_sizes(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name], cache="symbolic values")
+    for shape in SHAPES:
+        x = torch.randn(*shape, FEATURES)
+        (expected, wanted), (found, gradient) = gradient_of(PROGRAMS[name], x), gradient_of(compiled, x)
+        assert_same(expected, found)
+        if wanted is not None and gradient is not None:
+            torch.testing.assert_close(gradient, wanted)
+    assert thunder.cache_misses(compiled) <= MOST.get(name, 2)
+
+
+def test_few_programs_serve_all_lengths_forward_and_backward() -> None:
+    """A few programs serve all lengths and batches, each with a backward of its own."""
+
+    def layer(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        hidden = (x @ weight).view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2).contiguous()
+        return torch.nn.functional.pad(hidden, (0, 1)).flatten(2).sum(-1)
+
+    compiled = thunder.jit(layer, cache="symbolic values")
+    for shape in ((1, 1), (2, 5), (1, 64), (7, 1), (3, 3)):
+        x, weight = torch.randn(*shape, 8), torch.randn(8, 8, requires_grad=True)
+        torch.testing.assert_close(compiled(x, weight), layer(x, weight))
+        (found,) = torch.autograd.grad(compiled(x, weight).sum(), weight)
+        (expected,) = torch.autograd.grad(layer(x, weight).sum(), weight)
+        torch.testing.assert_close(found, expected)
+    assert thunder.cache_misses(compiled) <= 3  # PyTorch's formulas for the backward ask whether sizes are one
+    assert not thunder.last_backward_reason(compiled)
+
+
+def test_an_input_that_is_written_to_is_written_to_at_all_sizes() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return x.sum()
+
+    compiled = thunder.jit(scaled, cache="symbolic values")
+    for length in (3, 4, 9):
+        one, other = torch.ones(2, length), torch.ones(2, length)
+        assert compiled(one) == scaled(other)
+        assert torch.equal(one, other)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_copy_that_is_one_for_some_sizes_alone_is_not_taken_for_one() -> None:
+    """`contiguous` is the tensor itself where one dimension has one element, and writes to it reach that."""
+
+    def written(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = x.t()
+        rows.contiguous().add_(1)
+        return x.clone(), rows
+
+    compiled = thunder.jit(written, cache="symbolic values")
+    for shape in ((3, 4), (1, 4), (5, 1), (2, 2)):
+        x = torch.zeros(shape)
+        assert_same(written(x.clone()), compiled(x.clone()))
+
+
+def test_sizes_of_other_tensors_are_other_symbols() -> None:
+    def outer(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x[:, None] + y if x.shape[0] != y.shape[0] else x + y
+
+    compiled = thunder.jit(outer, cache="symbolic values")
+    for one, other in ((3, 4), (5, 2), (3, 3), (7, 7)):
+        x, y = torch.randn(one), torch.randn(other)
+        assert torch.equal(compiled(x, y), outer(x, y))
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_what_cannot_be_symbolic_is_traced_for_its_sizes_and_says_why() -> None:
+    def told(x: torch.Tensor) -> tuple[torch.Tensor, str]:
+        return x + 1, json.dumps([x.shape[0]])
+
+    compiled = thunder.jit(told, cache="symbolic values")
+    for length in (4, 5):
+        x = torch.arange(length)
+        assert_same(told(x), compiled(x))
+        assert "container" in last_program(compiled).constant_because
+    assert thunder.cache_misses(compiled) == 2

@@ -1,0 +1,180 @@
+"""Constraints: what must hold of the symbols of a program for its traces to be used, as the prologue checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sympy
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from thunder_core.acquire.paths import Path
+from thunder_core.acquire.prologue import statement
+from thunder_core.capture.sizes import Sizes
+from thunder_core.errors import SourceLine
+from thunder_core.ir.literal import Code
+from thunder_core.ir.proxy import NumberProxy, Proxy
+from thunder_core.ir.sizes import symbols_of, text_of
+from thunder_core.ir.trace import Trace, with_number_inputs
+
+MADE_BY = "check constraints"
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A condition on symbols, and the user's line that needed it; None where a pass of the compiler did."""
+
+    condition: sympy.Basic
+    where: SourceLine | None
+
+
+@dataclass
+class Interval:
+    """The integers that a symbol may be: from `lower` to `upper`, None for no bound, but for those `excluded`.
+
+    `where` has the user's line that gave each bound, and each excluded integer, first.
+    """
+
+    symbol: sympy.Symbol
+    lower: int | None
+    upper: int | None = None
+    excluded: dict[int, SourceLine | None] = field(default_factory=dict)
+    where: dict[str, SourceLine | None] = field(default_factory=dict)
+
+    def restrict(self, constraint: Constraint) -> bool:
+        """Take a constraint in; False for one that is not a bound on this symbol alone."""
+        relation = constraint.condition
+        if not isinstance(relation, sympy.core.relational.Relational):
+            return False
+        difference = sympy.expand(relation.lhs - relation.rhs)
+        factor = difference.coeff(self.symbol)
+        rest = difference - factor * self.symbol
+        if not factor.is_Integer or not rest.is_Integer or not factor:
+            return False
+        kind = type(relation) if factor > 0 else MIRRORED[type(relation)]
+        self._bound(kind, -sympy.Rational(rest, factor), constraint.where)
+        return True
+
+    def _bound(self, kind: type, value: sympy.Rational, where: SourceLine | None) -> None:
+        floor, ceiling = int(sympy.floor(value)), int(sympy.ceiling(value))
+        if kind is sympy.Ne:
+            if value.is_Integer:
+                self.excluded.setdefault(int(value), where)
+            return
+        if kind in (sympy.Ge, sympy.Gt, sympy.Eq):
+            lower = ceiling if kind is not sympy.Gt else floor + 1
+            if self.lower is None or lower > self.lower:
+                self.lower, self.where["lower"] = lower, where
+        if kind in (sympy.Le, sympy.Lt, sympy.Eq):
+            upper = floor if kind is not sympy.Lt else ceiling - 1
+            if self.upper is None or upper < self.upper:
+                self.upper, self.where["upper"] = upper, where
+
+    def settle(self) -> None:
+        """Bounds that are excluded move inward; what lies outside of them need not be excluded."""
+        while self.lower in self.excluded:
+            self.where["lower"], self.lower = self.excluded.pop(self.lower), self.lower + 1
+        while self.upper in self.excluded:
+            self.where["upper"], self.upper = self.excluded.pop(self.upper), self.upper - 1
+        self.excluded = {value: where for value, where in self.excluded.items() if self.has(value)}
+
+    def has(self, value: int) -> bool:
+        """Whether a value lies between the bounds."""
+        return (self.lower is None or value >= self.lower) and (self.upper is None or value <= self.upper)
+
+    @property
+    def range(self) -> ValueRanges[Any]:
+        """The bounds as PyTorch has them."""
+        oo = sympy.oo
+        return ValueRanges(-oo if self.lower is None else self.lower, oo if self.upper is None else self.upper)
+
+    def texts(self, least: int | None) -> Iterator[tuple[str, SourceLine | None]]:
+        """The conditions as Python, with the line that first needed each; `least` goes without saying."""
+        name, lower = str(self.symbol), None if self.lower == least else self.lower
+        where = self.where.get("lower") or self.where.get("upper")
+        if lower is not None and lower == self.upper:
+            yield f"{name} == {lower}", where
+        elif lower is not None or self.upper is not None:
+            low, high = ("" if lower is None else f"{lower} <= "), ("" if self.upper is None else f" <= {self.upper}")
+            yield f"{low}{name}{high}", where
+        yield from ((f"{name} != {value}", where) for value, where in self.excluded.items())
+
+
+MIRRORED: dict[type, type] = {
+    sympy.Ge: sympy.Le,
+    sympy.Le: sympy.Ge,
+    sympy.Gt: sympy.Lt,
+    sympy.Lt: sympy.Gt,
+    sympy.Eq: sympy.Eq,
+    sympy.Ne: sympy.Ne,
+}
+
+
+def conditions(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, ...], SourceLine | None]]:
+    """The constraints of a recording as Python, merged and without those that follow from bounds.
+
+    Each with its symbols and the user's line that first needed it.
+    """
+    least = {symbol: sizes.least(symbol) for symbol in sizes.sources}
+    intervals = {symbol: Interval(symbol, value) for symbol, value in least.items()}
+    others: dict[str, Constraint] = {}
+    for guard in sizes.guards():
+        constraint = Constraint(*guard)
+        symbols = symbols_of(constraint.condition)
+        if len(symbols) != 1 or not intervals[symbols[0]].restrict(constraint):
+            others.setdefault(text_of(constraint.condition), constraint)
+    found = []
+    for symbol, interval in intervals.items():
+        interval.settle()
+        found += [(text, (symbol,), where) for text, where in interval.texts(least[symbol])]
+    ranges = {symbol: interval.range for symbol, interval in intervals.items()}
+    for text, constraint in others.items():
+        if not follows(constraint.condition, ranges):
+            found.append((text, tuple(symbols_of(constraint.condition)), constraint.where))
+    return found
+
+
+def follows(condition: sympy.Basic, ranges: dict[sympy.Symbol, ValueRanges[Any]]) -> bool:
+    """Whether a condition holds for all values within these ranges, as far as that can be seen."""
+    try:
+        bounds = bound_sympy(condition, ranges)
+    except Exception:  # of what PyTorch has no bounds for
+        return False
+    return bool(bounds.is_singleton() and bounds.lower == sympy.true)
+
+
+def giving(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
+    """The prologue, with some more symbolic numbers for the computation."""
+    values = [text_of(proxy.value.node.expr) for proxy in numbers if isinstance(proxy, NumberProxy)]
+    if not values:
+        return prologue
+    tensors, *others = prologue.output
+    if isinstance(tensors, Code):
+        inputs: Any = Code(f"(*{tensors.text}, {', '.join(values)})")
+    else:
+        inputs = (*tensors, *map(Code, values))
+    return replace(prologue, output=(inputs, *others))
+
+
+def checking(prologue: Trace, guards: Sequence[str], sizes: Sizes) -> tuple[Trace, tuple[str, ...]]:
+    """The prologue with a check of each constraint, and what all of its checks say in words."""
+    bsyms, told = list(prologue.bound_symbols), list(guards)
+    for text, symbols, where in conditions(sizes):
+        found = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
+        bsyms.append(statement(f"if not ({text}): refuse({len(told)}, {found})"))
+        told.append(described(text, [sizes.sources[symbol] for symbol in symbols], symbols, where))
+    return prologue.having(bsyms, made_by=MADE_BY), tuple(told)
+
+
+def described(text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: SourceLine | None) -> str:
+    """A constraint in words: the numbers that it is on, itself, and who needed it."""
+    names = ", ".join(f"{symbol} = {path}" for symbol, path in zip(symbols[1:], paths[1:], strict=True))
+    place = f"needed at {where}" if where is not None else "needed by what it is compiled to"
+    return f"{paths[0]}: had {text}{f' with {names}' if names else ''}, {place}"
+
+
+def with_numbers(computation: Trace, prologue: Trace) -> tuple[Trace, Trace]:
+    """The computation with the symbolic numbers that it reads as inputs, and the prologue that gives it these."""
+    taking = with_number_inputs(computation)
+    return taking, giving(prologue, taking.inputs[len(computation.inputs) :])

@@ -1,0 +1,292 @@
+"""Symbolic integers of one recording: sizes and other integers from outside, in an environment of PyTorch's.
+
+A size or an integer from outside is a symbol. What the program computes from symbols are expressions, with which the
+functions of PyTorch for metadata compute as well. Whatever decides by one, in the program, in PyTorch or in a pass of
+the compiler, adds a constraint under which the traces hold.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._guards import Source
+from torch._prims_common import is_contiguous_for_memory_format_or_false
+from torch.fx.experimental import _config
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+from thunder_core.capture.layouts import is_symbolic
+from thunder_core.capture.numbers import Numbers, WholeNumber
+from thunder_core.errors import SourceLine
+from thunder_core.ir.proxy import NumberProxy
+from thunder_core.ir.sizes import LEAST_EXAMPLE, size_for_trace, symbols_of
+from thunder_core.ir.tree import replace_leaves
+
+
+@dataclass(frozen=True)
+class FromOutside(Source):
+    """The source of a symbol, which PyTorch asks for its name alone."""
+
+    text: str
+
+    @property
+    def name(self) -> str:
+        """The name of the number as its user would write it."""
+        return self.text
+
+
+class Environment(ShapeEnv):
+    """PyTorch's environment of symbols, which numbers them in their order and notes who needed a guard.
+
+    `where()` is the program's line; `numbers` are the proxies that traces have for expressions.
+    """
+
+    def __init__(self, where: Callable[[], SourceLine | None]) -> None:
+        self.where = where
+        self.numbers: dict[sympy.Basic, NumberProxy] = {}
+        super().__init__(
+            specialize_zero_one=False,
+            duck_shape=False,
+            allow_scalar_outputs=False,
+            allow_dynamic_output_shape_ops=False,
+        )
+
+    def number(self, number: torch.SymInt | torch.SymFloat) -> NumberProxy | int | float:
+        """The proxy of an expression: one for each, named by its symbol where it is one; or the only value it has."""
+        expression = number.node.expr
+        if expression.is_number:
+            return int(expression) if isinstance(number, torch.SymInt) else float(expression)
+        if expression not in self.numbers:
+            name = str(expression) if expression.is_Symbol else f"n{sum(not one.is_Symbol for one in self.numbers)}"
+            self.numbers[expression] = NumberProxy(name, size_for_trace(number))
+        return self.numbers[expression]
+
+    def _generate_unique_id(self, source_name: str) -> int:  # noqa: ARG002
+        self.unique_ids.add(len(self.unique_ids))
+        return len(self.unique_ids) - 1
+
+    def _get_sloc(self, framework_loc: str | None = None) -> Any:  # noqa: ARG002
+        return self.where()
+
+
+class SizeNumber(WholeNumber):
+    """A symbolic integer as the program has it: one of Python's integers, as far as it can tell."""
+
+    size: torch.SymInt
+
+    def __init__(self, sizes: Sizes, size: torch.SymInt, numbers: Numbers) -> None:
+        torch.SymInt.__init__(self, size.node)  # type: ignore[no-untyped-call]
+        self.sizes, self.numbers = sizes, numbers
+        self.size = torch.SymInt(size.node)  # type: ignore[no-untyped-call]
+        self.settle = lambda: int(self.size)
+
+    @property
+    def proxy(self) -> Any:  # type: ignore[override]
+        """The name that stands for it in traces."""
+        return number_of(self.size)
+
+    @property
+    def source(self) -> Any:
+        """The source of the number, from which the prologue computes it."""
+        return self.sizes.source_of(self.size)
+
+
+# Functions of integers whose results are expressions.
+EXPRESSED: frozenset[Callable[..., Any]] = frozenset(
+    {
+        *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod),
+        *(operator.pow, operator.neg, operator.pos, abs),
+    }
+)
+DECIDED = object()  # the source of a number that constraints leave but one value
+DIVIDING = (operator.floordiv, operator.mod)
+
+
+class Sizes:
+    """The symbols of one recording, and the numbers that are expressions in them.
+
+    `where()` is the program's line. `places_of(tensor)` has the sources of those sizes of a real tensor that are
+    symbols, by their dimensions, and `expression(expression, sources, value)` is the source of what the prologue
+    computes from symbols. With `examples`, decisions are those for sizes none of which is zero or one, even where the
+    call's are, but for those `as_they_are`: the traces may then turn out not to be for the call. An `oblivious` one
+    takes a tensor that is contiguous for some sizes for one that is not.
+    """
+
+    def __init__(
+        self,
+        where: Callable[[], SourceLine | None],
+        places_of: Callable[[torch.Tensor], Mapping[int, Any]],
+        expression: Callable[[sympy.Basic, Mapping[sympy.Symbol, Any], int], Any],
+        *,
+        examples: bool = False,
+        as_they_are: frozenset[str] = frozenset(),
+        oblivious: bool = True,
+    ) -> None:
+        self.environment = Environment(where)
+        self.examples = examples
+        self.as_they_are = as_they_are
+        self.oblivious = oblivious
+        self.sources: dict[sympy.Symbol, Any] = {}
+        self.values: dict[sympy.Symbol, sympy.Integer] = {}
+        self._places_of = places_of
+        self._expression = expression
+        self._least: dict[sympy.Symbol, int | None] = {}
+        self._symbols: dict[Any, torch.SymInt] = {}
+        self._computed: dict[sympy.Basic, Any] = {}
+
+    # ---- symbols --------------------------------------------------------------------------------------------
+
+    def shape_of(self, tensor: torch.Tensor) -> tuple[Any, ...] | None:
+        """The shape of a real tensor with its symbols; None where all of its sizes are constants."""
+        if tensor.layout is not torch.strided or tensor.storage_offset():
+            return None
+        places = self._places_of(tensor)
+        sizes = enumerate(tensor.shape)
+        found = [self._size(places[at], at, size) if at in places else size for at, size in sizes]
+        return tuple(found) if places else None
+
+    def _size(self, source: Any, place: int, size: int) -> torch.SymInt:
+        special = self.examples and size < 2 and str(source) not in self.as_they_are
+        return self.symbol(source, size, least=0, hint=LEAST_EXAMPLE + place if special else size)
+
+    def symbol(self, source: Any, value: int, *, least: int | None = None, hint: int | None = None) -> torch.SymInt:
+        """The symbol of a number from outside, made when it is met for the first time.
+
+        `least` is the least that it can be, and `hint` what is decided by in place of its value.
+        """
+        if source not in self._symbols:
+            environment, named = self.environment, FromOutside(str(source))
+            create = environment.create_unspecified_symbol if least is None else environment.create_symbol
+            hint = value if hint is None else hint
+            symbol = create(hint, named, DimDynamic.DYNAMIC)
+            self.sources[symbol], self._least[symbol] = source, least
+            self.values[symbol] = sympy.Integer(value)
+            size: Any = environment.create_symintnode(symbol, hint=hint, source=named)
+            self._symbols[source] = size
+        return self._symbols[source]
+
+    def least(self, symbol: sympy.Symbol) -> int | None:
+        """The least value that a symbol can have: zero for a size, None for any integer."""
+        return self._least[symbol]
+
+    def source_of(self, size: torch.SymInt) -> Any:
+        """The source of a symbol, or of what the prologue computes from symbols."""
+        expression = size.node.expr
+        if expression in self.sources or expression.is_number:
+            return self.sources.get(expression, DECIDED)
+        if expression not in self._computed:
+            sources = {symbol: self.sources[symbol] for symbol in symbols_of(expression)}
+            self._computed[expression] = self._expression(expression, sources, size.node.hint)
+        return self._computed[expression]
+
+    # ---- constraints ----------------------------------------------------------------------------------------
+
+    def guards(self) -> Iterator[tuple[sympy.Basic, SourceLine | None]]:
+        """The conditions that were decided by symbols, each with the program's line; None behind the program."""
+        found: Any = self.environment.guards
+        yield from ((guard.expr, guard.sloc) for guard in found)
+
+    def violated(self) -> frozenset[str]:
+        """The names of symbols for which the call is not what was decided: of one alone, where there is such a one."""
+        failing = [condition for condition, _ in self.guards() if self._value_of(condition) != sympy.true]
+        failing += [number for number in self.environment.numbers if self._value_of(number) is None]
+        alone = [condition for condition in failing if len(condition.free_symbols) == 1]
+        return frozenset(str(self.sources[symbol]) for one in alone or failing for symbol in one.free_symbols)
+
+    def _value_of(self, expression: sympy.Basic) -> sympy.Basic | None:
+        """The value of an expression in the call; None where it has none, which Python says of a division by zero."""
+        try:
+            value = expression.xreplace(self.values)
+        except ZeroDivisionError:
+            return None
+        return None if value.has(sympy.zoo, sympy.nan) else value
+
+    def leave_program(self) -> None:
+        """The program has been run through: what is decided from now on is decided by passes of the compiler."""
+        self.environment.where = lambda: None
+
+    # ---- what the program sees ------------------------------------------------------------------------------
+
+    def shown(self, output: Any, numbers: Numbers) -> Any:
+        """A result as the program knows it: what is symbolic in it as numbers of Python's."""
+        if isinstance(output, torch.SymInt) and not isinstance(output, WholeNumber):
+            expression = output.node.expr
+            if expression.is_number:
+                return int(expression)
+            numbers.are_there = True
+            return SizeNumber(self, output, numbers)
+        if isinstance(output, torch.SymBool):
+            return bool(output)
+        if type(output) in (tuple, list, torch.Size):
+            return type(output)([self.shown(item, numbers) for item in output])
+        return output
+
+    def raw(self, tree: Any) -> Any:
+        """Nested arguments with the numbers that PyTorch has for those of the program."""
+        return replace_leaves(tree, lambda leaf: leaf.size if isinstance(leaf, SizeNumber) else leaf)
+
+    def undecided(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        """A call that does the same for all sizes: `contiguous` is a copy wherever it may be one."""
+        if function is torch.Tensor.contiguous and self.oblivious and is_symbolic(args[0]):
+            memory_format = kwargs.get("memory_format", args[1] if len(args) > 1 else torch.contiguous_format)
+            if not is_contiguous_for_memory_format_or_false(args[0], memory_format=memory_format):
+                return torch.Tensor.clone, args[:1], {"memory_format": memory_format}
+        return function, args, kwargs
+
+    # ---- arithmetic -----------------------------------------------------------------------------------------
+
+    def simplified(self, number: SizeNumber) -> Any:
+        """A number, or its value where there is but one that constraints allow."""
+        expression = number.size.node.expr
+        return int(expression) if expression.is_number else number
+
+    def are_integers(self, operands: tuple[Any, ...]) -> bool:
+        """Whether operands are integers of which the symbolic ones are expressions in symbols."""
+        return all(type(one) in (int, bool) or isinstance(one, SizeNumber) for one in operands)
+
+    def expresses(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+        """Whether the result of a function of numbers is an expression in symbols."""
+        if function not in EXPRESSED or not self.are_integers(operands) or all(type(one) is int for one in operands):
+            return False
+        if function is operator.pow:
+            return type(operands[1]) is int and operands[1] >= 0
+        return function not in DIVIDING or bool(self._value(operands[1]))
+
+    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], numbers: Numbers) -> Any:
+        """The expression that a function gives for integers."""
+        return self.shown(function(*self._integers(operands)), numbers)
+
+    def decided(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+        """The outcome of a condition on integers, which is a constraint from now on."""
+        given = self._integers(operands)
+        return bool(given[0] != 0 if function is bool else function(*given))
+
+    def _integers(self, operands: tuple[Any, ...]) -> list[Any]:
+        return [one.size if isinstance(one, SizeNumber) else int(one) for one in operands]
+
+    def _value(self, operand: Any) -> int:
+        return int(operand.size.node.hint) if isinstance(operand, SizeNumber) else int(operand)
+
+
+def size_oblivious() -> AbstractContextManager[Any]:
+    """While this lasts, PyTorch's functions for metadata do not ask whether a symbolic size is zero or one.
+
+    They take the way that is right for all sizes, where there is one.
+    """
+    found: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    return found
+
+
+def without_sizes(output: Any) -> Any:
+    """A result without the symbolic integers in it, which are known before the trace runs."""
+    return replace_leaves(output, lambda leaf: None if isinstance(leaf, torch.SymInt) else leaf)
+
+
+def number_of(leaf: Any) -> Any:
+    """The proxy that stands for a symbolic number in traces, or its value where there is but one; all else as it is."""
+    return leaf.node.shape_env.number(leaf) if isinstance(leaf, torch.SymInt | torch.SymFloat) else leaf
