@@ -38,7 +38,7 @@ demo: install ## optimize a small Llama 3 and say where the report is (OUT=FOLDE
 	@echo "The program that runs: $(BIN)/thunder inspect-trace $(OUT)"
 
 test: install ## run the tests that need no GPU (JOBS=2, ROOM=fusion for those of one room)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --benchmark-disable $(if $(ROOM),tests/$(ROOM))
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' -n $(JOBS) --dist worksteal --benchmark-disable $(if $(ROOM),tests/$(ROOM))
 
 quick: lint types ## what can be known in two minutes: format, lint, types, layers, docstrings, kept traces
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/test_layers.py tests/test_docstrings.py tests/golden
