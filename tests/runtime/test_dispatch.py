@@ -120,6 +120,19 @@ def test_sixty_programs_are_asked_like_one(refused: list[str]) -> None:
     assert not refused
 
 
+def test_programs_for_strides_alone_are_asked_like_one(refused: list[str]) -> None:
+    """They have one key, until a second program takes calls of it."""
+    fast = thunder.jit(lambda x: x * 2)
+    calls = [torch.empty_strided((2, 3), (row, 1)).fill_(row) for row in range(3, 23)]
+    for x in (*calls, *calls):
+        fast(x)
+    assert thunder.cache_misses(fast) == 20
+    refused.clear()
+    for x in random.Random(0).choices(calls, k=100):
+        torch.testing.assert_close(fast(x), x * 2, rtol=0, atol=0)
+    assert not refused
+
+
 def test_keywords_and_globals_are_told_apart(refused: list[str]) -> None:
     global LEVEL
     keywords, levels = thunder.jit(by_keys), thunder.jit(by_global)

@@ -8,10 +8,11 @@ from typing import Any
 
 from thunder_core.ir.printer import Source
 from thunder_core.runtime.generate import executable
-from thunder_core.runtime.keys import quick_key_of
+from thunder_core.runtime.keys import key_of, quick_key_of
 from thunder_core.runtime.program import Place, Program
 
 Key = Callable[[Any, tuple[Any, ...], dict[str, Any]], Hashable]
+ValueKey = Callable[[Any], Hashable]
 MOST_PLACES = 4
 MOST_KEYS = 4096
 NOWHERE = object()
@@ -21,13 +22,15 @@ ARGUMENTS = {"args": "args", "kwargs": "kwargs"}  # roots by name; the other one
 class Selector:
     """A guess of the program that takes a call, by one look into a dict; the program checks all of its guards.
 
-    The key is made of what lies at a few places, by a function that is generated when one more is learned.
+    The key is made of what lies at a few places, by a function that is generated when one more is learned. It is one
+    that is made quickly, until two programs have the same; from then on it has strides and devices of tensors too.
     """
 
     def __init__(self) -> None:
         self._places: dict[Place, None] = {}
         self._programs: dict[Hashable, Program] = {}
         self._key: Key | None = None
+        self._value_key: ValueKey = quick_key_of
 
     def choose(
         self, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any], default: Program | None
@@ -44,11 +47,18 @@ class Selector:
         if further:
             self._places.update(dict.fromkeys(further))
             self._programs.clear()
-            self._key = key_function(tuple(self._places))
-        if self._key is not None:
-            if len(self._programs) >= MOST_KEYS:
-                self._programs.clear()
-            self._programs[self._key(subject, args, kwargs)] = program
+            self._key = key_function(tuple(self._places), self._value_key)
+        if self._key is None:
+            return
+        key = self._key(subject, args, kwargs)
+        if self._value_key is quick_key_of and self._programs.get(key, program) is not program:
+            self._value_key = key_of
+            self._key = key_function(tuple(self._places), key_of)
+            self._programs.clear()
+            key = self._key(subject, args, kwargs)
+        if len(self._programs) >= MOST_KEYS:
+            self._programs.clear()
+        self._programs[key] = program
 
     def discard(self, program: Program) -> None:
         """Remove a program that is not kept any more."""
@@ -56,9 +66,9 @@ class Selector:
             del self._programs[key]
 
 
-def key_function(places: tuple[Place, ...]) -> Key:
-    """A generated function from a call to the key of what lies at the places."""
-    constants: dict[str, Any] = {"key_of": quick_key_of, "item_of": item_of, "entry_of": entry_of, "NOWHERE": NOWHERE}
+def key_function(places: tuple[Place, ...], value_key: ValueKey = quick_key_of) -> Key:
+    """A generated function from a call to the key of what lies at the places; `value_key` gives that of one of them."""
+    constants: dict[str, Any] = {"key_of": value_key, "item_of": item_of, "entry_of": entry_of, "NOWHERE": NOWHERE}
     names = [f"key_{number}" for number in range(len(places))]
     lines = ["def key(subject, args, kwargs):"]
     for name, place in zip(names, places, strict=True):
