@@ -28,6 +28,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "thunder explain TH0201": ("explain", "TH0201"),
     "thunder optimize --batch 0": ("optimize", "--batch", "0"),
     "thunder optimize --recipe hf-lama": ("optimize", "--recipe", "hf-lama"),
+    "thunder optimize --set unknown=1": ("optimize", "--set", "unknown=1"),
     "thunder optimize --out ARTIFACT": ("optimize", "--out", "ARTIFACT"),
     "thunder optimize ./none": ("optimize", "./none"),
     "thunder inspect-trace ARTIFACT --list": ("inspect-trace", "ARTIFACT", "--list"),

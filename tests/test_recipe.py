@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import pytest
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from thunder_core.claiming.executor import Executor, OperatorExecutor
 from thunder_core.errors import BadOption, BadRecipe, RecipeConflict, RecipeMismatch, UnknownName
@@ -102,6 +102,21 @@ def test_a_bad_value_names_option_and_value(given: dict[str, object]) -> None:
     with pytest.raises(BadOption) as caught:
         Careful(**given)
     assert f"{name}={value!r}" in str(caught.value)
+
+
+def test_a_validator_of_all_options_names_none() -> None:
+    class Options(RecipeOptions):
+        low: int = 0
+        high: int = 0
+
+        @model_validator(mode="after")
+        def ordered(self) -> Self:
+            if self.low > self.high:
+                raise ValueError("low is above high")
+            return self
+
+    with pytest.raises(BadOption, match=r"recipe mine cannot take \{'low': 3\}: Value error, low is above high"):
+        type("Mine", (Recipe,), {"Options": Options})(low=3)
 
 
 def test_an_unknown_option_suggests_the_nearest() -> None:

@@ -93,6 +93,22 @@ def require(group: Group, name: str) -> None:
         raise _not_loadable(group, described.name, described.reason)
 
 
+def source_of(group: Group, name: str) -> tuple[str, Path]:
+    """The module of the plug-in `name` and its file, which is not imported; raises UnknownName."""
+    return _source(group, name)[1:]
+
+
+def file_of(module: str) -> Path | None:
+    """The one file of a module that is no package, by its dotted name; None where there is none, or several."""
+    files = _files(module)
+    return files[0] if len(files) == 1 else None
+
+
+def is_loaded(module: str) -> bool:
+    """Whether a module has been imported, or is being imported."""
+    return module in sys.modules
+
+
 def lazy_face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """The `__getattr__` of a package whose names are loaded from these modules of it when they are first used.
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import copy
 import functools
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thunder_core import plugins
 from thunder_core.claiming.executor import Executor
 from thunder_core.declaration import options_of, require_row, returned, vet_class
-from thunder_core.errors import BadOption, BadRecipe, RecipeConflict, RecipeMismatch, UnknownName
+from thunder_core.errors import BadRecipe, RecipeConflict, RecipeMismatch
+from thunder_core.recipe_options import RecipeOptions, hyphenated, parsed_options
 from thunder_core.requirement import Cuda, Degradation, Package, Requirement
 from thunder_core.tolerance import Tolerance
 from thunder_core.transform import Transform, order_transforms
@@ -45,12 +44,6 @@ TOLERANCES: Mapping[torch.dtype, Tolerance] = {
 
 
 LAST = "torch"  # the executor that runs whatever no other one claims
-
-
-class RecipeOptions(BaseModel):
-    """The options of a recipe, as typed fields with defaults; `--set name=value` sets one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)
@@ -178,7 +171,7 @@ class Recipe:
     def __init__(self, **options: object) -> None:
         """Raises `UnknownName` for an option that the recipe does not have, `BadOption` for a value it cannot take."""
         self.added: tuple[Plugin | Recipe, ...] = ()
-        self.chosen = self._parsed(options)
+        self.chosen = parsed_options(self.name, self.Options, options)
 
     @property
     def name(self) -> str:
@@ -285,23 +278,6 @@ class Recipe:
         """Add to something that was given first and has no sum of its own."""
         return self + other
 
-    def _parsed(self, options: Mapping[str, object]) -> RecipeOptions:
-        known = list(self.Options.model_fields)
-        for name in options:
-            if name not in known:
-                fix = (
-                    f"{plugins.meant(name, known)}it takes: {', '.join(known)}"
-                    if known
-                    else "leave it out: this recipe takes no options"
-                )
-                raise UnknownName(f"recipe {self.name} has no option {name!r}", fix=fix)
-        try:
-            return self.Options.model_validate(options)
-        except ValidationError as error:
-            first = error.errors()[0]
-            what = f"{first['loc'][0]}={first['input']!r}: {first['msg']}"
-            raise BadOption(f"recipe {self.name} cannot take {what}", fix="see `thunder recipes show`") from None
-
 
 def lacks(need: Requirement, target: str = "", device: torch.device | None = None) -> str | None:
     """The reason why a need is not met: for a GPU of the architecture `target`, a model on a device, or at all."""
@@ -343,11 +319,6 @@ def distinct(executors: Iterable[str | Executor]) -> dict[str, str | Executor]:
         elif one is not other and not isinstance(one, str):
             raise RecipeConflict(f"two executors are called {name}", fix="leave one of them out, or name it otherwise")
     return found
-
-
-def hyphenated(class_name: str) -> str:
-    """`HFLlama3Hopper` as `hf-llama3-hopper`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", class_name).lower()
 
 
 def recipes_for(family: str | None) -> tuple[str, ...]:

@@ -40,6 +40,10 @@ REFUSED = {
     "optimize --target sm_91": (2, "TH0201", "'sm_91'"),
     "optimize --target sm_90 --train": (2, "TH0201", "exclude each other"),
     "optimize --set x": (2, "TH0201", "key=value"),
+    "optimize --set unknown=1": (2, "TH0202", "recipe default has no option 'unknown'"),
+    "optimize --recipe hf-llama3-hopper --set x=1": (2, "TH0202", "recipe hf-llama3-hopper has no option 'x'"),
+    "bench --set unknown=1": (2, "TH0202", "recipe default has no option 'unknown'"),
+    "inspect-trace --set unknown=1": (2, "TH0202", "recipe default has no option 'unknown'"),
     "optimize --config none.toml": (2, "TH0203", "none.toml"),
     "optimize --config wrong.toml": (2, "TH0203", "did you mean recipe"),
     "optimize --out taken": (2, "TH0206", "exists and was kept"),
@@ -48,6 +52,8 @@ REFUSED = {
     "optimize empty": (2, "TH0205", "holds no config.json"),
     "optimize bad": (2, "TH0205", "is not JSON"),
     "optimize bare": (2, "TH0205", "holds no weights"),
+    "optimize acme/bare": (2, "TH0204", "acme/bare is not whole in the local cache"),
+    "optimize acme/shards": (2, "TH0204", "it lacks two.safetensors"),
     "optimize nobody/here": (2, "TH0204", "'nobody/here'"),
     "optimize no//thing": (2, "TH0204", "'no//thing'"),
     "bench --against torch": (2, "TH0202", "contender"),
@@ -109,7 +115,22 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, obj
     (here / "wrong.toml").write_text('recip = "default"\n')
     (here / "bad" / "config.json").write_text("{")
     (here / "bare" / "config.json").write_text("{}")
+    cached(here, "bare")
+    cached(here, "shards").joinpath("one.safetensors").touch()
+    index = cached(here, "shards") / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}')
     return run_all(REFUSED, here)
+
+
+def cached(home: Path, name: str) -> Path:
+    """The snapshot of a model of the hub in the cache of a home, which holds a config alone if it is a new one."""
+    model = home / ".cache" / "huggingface" / "hub" / f"models--acme--{name}"
+    snapshot = model / "snapshots" / ("0" * 40)
+    for folder in (model / "refs", snapshot):
+        folder.mkdir(parents=True, exist_ok=True)
+    (model / "refs" / "main").write_text(snapshot.name)
+    (snapshot / "config.json").write_text("{}")
+    return snapshot
 
 
 def run_all(commands: object, here: Path) -> dict[str, dict[str, object]]:
@@ -145,3 +166,14 @@ def test_reading_an_artifact_needs_no_pytorch(read, command):
     assert told["status"] == status, told
     assert words in f"{told['out']}{told['err']}"
     assert told["heavy"] == []
+
+
+def test_damaged_weights_are_refused_before_pytorch(tmp_path):
+    for name in ("cache", "damaged"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "damaged" / "config.json").write_text("{}")
+    (tmp_path / "damaged" / "model.safetensors").write_bytes(b"too short to be weights")
+    (told,) = run_all(["optimize damaged"], tmp_path).values()
+    assert told["status"] == 2
+    assert "TH0205" in told["err"]
+    assert not {"torch", "transformers"} & set(told["heavy"])

@@ -217,9 +217,11 @@ def test_a_hub_name_that_is_not_cached_says_how_to_get_it(hub_cache):
 @pytest.mark.parametrize("shards", [None, "200KB"])
 def test_a_cached_config_without_all_weights_says_how_to_get_them(hub_cache, saved, shards):
     snapshot = put_into_cache(hub_cache, "acme/tiny", saved("llama", shards))
-    min(snapshot.glob("*.safetensors")).unlink()
-    with pytest.raises(ModelNotFound, match="not whole"):
+    lost = min(snapshot.glob("*.safetensors"))
+    lost.unlink()
+    with pytest.raises(ModelNotFound, match=f"not whole .* it lacks {lost.name}") as raised:
         load_model(ModelRequest(model="acme/tiny"))
+    assert "run `hf download acme/tiny` on a machine" in raised.value.fix
     assert load_model(ModelRequest(model="acme/tiny", random_weights=True)).task == "causal-lm"
 
 

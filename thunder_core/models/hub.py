@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from thunder_core.errors import ModelNotFound, ThunderError
-from thunder_core.models.checkpoint import shards_of
+from thunder_core.models.checkpoint import checkpoint_files, shards_of
 from thunder_core.models.folder import CONFIG_FILE
-from thunder_core.models.foreign_formats import ADAPTER, INDEX, PIPELINE, SINGLE, refuse_other_kinds
+from thunder_core.models.foreign_formats import ADAPTER, INDEX, PICKLED, PIPELINE, SINGLE, refuse_other_kinds
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,36 @@ def is_hub_name(name: str) -> bool:
 
 def is_cached(name: str, revision: str | None = None) -> bool:
     """Whether the local cache has the config of the model of that name."""
-    return _cached(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION) is not None
+    return cached_model(name, revision) is not None
+
+
+def cached_model(name: str, revision: str | None = None) -> HubModel | None:
+    """The model of that name whose config is in the local cache, whatever else of it is; None where it is not."""
+    config = _cached(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
+    return None if config is None else _of_config(name, config)
+
+
+def missing_weights(model: HubModel) -> tuple[str, ...]:
+    """The files of a model's weights that the local cache lacks, as far as it tells; `BadModelFolder` for a bad index.
+
+    Where neither the weights nor their index are there, it is the one file that weights are in first of all; where the
+    hub is known to have neither, nothing is missing.
+    """
+    if _cached(model.name, SINGLE, model.commit) is not None:
+        return ()
+    index = _cached(model.name, INDEX, model.commit)
+    if index is not None:
+        return tuple(shard for shard in sorted(shards_of(index)) if _cached(model.name, shard, model.commit) is None)
+    return tuple(file for file in (SINGLE, INDEX) if not _is_known_absent(model.name, file, model.commit))[:1]
+
+
+def require_weights(model: HubModel) -> None:
+    """Raise `ModelNotFound` where the local cache lacks weights, and `BadModelFolder` where those it has are bad."""
+    refuse_other_kinds(model.folder)
+    missing = missing_weights(model)
+    if missing:
+        raise _not_cached(model.name, model.commit, missing)
+    checkpoint_files(model.folder)
 
 
 def is_offline() -> bool:
@@ -59,7 +89,7 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
     if config is None:
         refuse_other_repositories(name, revision or constants.DEFAULT_REVISION)
         raise ModelNotFound(f"{name} on the hub holds no {CONFIG_FILE}", fix="name a model of the transformers library")
-    return HubModel(name=name, commit=config.parent.name, folder=config.parent)
+    return _of_config(name, config)
 
 
 def refuse_other_repositories(name: str, revision: str) -> None:
@@ -72,13 +102,12 @@ def refuse_other_repositories(name: str, revision: str) -> None:
 
 def fetch_weights(model: HubModel) -> None:
     """Bring a model's safetensors into the cache; raises `ModelNotFound` where it cannot."""
-    if _cached(model.name, SINGLE, model.commit) is not None:
+    missing = missing_weights(model)
+    if missing and is_offline():
+        raise _not_cached(model.name, model.commit, missing)
+    if not missing or (SINGLE in missing and _fetch(model.name, SINGLE, model.commit) is not None):
         return
-    index = _cached(model.name, INDEX, model.commit)
-    if index is None:
-        if _fetch(model.name, SINGLE, model.commit) is not None:
-            return
-        index = _fetch(model.name, INDEX, model.commit)
+    index = _fetch(model.name, INDEX, model.commit)
     for shard in sorted(shards_of(index)) if index is not None else ():
         _fetch(model.name, shard, model.commit)
 
@@ -92,6 +121,16 @@ def fetch_code(model: HubModel) -> None:
         cache_dir=constants.HF_HUB_CACHE,
         local_files_only=is_offline(),
     )
+
+
+def _of_config(name: str, config: Path) -> HubModel:
+    return HubModel(name=name, commit=config.parent.name, folder=config.parent)
+
+
+def _is_known_absent(name: str, filename: str, revision: str) -> bool:
+    """Whether the local cache knows that the hub does not have a file."""
+    found = huggingface_hub.try_to_load_from_cache(name, filename, cache_dir=constants.HF_HUB_CACHE, revision=revision)
+    return found is huggingface_hub._CACHED_NO_EXIST
 
 
 def _cached(name: str, filename: str, revision: str) -> Path | None:
@@ -109,21 +148,42 @@ def _fetch(name: str, filename: str, revision: str) -> Path | None:
             huggingface_hub.hf_hub_download(name, filename, revision=revision, cache_dir=constants.HF_HUB_CACHE)
         )
     except LocalEntryNotFoundError as error:
-        raise _not_cached(name, revision) from error
+        raise _not_cached(name, revision, (filename,)) from error
     except EntryNotFoundError:
         return None
     except (HfHubHTTPError, OSError) as error:
         raise _refused(name, revision, error) from error
 
 
-def _not_cached(name: str, revision: str) -> ThunderError:
-    at = "" if revision == constants.DEFAULT_REVISION else f" --revision {revision}"
-    why = "HF_HUB_OFFLINE is set" if is_offline() else "the hub cannot be reached"
+def _not_cached(name: str, revision: str, missing: Sequence[str]) -> ThunderError:
+    """The error for a model of which the local cache lacks these files, and which cannot be fetched."""
+    while_ = f"while {'HF_HUB_OFFLINE is set' if is_offline() else 'the hub cannot be reached'}"
+    cache = f"the local cache ({os.fspath(constants.HF_HUB_CACHE)})"
+    fetch = f"run `hf download {name}{_revision_option(name, revision)}` on a machine with a network, and set HF_HOME"
+    if CONFIG_FILE in missing:
+        return ModelNotFound(
+            f"there is no folder {name!r}, and the hub's model of that name is not in {cache}, {while_}",
+            fix=f"{fetch} to the cache that it filled",
+        )
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
     return ModelNotFound(
-        f"there is no folder {name!r}, and the hub's model of that name is not, or not whole, in the local cache "
-        f"({os.fspath(constants.HF_HUB_CACHE)}), while {why}",
-        fix=f"run `hf download {name}{at}` on a machine with a network, and set HF_HOME to the cache that it filled",
+        f"the hub's model {name} is not whole in {cache}, {while_}: it lacks {', '.join(missing[:3])}{more}"
+        f"{_held_pickled(name, revision)}",
+        fix=f"{fetch} to the cache that it filled; --random-weights builds the model from its config alone",
     )
+
+
+def _revision_option(name: str, revision: str) -> str:
+    """The option that names a revision to the hub's client; empty for that which a name alone stands for."""
+    plain = cached_model(name)
+    known = {constants.DEFAULT_REVISION, *(() if plain is None else (plain.commit,))}
+    return "" if revision in known else f" --revision {revision}"
+
+
+def _held_pickled(name: str, revision: str) -> str:
+    """A remark on pickled weights that the local cache has of a model, as the end of a sentence."""
+    pickled = [file for file in PICKLED if _cached(name, file, revision) is not None]
+    return f" ({pickled[0]} is there, which is pickled Python and not read)" if pickled else ""
 
 
 REFUSALS: tuple[tuple[type[Exception], str, str], ...] = (

@@ -8,17 +8,19 @@ from thunder_core.errors import BadOption
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.data_file import require_samples_of_metric
 from thunder_core.models.foreign_formats import require_config
-from thunder_core.models.hub import find_on_hub, is_cached, is_offline
+from thunder_core.models.hub import cached_model, find_on_hub, is_offline, missing_weights, require_weights
 from thunder_core.models.origin import local_origin
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import require_values
 from thunder_core.pipeline.request import Request
+from thunder_core.recipe_source import refuse_options
 
 
 def check_request(request: Request) -> None:
     """Raise the error for a size, a name or a model's folder that cannot be.
 
-    What is left to be found is what PyTorch, transformers, the recipe's own code and the network have to be asked for.
+    What is left to be found is what PyTorch, transformers, the network and a recipe's code have to be asked for: of a
+    recipe's options, all that its source does not tell.
     """
     require_values(request)
     require_measurable(request)
@@ -28,6 +30,8 @@ def check_request(request: Request) -> None:
     if request.sign_key is not None:
         computing("read_private_key")(request.sign_key)
     require_model(request.model)
+    if isinstance(request.recipe, str) and request.options:
+        refuse_options(request.recipe, request.options)
 
 
 def require_measurable(request: Request) -> None:
@@ -68,16 +72,27 @@ def require_model(model: ModelRequest) -> None:
     if model.model is None:
         return
     origin = local_origin(model.model, model.revision)
-    if origin is None and is_offline():
-        find_on_hub(model.model, model.revision)
-    if origin is not None:
-        require_config(origin.folder)
-        if not model.random_weights:
-            checkpoint_files(origin.folder)
+    if origin is None:
+        require_on_hub(model.model, model)
+        return
+    require_config(origin.folder)
+    if not model.random_weights:
+        checkpoint_files(origin.folder)
+
+
+def require_on_hub(name: str, model: ModelRequest) -> None:
+    """Raise `ModelNotFound` or `BadModelFolder` for a hub model, as far as the local cache tells.
+
+    Without a network the cache has to hold config and weights. With one, what it lacks is fetched later.
+    """
+    hub = find_on_hub(name, model.revision) if is_offline() else cached_model(name, model.revision)
+    if hub is not None and not model.random_weights and (is_offline() or not missing_weights(hub)):
+        require_weights(hub)
 
 
 def asks_the_hub(model: ModelRequest) -> bool:
-    """Whether the network has to be asked for a model: the hub's, and not in the local cache."""
+    """Whether the network has to be asked for a model: the hub's, and not, or not whole, in the local cache."""
     if model.model is None or is_offline() or local_origin(model.model, model.revision) is not None:
         return False
-    return not is_cached(model.model, model.revision)
+    hub = cached_model(model.model, model.revision)
+    return hub is None or (not model.random_weights and bool(missing_weights(hub)))

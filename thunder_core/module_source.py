@@ -1,0 +1,129 @@
+"""Modules as their source text tells: which name stands for what, without running any of their code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TYPE_CHECKING = "typing.TYPE_CHECKING"
+
+
+class Undecided(Exception):
+    """A matter that the source text does not tell: only importing decides it."""
+
+
+@dataclass(frozen=True)
+class ModuleSource:
+    """A module by its dotted name, with its classes, and with what each of its other names stands for.
+
+    `paths` has dotted names of imported objects; a name that is assigned, decorated
+    or bound twice is in it as None.
+    """
+
+    name: str
+    classes: Mapping[str, ast.ClassDef]
+    paths: Mapping[str, str | None]
+
+    def path_of(self, node: ast.expr) -> str:
+        """The dotted path of what a name or an attribute stands for, `int` for a builtin; raises `Undecided`."""
+        if isinstance(node, ast.Attribute):
+            return f"{self.path_of(node.value)}.{node.attr}"
+        if not isinstance(node, ast.Name):
+            raise Undecided(ast.unparse(node))
+        path = self.paths.get(node.id, node.id)
+        if path is None:
+            raise Undecided(node.id)
+        return path
+
+
+def read_module(name: str, file: Path) -> ModuleSource:
+    """The module in a file; raises `Undecided` where running it could do more than bind names."""
+    try:
+        body = ast.parse(file.read_text(encoding="utf-8")).body
+    except (OSError, ValueError, SyntaxError, RecursionError) as error:
+        raise Undecided(str(error)) from error
+    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    paths: dict[str, str | None] = {}
+    for node in body:
+        for bound, path in bindings(node, name):
+            paths[bound] = None if bound in paths else path
+    for node in body:
+        require_inert(node, paths)
+    return ModuleSource(name, classes, paths)
+
+
+def bindings(node: ast.stmt, module: str) -> Iterator[tuple[str, str | None]]:
+    """The names that a statement binds, each with the dotted path of what it stands for; raises `Undecided`."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return
+    if (binds := BINDS.get(type(node))) is None:
+        raise Undecided(ast.unparse(node))
+    yield from binds(node, module)
+
+
+def bindings_of_import(node: ast.Import, _: str) -> Iterator[tuple[str, str | None]]:
+    """The names that `import a.b`, or `import a.b as c`, binds."""
+    for alias in node.names:
+        top = alias.name.partition(".")[0]
+        yield (alias.asname, alias.name) if alias.asname else (top, top)
+
+
+def bindings_of_from(node: ast.ImportFrom, module: str) -> Iterator[tuple[str, str | None]]:
+    """The names that `from a import b` binds; what a star binds is not told."""
+    above = module.split(".")[: -node.level] if node.level else []
+    base = ".".join([*above, *([node.module] if node.module else [])])
+    for alias in node.names:
+        if alias.name == "*":
+            raise Undecided(ast.unparse(node))
+        yield alias.asname or alias.name, f"{base}.{alias.name}"
+
+
+def bindings_of_definition(node: ast.ClassDef | ast.FunctionDef, module: str) -> Iterator[tuple[str, str | None]]:
+    """The name of a class or a function; what it stands for is not told where there is a decorator."""
+    yield node.name, None if node.decorator_list else f"{module}.{node.name}"
+
+
+def bindings_of_assignment(node: ast.Assign | ast.AnnAssign, _: str) -> Iterator[tuple[str, str | None]]:
+    """The names that are assigned, whose values are not told."""
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        if not isinstance(target, ast.Name):
+            raise Undecided(ast.unparse(node))
+        yield target.id, None
+
+
+def bindings_for_types(node: ast.If, module: str) -> Iterator[tuple[str, str | None]]:
+    """The names that are imported for type checkers alone, which stand for nothing; raises `Undecided` for others."""
+    is_for_types = ast.unparse(node.test) in ("TYPE_CHECKING", TYPE_CHECKING) and not node.orelse
+    if not is_for_types:
+        raise Undecided(ast.unparse(node.test))
+    for inner in node.body:
+        yield from ((name, None) for name, _ in bindings(inner, module))
+
+
+# What a statement of each kind binds; one of another kind could do anything.
+BINDS: Mapping[type[ast.stmt], Callable[..., Iterator[tuple[str, str | None]]]] = {
+    ast.Import: bindings_of_import,
+    ast.ImportFrom: bindings_of_from,
+    ast.ClassDef: bindings_of_definition,
+    ast.FunctionDef: bindings_of_definition,
+    ast.Assign: bindings_of_assignment,
+    ast.AnnAssign: bindings_of_assignment,
+    ast.If: bindings_for_types,
+}
+
+
+def require_inert(node: ast.stmt, paths: Mapping[str, str | None]) -> None:
+    """Raise `Undecided` for a statement that calls something with what the module bound, and could change it."""
+    for call in (inner for one in evaluated(node) for inner in ast.walk(one) if isinstance(inner, ast.Call)):
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        if any(isinstance(inner, ast.Name) and inner.id in paths for one in given for inner in ast.walk(one)):
+            raise Undecided(ast.unparse(call))
+
+
+def evaluated(node: ast.stmt) -> list[ast.expr]:
+    """The expressions of a statement of a module that run as it is imported, those inside of classes left out."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return node.decorator_list
+    return [node.value] if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None else []

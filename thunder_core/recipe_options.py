@@ -1,0 +1,46 @@
+"""Options of recipes: their base class, and the errors for a name or a value that a recipe does not take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from thunder_core import plugins
+from thunder_core.errors import BadOption, UnknownName
+
+
+class RecipeOptions(BaseModel):
+    """The options of a recipe, as typed fields with defaults; `--set name=value` sets one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def require_option_names(recipe: str, known: Collection[str], names: Iterable[str]) -> None:
+    """Raise `UnknownName` for the first name that is none of the options of a recipe."""
+    for name in names:
+        if name not in known:
+            fix = (
+                f"{plugins.meant(name, known)}it takes: {', '.join(known)}"
+                if known
+                else "leave it out: this recipe takes no options"
+            )
+            raise UnknownName(f"recipe {recipe} has no option {name!r}", fix=fix)
+
+
+def parsed_options(recipe: str, kind: type[RecipeOptions], options: Mapping[str, object]) -> RecipeOptions:
+    """The options of a recipe, parsed; raises `UnknownName` for a name and `BadOption` for a value it cannot take."""
+    require_option_names(recipe, list(kind.model_fields), options)
+    try:
+        return kind.model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        option = f"{first['loc'][0]}=" if first["loc"] else ""  # a validator of the whole class names none
+        refused = f"{option}{first['input']!r}: {first['msg']}"
+        raise BadOption(f"recipe {recipe} cannot take {refused}", fix="see `thunder recipes show`") from None
+
+
+def hyphenated(class_name: str) -> str:
+    """`HFLlama3Hopper` as `hf-llama3-hopper`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", class_name).lower()
