@@ -40,6 +40,7 @@ from thunder_core.ir.trace import Trace, with_number_inputs
 from thunder_core.nested import CallsByLine
 from thunder_core.recipe import Transform, order_transforms
 from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.library.objects import GuardFailed
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.program import Program, Stage
 from thunder_core.transforms.cse import ShareCommonExpressions
@@ -103,7 +104,12 @@ class Compiler:
         while ways:
             symbolic = ways.pop(0)
             try:
-                return self._compiled(subject, args, kwargs, symbolic, reason)
+                program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic else reason)
+                if symbolic.examples:
+                    program.prepare(subject, args, kwargs)
+                return program
+            except GuardFailed:  # what was decided by a number of Python's that was computed from another size
+                continue
             except NotForThisCall as error:
                 if error.violated and not symbolic.as_they_are:
                     ways.insert(0, replace(symbolic, as_they_are=error.violated))
@@ -122,7 +128,7 @@ class Compiler:
         if self.options.cache != "symbolic values":
             return [Symbolic(changing), CONSTANT] if changing else [CONSTANT]
         general = Symbolic(changing, arguments=True, sizes=True)
-        special = any(size < 2 for tensor in tensors_in((args, kwargs)) for size in tensor.shape)
+        special = any(size == 1 for tensor in tensors_in((args, kwargs)) for size in tensor.shape)
         examples = [replace(general, examples=True)] if special else []
         return [*examples, general, replace(general, oblivious=False), CONSTANT]
 

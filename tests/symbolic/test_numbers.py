@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +30,7 @@ def test_a_flag_makes_a_program_for_each_side_of_its_branch() -> None:
     for flag in (6, 0, 7, 3, 100, -2):
         assert torch.equal(compiled(x, flag), chosen(x, flag))
     assert thunder.cache_misses(compiled) == 2
-    assert needs(compiled) == ["args[1]: had s0 <= 5"]
+    assert needs(compiled) == ["args[1]: had s0 <= 5", "args[0].size(0): had 1 <= s1"]
 
 
 def test_sizes_of_parts_flow_on() -> None:
@@ -119,3 +121,74 @@ def test_the_prologue_is_python_that_a_person_reads() -> None:
     assert "if not (5 <= s1): refuse(" in prologue
     assert "if not ((s1 % s0) == 0): refuse(" in prologue
     assert "x.view(-1, s0)" in str(thunder.last_traces(compiled)[-1])
+
+
+def test_a_quotient_that_tells_nothing_of_its_divisor_raises_as_in_eager() -> None:
+    compiled = thunder.jit(lambda x, n: x + n // n + divmod(n, n)[1], cache="symbolic values")
+    for number in (3, 4):
+        assert torch.equal(compiled(torch.ones(2), number), torch.ones(2) + 1)
+    with pytest.raises(ZeroDivisionError):
+        compiled(torch.ones(2), 0)
+    assert thunder.cache_misses(compiled) == 2
+
+
+class Scaled:
+    scale = 2.0
+
+    def __call__(self, x: torch.Tensor, number: float) -> torch.Tensor:
+        return x * number * self.scale
+
+
+class Kind(type):
+    pass
+
+
+class Made(metaclass=Kind):
+    def __init__(self, number: float) -> None:
+        self.number = number * Scaled.scale
+
+
+SCALED = Scaled()
+CALLING: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "an object": lambda x, number: SCALED(x, number),
+    "a partial function": lambda x, number: functools.partial(SCALED, x)(number),
+    "a class with a metaclass": lambda x, number: x * Made(number).number,
+}
+
+
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+@pytest.mark.parametrize("name", CALLING)
+def test_what_an_object_reads_that_is_called_with_a_number_is_guarded(
+    name: str, cache: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = CALLING[name]
+    compiled = thunder.jit(function, cache=cache)
+    x = torch.ones(2)
+    for number in (0.5, 0.25, 0.7, 0.9):
+        assert torch.equal(compiled(x, number), function(x, number))
+    assert thunder.cache_misses(compiled) <= 2
+    monkeypatch.setattr(Scaled, "scale", 5.0)
+    assert torch.equal(compiled(x, 0.25), function(x, 0.25))
+
+
+def test_a_module_that_is_called_with_a_size_serves_all() -> None:
+    class Shifts(torch.nn.Module):
+        def forward(self, x: torch.Tensor, number: int) -> torch.Tensor:
+            return x + number
+
+    shifts = Shifts()
+    compiled = thunder.jit(lambda x: shifts(x, x.shape[0]), cache="symbolic values")
+    for length in (3, 4, 7):
+        assert torch.equal(compiled(torch.ones(length)), torch.ones(length) + length)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_what_a_size_of_one_makes_of_a_float_is_decided_by_that_size() -> None:
+    """Tracing decides by another size than one; a comparison of what is no integer is then another one, too."""
+
+    def compared(x: torch.Tensor, limit: float) -> torch.Tensor:
+        return x + 1 if x.shape[0] < limit else x
+
+    compiled = thunder.jit(compared, cache="symbolic values")
+    for length in (1, 3, 5):
+        assert torch.equal(compiled(torch.ones(length), 3.25), compared(torch.ones(length), 3.25))

@@ -133,3 +133,17 @@ def test_what_cannot_be_symbolic_is_traced_for_its_sizes_and_says_why() -> None:
         assert_same(told(x), compiled(x))
         assert "container" in last_program(compiled).constant_because
     assert thunder.cache_misses(compiled) == 2
+
+
+@pytest.mark.parametrize("lengths", [(0, 1, 2, 8), (8, 2, 1, 0), (1, 8, 0)])
+def test_a_size_of_zero_is_served_by_a_program_of_its_own(lengths: tuple[int, ...]) -> None:
+    def looked(x: torch.Tensor) -> tuple[Any, ...]:
+        last = x[:, -1:]
+        return last.shape, x.stride(), (x * 1).stride(), last
+
+    compiled = thunder.jit(looked, cache="symbolic values")
+    for length in lengths:
+        expected, found = looked(torch.ones(2, length)), compiled(torch.ones(2, length))
+        assert expected[:3] == found[:3]
+        assert torch.equal(expected[3], found[3])
+    assert thunder.cache_misses(compiled) == 2

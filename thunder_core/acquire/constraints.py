@@ -89,9 +89,9 @@ class Interval:
         oo = sympy.oo
         return ValueRanges(-oo if self.lower is None else self.lower, oo if self.upper is None else self.upper)
 
-    def texts(self, least: int | None) -> Iterator[tuple[str, SourceLine | None]]:
-        """The conditions as Python, with the line that first needed each; `least` goes without saying."""
-        name, lower = str(self.symbol), None if self.lower == least else self.lower
+    def texts(self) -> Iterator[tuple[str, SourceLine | None]]:
+        """The conditions as Python, with the line that first needed each."""
+        name, lower = str(self.symbol), self.lower
         where = self.where.get("lower") or self.where.get("upper")
         if lower is not None and lower == self.upper:
             yield f"{name} == {lower}", where
@@ -116,8 +116,7 @@ def conditions(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Source
 
     Each with its symbols and the user's line that first needed it.
     """
-    least = {symbol: sizes.least(symbol) for symbol in sizes.sources}
-    intervals = {symbol: Interval(symbol, value) for symbol, value in least.items()}
+    intervals = {symbol: Interval(symbol, sizes.least(symbol)) for symbol in sizes.sources}
     others: dict[str, Constraint] = {}
     for guard in sizes.guards():
         constraint = Constraint(*guard)
@@ -127,7 +126,7 @@ def conditions(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Source
     found = []
     for symbol, interval in intervals.items():
         interval.settle()
-        found += [(text, (symbol,), where) for text, where in interval.texts(least[symbol])]
+        found += [(text, (symbol,), where) for text, where in interval.texts()]
     ranges = {symbol: interval.range for symbol, interval in intervals.items()}
     for text, constraint in others.items():
         if not follows(constraint.condition, ranges):

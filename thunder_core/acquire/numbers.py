@@ -17,6 +17,7 @@ from thunder_core.acquire.paths import Path, computed_path
 from thunder_core.acquire.prologue import path_name
 from thunder_core.acquire.recording import Recording
 from thunder_core.capture.numbers import Unknown, settled
+from thunder_core.interpreter.calls import hands_on
 from thunder_core.ir.tree import leaves
 
 # Functions of C that ask a number for what they need of it by its own methods, or only keep it.
@@ -103,7 +104,7 @@ class OutsideNumbers:
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """The function to call in place of one that takes Python's own numbers alone, which gives it their values."""
-        if not self.acquisition.recorder.numbers.are_there or takes_numbers(function):
+        if not self.acquisition.recorder.numbers.are_there or hands_on(function) or takes_numbers(function):
             return None
         given = [leaf for leaf in leaves((args, kwargs)) if is_outside(leaf)]
         if not given:
@@ -111,6 +112,8 @@ class OutsideNumbers:
         if any(not any(leaf is arg for arg in (*args, *kwargs.values())) for leaf in given):
             self.are_needed = True
             raise NeedsValues  # within a container, which others may hold, too
+        if isinstance(function, functools._lru_cache_wrapper):  # what it calls is interpreted
+            return on_values(lambda *args, **kwargs: self.acquisition.machine.call_cached(function, args, kwargs))
         return on_values(function)
 
 

@@ -133,6 +133,7 @@ for _class in CLASSES.values():
         setattr(_class, f"__r{_name}__", _meeting("computed", getattr(operator, _name), reverse=True))
     for _name in UNARY:
         setattr(_class, f"__{_name}__", _unary(_name))
+    _class.__divmod__ = lambda self, other: (self // other, self % other)
     for _name in COMPARING:
         setattr(_class, f"__{_name}__", _meeting("decided", getattr(operator, _name)))
     _class.__bool__ = lambda self: self.numbers.decided(bool, (self,))

@@ -112,7 +112,7 @@ class Sizes:
 
     `where()` is the program's line. `places_of(tensor)` has the sources of those sizes of a real tensor that are
     symbols, by their dimensions, and `expression(expression, sources, value)` is the source of what the prologue
-    computes from symbols. With `examples`, decisions are those for sizes none of which is zero or one, even where the
+    computes from symbols. With `examples`, decisions are those for sizes none of which is one, even where the
     call's are, but for those `as_they_are`: the traces may then turn out not to be for the call. An `oblivious` one
     takes a tensor that is contiguous for some sizes for one that is not.
     """
@@ -148,11 +148,14 @@ class Sizes:
         places = self._places_of(tensor)
         sizes = enumerate(tensor.shape)
         found = [self._size(places[at], at, size) if at in places else size for at, size in sizes]
-        return tuple(found) if places else None
+        return tuple(found) if any(isinstance(size, torch.SymInt) for size in found) else None
 
-    def _size(self, source: Any, place: int, size: int) -> torch.SymInt:
-        special = self.examples and size < 2 and str(source) not in self.as_they_are
-        return self.symbol(source, size, least=0, hint=LEAST_EXAMPLE + place if special else size)
+    def _size(self, source: Any, place: int, size: int) -> torch.SymInt | int:
+        """The symbol of a size; zero is a constant, since to PyTorch's environment symbols of sizes are positive."""
+        if not size:
+            return size
+        special = self.examples and size == 1 and str(source) not in self.as_they_are
+        return self.symbol(source, size, least=1, hint=LEAST_EXAMPLE + place if special else size)
 
     def symbol(self, source: Any, value: int, *, least: int | None = None, hint: int | None = None) -> torch.SymInt:
         """The symbol of a number from outside, made when it is met for the first time.
@@ -171,7 +174,7 @@ class Sizes:
         return self._symbols[source]
 
     def least(self, symbol: sympy.Symbol) -> int | None:
-        """The least value that a symbol can have: zero for a size, None for any integer."""
+        """The least value that a symbol can have: one for a size, None for any integer."""
         return self._least[symbol]
 
     def source_of(self, size: torch.SymInt) -> Any:
@@ -259,7 +262,10 @@ class Sizes:
 
     def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], numbers: Numbers) -> Any:
         """The expression that a function gives for integers."""
-        return self.shown(function(*self._integers(operands)), numbers)
+        given = self._integers(operands)
+        if function in DIVIDING and not given[1] != 0:  # a constraint, for the quotient may not tell: `n // n` is 1
+            raise ZeroDivisionError
+        return self.shown(function(*given), numbers)
 
     def decided(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """The outcome of a condition on integers, which is a constraint from now on."""

@@ -177,6 +177,21 @@ def call_metaclass(machine: "Machine", kind: Any, arguments: Arguments, keywords
     return machine.call_native(kind, arguments, keywords)
 
 
+def hands_on(function: Any) -> bool:
+    """Whether a call of an object that is no Python function is one of something else, which is announced by itself."""
+    kind = type(function)
+    if kind in ROUTES:
+        return kind in (MethodType, functools.partial)
+    caller = type_lookup(kind, "__call__")
+    if caller is type.__call__:  # a class whose metaclass is not `type`
+        made_by = (type_lookup(function, name) for name in ("__new__", "__init__"))
+        return any(type(method) in (FunctionType, staticmethod) for method in made_by)
+    return type(caller) in HANDING_ON or issubclass(kind, functools.partial)
+
+
+HANDING_ON = (FunctionType, staticmethod, classmethod, functools.partial, MethodType)
+
+
 def call_object(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """An instance of a class that may have a Python-level `__call__`."""
     caller = type_lookup(type(function), "__call__")
@@ -184,7 +199,7 @@ def call_object(machine: "Machine", function: Any, arguments: Arguments, keyword
         return function()  # CPython's own error: for a module, it may name what was meant
     if type(caller) is FunctionType:
         return machine.invoke(caller, (function, *arguments), keywords)
-    if type(caller) in (staticmethod, classmethod, functools.partial, MethodType):
+    if type(caller) in HANDING_ON:
         return machine.invoke(bound(caller, function), arguments, keywords)
     if issubclass(type(function), functools.partial):
         return call_partial(machine, function, arguments, keywords)

@@ -1,0 +1,30 @@
+"""Some of the random programs over sizes and numbers; `make fuzz` tries more."""
+
+from __future__ import annotations
+
+import random
+import warnings
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.symbolic.random_programs import case, differences, reduced
+from thunder_core.capture.sizes import Sizes
+
+
+@settings(max_examples=max(20, settings.default.max_examples // 5), database=None)
+@given(seed=st.integers(0, 2**32))
+def test_random_programs_equal_eager_at_all_sizes(seed: int) -> None:
+    tried = case(random.Random(seed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        told, _ = differences(tried)
+        assert not told, (told, reduced(tried))
+
+
+def test_a_program_without_its_constraints_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sizes, "guards", lambda self: iter(()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert any(differences(case(random.Random(seed)))[0] for seed in range(40))
