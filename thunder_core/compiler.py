@@ -15,6 +15,7 @@ import torch
 from thunder_core.acquire.acquire import acquire, collection_paused, constrained
 from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
+from thunder_core.analysis.aliasing import alias_sets
 from thunder_core.autodiff.program_derivative import (
     ProgramDerivative,
     Underivable,
@@ -48,9 +49,24 @@ from thunder_core.transforms.dce import DropDeadCode
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
+CLONE = "torch.ops.aten.clone.default"
+CLONES = (CLONE, "torch.Tensor.clone", "torch.clone")
 NEEDS_VALUES = "C code looks at numbers inside of a container"
 ELSEWHERE = "it was traced for a device that need not be here"
 ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
+
+
+def tells_copies_from_views(trace: Trace) -> bool:
+    """Whether it matters that a copy which a trace makes is a view for some sizes (`contiguous`, `reshape`).
+
+    It does where something is written to, and where the caller gets it, who may write to it.
+    """
+    if any(bsym.mutates for bsym in trace.bound_symbols):
+        return True
+    known = alias_sets(trace.bound_symbols)
+    copies = [bsym for bsym in trace.bound_symbols if CLONE in {one.symbol.name for one in bsym.operations}]
+    made = {known.representative(out.name) for bsym in copies if bsym.symbol.name not in CLONES for out in bsym.outputs}
+    return any(known.representative(proxy.name) in made for proxy in trace.outputs)
 
 
 class NotForThisCall(Exception):
@@ -104,7 +120,7 @@ class Compiler:
         while ways:
             symbolic = ways.pop(0)
             try:
-                program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic else reason)
+                program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.may_be else reason)
                 if symbolic.examples:
                     program.prepare(subject, args, kwargs)
                 return program
@@ -162,8 +178,8 @@ class Compiler:
                 watch.add(acquired.prologue)
                 watch.add(acquired.epilogue)
                 trace = acquired.computation
-                if oblivious and any(bsym.mutates for bsym in trace.bound_symbols):
-                    raise NotForThisCall  # it may write to what is a copy for some sizes, and a view for others
+                if oblivious and tells_copies_from_views(trace):
+                    raise NotForThisCall
                 for transform in self.transforms:
                     trace = watch.note(check_trace(transform(trace)))
             parts, recorded, lacking = self._differentiated(trace, sink)

@@ -135,6 +135,43 @@ def test_what_cannot_be_symbolic_is_traced_for_its_sizes_and_says_why() -> None:
     assert thunder.cache_misses(compiled) == 2
 
 
+def test_what_is_returned_is_a_view_for_the_sizes_for_which_eager_returns_one() -> None:
+    """The caller may write to it: `contiguous` gives the tensor itself where one dimension has one element."""
+    compiled = thunder.jit(lambda x: x.t().contiguous(), cache="symbolic values")
+    for shape in ((3, 4), (1, 4), (5, 1), (2, 2)):
+        x = torch.zeros(shape)
+        compiled(x).add_(1)
+        assert bool(x.any()) == (1 in shape)
+
+
+def test_overlap_is_asked_again_where_sizes_differ() -> None:
+    def written(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        b.add_(1)
+        return a.sum()
+
+    compiled = thunder.jit(written, cache="symbolic values")
+    memory = torch.zeros(16)  # parts of which begin at the same places at each call
+    for end in (4, 12, 6, 9):
+        memory.zero_()
+        assert compiled(memory[:end], memory[8:12]) == max(0, end - 8)
+
+
+def test_names_of_symbols_are_no_names_of_parameters() -> None:
+    compiled = thunder.jit(lambda s0, n0: (s0 * 2, torch.cat([n0, n0]), n0.shape[0] + 1), cache="symbolic values")
+    for length in (2, 3):
+        one, other = torch.ones(length), torch.ones(length + 1)
+        assert_same((one * 2, torch.cat([other, other]), length + 2), compiled(one, other))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_strides_of_dimensions_of_one_element_do_not_specialize() -> None:
+    compiled = thunder.jit(lambda x: x.transpose(1, 2) * 1, cache="symbolic values")
+    for length in (3, 4, 5):
+        x = torch.randn(2, length, 1).transpose(1, 2)
+        assert_same(x.transpose(1, 2) * 1, compiled(x))
+    assert thunder.cache_misses(compiled) == 1
+
+
 @pytest.mark.parametrize("lengths", [(0, 1, 2, 8), (8, 2, 1, 0), (1, 8, 0)])
 def test_a_size_of_zero_is_served_by_a_program_of_its_own(lengths: tuple[int, ...]) -> None:
     def looked(x: torch.Tensor) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
+from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from thunder_core.acquire.paths import Path
@@ -86,8 +87,7 @@ class Interval:
     @property
     def range(self) -> ValueRanges[Any]:
         """The bounds as PyTorch has them."""
-        oo = sympy.oo
-        return ValueRanges(-oo if self.lower is None else self.lower, oo if self.upper is None else self.upper)
+        return ValueRanges(-int_oo if self.lower is None else self.lower, int_oo if self.upper is None else self.upper)
 
     def texts(self) -> Iterator[tuple[str, SourceLine | None]]:
         """The conditions as Python, with the line that first needed each."""

@@ -214,7 +214,7 @@ class Acquisition(Observer):
         if function is operator.is_:
             self.outside.compared(*operands)
             return
-        if function is operator.getitem and self.outside.symbolic and is_plain_mapping(operands[0]):
+        if function is operator.getitem and self.outside.symbolic.may_be and is_plain_mapping(operands[0]):
             return  # `on_subscript` will tell
         if function in KEYED and is_plain_mapping(operands[0]):
             self.outside.lookup(operands[0], operands[1])

@@ -255,7 +255,7 @@ class Outside:
         return path if self.symbolic.includes(path) else None
 
     def _may_change(self, value: Any) -> bool:
-        return bool(self.symbolic) and type(value) in NUMBERS and self.surprises is None
+        return self.symbolic.may_be and type(value) in NUMBERS and self.surprises is None
 
     def is_symbolic(self, path: Path, value: Any) -> bool:
         """Whether a value is a number that differs from call to call."""

@@ -25,10 +25,11 @@ REFUSE = f"{LIBRARY}.objects:refuse"
 TENSOR_GUARDS = (f"{LIBRARY}.tensor_guards:tensors_match", f"{LIBRARY}.tensor_guards:remember")
 PROXIED = "thunder_core.interpreter.native:proxied"
 OVERLAP = f"{LIBRARY}.overlap:overlap_as"
+OVERLAPS = f"{LIBRARY}.overlap:overlaps"
 TRACER = f"{LIBRARY}.tracers:tracer_at_work"
 ALONE = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
-CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, TRACER, STATE_OF, PROXIED, SPECIAL_METHODS)
+CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, OVERLAPS, TRACER, STATE_OF, PROXIED, SPECIAL_METHODS)
 RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in CALLED)})
 
 
@@ -147,10 +148,15 @@ class Prologue:
     def _overlaps(self, guards: Sequence[Guard], tensors: str) -> None:
         """The tensors overlap as they did, where that matters."""
         if len(guards) > 1 and self._writes:
-            self.scope.imports.add(OVERLAP)
             found = overlaps(tuple(guard.path.value for guard in guards))
             told = f"the tensors that the program uses: {described_overlaps(found, guards)}"
-            self._check(f"overlap_as({NAME}, {tensors}, {literal(found, self.scope)})", told, tensors)
+            if any(isinstance(size, SymbolicSize) for guard in guards for size in guard.expected[1].shape):
+                self.scope.imports.add(OVERLAPS)  # what is remembered is of constant sizes
+                condition = f"overlaps({tensors}) == {literal(found, self.scope)}"
+            else:
+                self.scope.imports.add(OVERLAP)
+                condition = f"overlap_as({NAME}, {tensors}, {literal(found, self.scope)})"
+            self._check(condition, told, tensors)
 
     def _guard(self, guard: Guard, unless: str = "") -> None:
         if guard.kind == "equal" and type(guard.expected) in NUMBERS:

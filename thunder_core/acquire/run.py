@@ -95,7 +95,7 @@ class Run(Acquisition):
     def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
         """The ways to the sizes of a tensor that differ from call to call, by dimension."""
         path = self.outside.path_of(tensor)
-        if path is None or not self.outside.symbolic:
+        if path is None or not self.outside.symbolic.may_be:
             return {}
         places = {place: path.child("size", place, size) for place, size in enumerate(tensor.shape)}
         changed = self._changed_sizes if path.lineage()[0] in self.roots[1:] else ()

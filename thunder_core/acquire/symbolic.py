@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from thunder_core.acquire.paths import Path
 
@@ -25,7 +26,8 @@ class Symbolic:
     as_they_are: frozenset[str] = frozenset()
     oblivious: bool = True
 
-    def __bool__(self) -> bool:
+    @cached_property
+    def may_be(self) -> bool:
         """Whether anything may be symbolic."""
         return bool(self.changing) or self.arguments
 

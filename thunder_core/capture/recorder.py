@@ -244,14 +244,14 @@ class Recorder:
         args, kwargs = self._faked(args, kwargs)
         if function is torch.Tensor.storage_type:
             return storage_class(args[0])
-        if self.sizes is not None:
-            function, args, kwargs = self.sizes.undecided(function, args, kwargs)
+        plain = (function, args, kwargs)
+        called, *given = plain if self.sizes is None else self.sizes.undecided(*plain)
         key = self._memories.key(function, args, kwargs)
         memory = self._memories.find(key)
         if memory is not None:
             return self._recall(memory, args, kwargs)
         call = Call(idle=is_idle(function, args, kwargs))
-        output = self._run(function, args, kwargs, call)
+        output = self._run(called, given[0], given[1], call)
         if self.batches.depth and batched_in(output):  # random numbers, other ones for each element
             return self.batches.run(function, args, kwargs)
         if function in STORAGES:

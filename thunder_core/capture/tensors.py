@@ -111,7 +111,9 @@ class Tensors:
 
     def adopt(self, fake: torch.Tensor, proxy: TensorProxy) -> TensorProxy:
         """Let the proxy stand for the fake."""
-        offset = size_for_trace(fake.storage_offset()) if fake.layout is torch.strided else 0
+        offset = fake.storage_offset() if fake.layout is torch.strided else 0
+        if type(offset) is not int:
+            offset = size_for_trace(offset)
         memory = self._memories[proxy.name] = memory_of(fake)
         self._proxies[id(fake)] = (fake, proxy, (*metadata(proxy), offset), memory)
         return proxy

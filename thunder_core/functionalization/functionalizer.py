@@ -175,7 +175,7 @@ class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for written in every:
             if len(every) > 1 and sum(memory_of(written) == memory_of(other) for other in given) > 1:
                 raise Unfit(f"{func} writes to several tensors, and to memory that is there twice")
-            if any(size > 1 and not stride for size, stride in zip(written.shape, written.stride(), strict=True)):
+            if any(not stride and size > 1 for size, stride in zip(written.shape, written.stride(), strict=True)):
                 raise Unfit(f"{func} writes to one place more than once")
             if any(_half_overlap(written, other) for other in given):
                 raise Unfit(f"{func} reads a part of what it writes")

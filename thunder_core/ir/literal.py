@@ -24,10 +24,13 @@ def valid_name(text: str) -> str:
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 
+NUMBERED = ("t", "s", "n")  # begin the names of results, and those of symbolic sizes and what is computed from them
+
+
 def unique_name(text: str, taken: Collection[str]) -> str:
     """A Python name like the text that is not taken, no builtin, no module, and none that results have (`t0`)."""
     stem = valid_name(text)
-    stem = f"{stem}_" if stem[0] == "t" and stem[1:].isdigit() else stem
+    stem = f"{stem}_" if stem[0] in NUMBERED and stem[1:].isdigit() else stem
     name, count = stem, 1
     while name in taken or name in sys.modules or hasattr(builtins, name):
         count += 1

@@ -9,6 +9,7 @@ import sympy
 import torch
 from torch.utils._sympy.printers import PythonPrinter
 
+INTEGERS = frozenset({int})
 LEAST_EXAMPLE = 5  # in place of zero and one
 
 
@@ -24,7 +25,7 @@ class SymbolicSize(torch.SymInt):
 
 def sizes_for_trace(sizes: Sequence[Any]) -> tuple[Any, ...]:
     """Sizes as a trace holds them: integers, and symbolic integers that can be keys."""
-    return tuple(sizes) if all(type(size) is int for size in sizes) else tuple(map(size_for_trace, sizes))
+    return tuple(sizes) if INTEGERS.issuperset(map(type, sizes)) else tuple(map(size_for_trace, sizes))
 
 
 def size_for_trace(size: Any) -> Any:
@@ -44,7 +45,7 @@ def example_of(size: Any) -> int:
     if not isinstance(size, torch.SymInt):
         return int(size)
     hints, expression = size.node.shape_env.backed_var_to_val, size.node.expr
-    values = {symbol: hints[symbol] if hints[symbol] > 1 else LEAST_EXAMPLE for symbol in expression.free_symbols}
+    values = {symbol: LEAST_EXAMPLE if hints[symbol] in (0, 1) else hints[symbol] for symbol in expression.free_symbols}
     return int(expression.xreplace(values))
 
 
@@ -56,7 +57,9 @@ def dense_in_order_of(strides: Sequence[int], examples: Sequence[int], shape: Se
     found: list[Any] = list(strides)
     step: Any = 1
     step_of_example = 1
-    for place in sorted(range(len(strides)), key=lambda place: (strides[place], -place)):
+    for place in sorted(range(len(strides)), key=lambda place: (strides[place], examples[place], -place)):
+        if not strides[place]:
+            continue
         if strides[place] != step_of_example:
             break
         found[place] = step

@@ -22,7 +22,7 @@ OFTEN = 3  # times for one reason
 VALUE_FIX = "decide by a comparison rather than by a value of a tensor, or use torch.where"
 # For what is found now, of one of these classes, what can be done.
 FIXES: tuple[tuple[tuple[type, ...], str], ...] = (
-    ((torch.Tensor,), "pad or cut it to a few shapes, or compile the part that hangs on its shape by itself"),
+    ((torch.Tensor,), 'jit(..., cache="symbolic values") makes one program for many shapes; or pad it to a few shapes'),
     ((bool, str, type(None)), "call it with few different values, or decide by it outside of what is compiled"),
     ((int, float), "pass it as a tensor, round it to a few values, or leave what needs its value uncompiled"),
     ((object,), "keep it the same from call to call, or read it outside of what is compiled"),

@@ -42,8 +42,8 @@ def replaced_folder(folder: Path, require_free: Callable[[], None]) -> Iterator[
 @contextmanager
 def fresh_folder(folder: Path, mode: int = 0o777) -> Iterator[Path]:
     """A folder that is made, and removed after the block if it has not been given another name."""
+    folder.mkdir(mode=mode)
     try:
-        folder.mkdir(mode=mode)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
