@@ -192,3 +192,14 @@ def test_what_a_size_of_one_makes_of_a_float_is_decided_by_that_size() -> None:
     compiled = thunder.jit(compared, cache="symbolic values")
     for length in (1, 3, 5):
         assert torch.equal(compiled(torch.ones(length), 3.25), compared(torch.ones(length), 3.25))
+
+
+def test_a_size_that_is_rounded_is_computed_by_the_prologue() -> None:
+    def counted(x: torch.Tensor, end: int) -> tuple[torch.Tensor, torch.Size]:
+        places = torch.arange(0.5, end)
+        return places, places.new_ones(places.shape[0] + 1).shape
+
+    compiled = thunder.jit(counted, cache="symbolic values")
+    for end in (3, 4, 9):
+        expected, found = counted(torch.ones(2), end), compiled(torch.ones(2), end)
+        assert torch.equal(expected[0], found[0]) and expected[1] == found[1]

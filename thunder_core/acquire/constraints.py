@@ -153,7 +153,7 @@ def giving(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
         inputs: Any = Code(f"(*{tensors.text}, {', '.join(values)})")
     else:
         inputs = (*tensors, *map(Code, values))
-    return replace(prologue, output=(inputs, *others))
+    return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(values))
 
 
 def checking(prologue: Trace, guards: Sequence[str], sizes: Sizes) -> tuple[Trace, tuple[str, ...]]:
@@ -163,7 +163,13 @@ def checking(prologue: Trace, guards: Sequence[str], sizes: Sizes) -> tuple[Trac
         found = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
         bsyms.append(statement(f"if not ({text}): refuse({len(told)}, {found})"))
         told.append(described(text, [sizes.sources[symbol] for symbol in symbols], symbols, where))
-    return prologue.having(bsyms, made_by=MADE_BY), tuple(told)
+    imports = prologue.imports | imports_of(told[len(guards) :])
+    return replace(prologue.having(bsyms, made_by=MADE_BY), imports=imports), tuple(told)
+
+
+def imports_of(texts: Iterable[str]) -> frozenset[str]:
+    """The modules that expressions name, as PyTorch prints them: rounding is `math`'s."""
+    return frozenset({"math"} if any("math." in text for text in texts) else ())
 
 
 def described(text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: SourceLine | None) -> str:

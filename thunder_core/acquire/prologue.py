@@ -30,7 +30,7 @@ TRACER = f"{LIBRARY}.tracers:tracer_at_work"
 ALONE = "tracers and transforms of PyTorch's: none was at work"
 NAME = "prologue"
 CALLED = (REFUSE, *TENSOR_GUARDS, OVERLAP, OVERLAPS, TRACER, STATE_OF, PROXIED, SPECIAL_METHODS)
-RESERVED = frozenset({NAME, *(name.rpartition(":")[2] for name in CALLED)})
+RESERVED = frozenset({NAME, "math", *(name.rpartition(":")[2] for name in CALLED)})
 
 
 def statement(text: str, output: Proxy | None = None) -> BoundSymbol:
@@ -197,7 +197,9 @@ class Prologue:
             return self._computed(path)
         if path.step == "expression":
             expression, sources = path.key
-            return text_of(expression, {symbol: self._variable(source) for symbol, source in sources.items()})
+            text = text_of(expression, {symbol: self._variable(source) for symbol, source in sources.items()})
+            self.scope.imports.update({"math"} if "math." in text else ())
+            return text
         if path.step == "entry":
             return f"{self._held(namespace(path.parent))}[{literal(path.key, self.scope)}]"
         if path.step == "member":
