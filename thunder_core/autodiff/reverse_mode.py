@@ -29,7 +29,7 @@ from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.step import Step, matched, recomputed, same_derivative
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.autodiff.vjp import Derivation, added, derive
-from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, symbols_in
 from thunder_core.ir.sizes import dense_in_order_of, example_of, sizes_for_trace
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace, numbers_of, with_number_inputs
@@ -111,6 +111,8 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     done = rematerialize(forward, saved, results, cheap=recompute)
     done = done if budget == 1.0 else fit_budget(budget, done, forward, saved, results, cheap=recompute)
     taking = replace(whole, inputs=(*done.saved, *whole.inputs))
+    backward = with_recomputation(taking, done)
+    sizes = symbols_in(proxy for bsym in backward.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs))
     return Differentiated(
         requires_grad_inputs=tuple(
             place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.requires_grad_names
@@ -119,7 +121,7 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
         done=done,
         whole=whole,
         sweep=sweep,
-        numbers=numbers_of(with_recomputation(taking, done)),
+        numbers=tuple({proxy.name: proxy for proxy in (*numbers_of(backward), *sizes)}.values()),
     )
 
 

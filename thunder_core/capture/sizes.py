@@ -18,7 +18,7 @@ import torch
 from torch._guards import Source
 from torch._prims_common import is_contiguous_for_memory_format_or_false
 from torch.fx.experimental import _config
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, ShapeGuard
 
 from thunder_core.capture.layouts import is_symbolic
 from thunder_core.capture.numbers import Numbers, WholeNumber
@@ -65,6 +65,12 @@ class Environment(ShapeEnv):
             name = str(expression) if expression.is_Symbol else f"n{sum(not one.is_Symbol for one in self.numbers)}"
             self.numbers[expression] = NumberProxy(name, size_for_trace(number))
         return self.numbers[expression]
+
+    def require_elements(self, size: torch.SymInt) -> None:
+        """Constrain a size to be above zero: PyTorch takes that for granted of symbols, so that it is not asked."""
+        expression = size.node.expr
+        if expression.is_Symbol and expression.is_positive:
+            self.guards.append(ShapeGuard(sympy.Ge(expression, 1, evaluate=False), self.where(), False))  # type: ignore[arg-type]
 
     def _generate_unique_id(self, source_name: str) -> int:  # noqa: ARG002
         self.unique_ids.add(len(self.unique_ids))

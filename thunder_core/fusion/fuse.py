@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from thunder_core.claiming.executor import Executor
+from thunder_core.fusion.conditions import unmet
 from thunder_core.fusion.partition import FusionPlan, partition_into_regions
 from thunder_core.fusion.region import Region, Stretch
 from thunder_core.ir.symbol import BoundSymbol, Symbol
@@ -57,14 +58,16 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Fused:
-    """A compiled region: `function(name)` gives a function of that name of the region's inputs and numbers.
+    """A compiled region: `function(name)` gives a function of that name of the region's inputs, numbers and symbols.
 
     It returns the one output, or a tuple of them, which may be empty. One that `empties` takes its inputs in one list
-    and empties it, so that each goes as soon as it was read last, where nobody else has it.
+    and empties it, so that each goes as soon as it was read last, where nobody else has it. It is right where the
+    `conditions` hold, which are Python on the symbols, `s0`, `s1`, ...: where it is used, they constrain the program.
     """
 
     function: Callable[[str], Callable[..., Any]]
     empties: bool = False
+    conditions: tuple[str, ...] = ()
 
 
 def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
@@ -84,9 +87,25 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
             break
         refused += _refused(lost, compiled, executor.name)
         excluded.update(name for _, one in lost for bsym in one.bsyms for name in bsym.mutates)
-    refused += _refused(plan.stretches, compiled, executor.name)
+    plan, others = _admitted(plan, compiled, executor.name)
+    refused += [*_refused(plan.stretches, compiled, executor.name), *others]
     kept = _replaced(plan, compiled, executor.name)
     return trace.having(kept, made_by=f"fuse by {executor.name}", refused=tuple(refused))
+
+
+def _admitted(
+    plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str
+) -> tuple[FusionPlan, list[RefusedOperations]]:
+    """The plan without the stretches whose sizes are not those that their compiled region is for, and these."""
+    kept, refused = [], []
+    for places, one in plan.stretches:
+        result = compiled[one.region.digest]
+        failing = unmet(result.conditions, one.region.symbols) if isinstance(result, Fused) else ""
+        if failing:
+            refused.append(RefusedOperations(executor, f"it is compiled for {failing}", len(places), lasting=False))
+        else:
+            kept.append((places, one))
+    return replace(plan, stretches=tuple(kept)), refused
 
 
 def _replaced(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:
@@ -127,7 +146,7 @@ def _line(one: Stretch, symbol: Symbol, executor: str) -> BoundSymbol:
     modules = {bsym.module for bsym in one.bsyms}
     return BoundSymbol(
         symbol=symbol,
-        args=([*one.inputs, *one.numbers],) if symbol.empties else (*one.inputs, *one.numbers),
+        args=([*one.arguments],) if symbol.empties else one.arguments,
         kwargs={},
         output=one.outputs[0] if len(one.outputs) == 1 else one.outputs,
         subsymbols=one.bsyms,

@@ -38,6 +38,7 @@ class MachineCode:
     text: str
     library: bytes
     needs: tuple[str, ...]
+    conditions: tuple[str, ...] = ()  # on the region's symbols, `s0`, `s1`, ..., as Python
 
     def function(self, name: str) -> Callable[..., Any]:
         """A function of that name that runs the region."""

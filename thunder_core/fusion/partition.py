@@ -15,7 +15,7 @@ from thunder_core.analysis.grad_mode import followed_by_autograd, may_be_recorde
 from thunder_core.fusion.chains import Limits, Rearranged, rearranged
 from thunder_core.fusion.region import Stretch, stretch
 from thunder_core.fusion.updates import is_update, stands_apart
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
@@ -79,8 +79,8 @@ class _Partitioning:
     def rearranged(self, excluded: Collection[str]) -> Rearranged:
         """The bound symbols, chains of updates together."""
         bsyms = self.trace.bound_symbols
-        if not (self.updates and self.writes):
-            return Rearranged(bsyms)
+        if not (self.updates and self.writes) or environment_of(self.trace.inputs) is not None:
+            return Rearranged(bsyms)  # which shapes are equal would be decided by symbolic sizes
         reads = Counter(proxy.name for bsym in bsyms for proxy in bsym.inputs)
         reads.update(proxy.name for proxy in self.trace.outputs)
         return rearranged(bsyms, Limits(self.takes, self._divides, excluded, self.aliasing, self.written, reads))
@@ -177,7 +177,7 @@ def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
     proxies = (*operation.inputs, *operation.outputs)
-    return all(_is_strided(proxy) or (numbers and type(proxy) is Proxy) for proxy in proxies)
+    return all(_is_strided(proxy) or (numbers and type(proxy) in (Proxy, NumberProxy)) for proxy in proxies)
 
 
 def _is_strided(proxy: Proxy) -> bool:

@@ -8,8 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import sympy
+import torch
+
 from thunder_core.analysis.aliasing import tensors_written
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, symbols_in
+from thunder_core.ir.sizes import text_of
 from thunder_core.ir.symbol import BoundSymbol
 
 
@@ -17,15 +21,17 @@ from thunder_core.ir.symbol import BoundSymbol
 class Region:
     """A function of tensors, as aten operations in canonical names: inputs `x0`, `x1`, ..., values `v0`, `v1`, ...
 
-    Behind the tensors it is given floats, the `numbers` `n0`, `n1`, ... An operation may write to its first operand,
-    an input or a value. Two stretches that do the same to tensors of the same metadata give regions with the same
-    `digest`.
+    Behind the tensors it is given floats, the `numbers` `n0`, `n1`, ..., and behind these its `symbols`: integers of
+    which the symbolic sizes of its tensors, and those that operations are given, are expressions. An operation may
+    write to its first operand, an input or a value. Two stretches that do the same to tensors of the same metadata, up
+    to the names of symbols, give regions with the same `digest`.
     """
 
     inputs: tuple[TensorProxy, ...]
     operations: tuple[BoundSymbol, ...]
     outputs: tuple[TensorProxy, ...] = ()
     numbers: tuple[Proxy, ...] = ()
+    symbols: tuple[NumberProxy, ...] = ()
 
     @cached_property
     def writes(self) -> tuple[TensorProxy, ...]:
@@ -36,11 +42,13 @@ class Region:
     @cached_property
     def body(self) -> str:
         """A text of what the region computes: operations, constants, and the metadata of its tensors."""
-        bsyms = [_described(proxy) for proxy in self.inputs]
+        spelling = _Spelling.of(self.symbols)
+        lines = [*spelling.kinds, *map(spelling.described, self.inputs)]
         for bsym in self.operations:
-            values = " ".join(_described(leaf) for leaf in bsym.defines if isinstance(leaf, TensorProxy))
-            bsyms.append(f"{bsym.symbol.name} {_spelled(bsym.args)} {_spelled(dict(bsym.kwargs))} -> {values}")
-        return "\n".join(bsyms)
+            values = " ".join(spelling.described(leaf) for leaf in bsym.defines if isinstance(leaf, TensorProxy))
+            args, kwargs = spelling.spelled(bsym.args), spelling.spelled(dict(bsym.kwargs))
+            lines.append(f"{bsym.symbol.name} {args} {kwargs} -> {values}")
+        return "\n".join(lines)
 
     @cached_property
     def text(self) -> str:
@@ -73,6 +81,11 @@ class Stretch:
         return replace(self, region=replace(self.region, outputs=outputs))
 
     @property
+    def arguments(self) -> tuple[Proxy, ...]:
+        """The tensors, numbers and symbols that the region is given, in the names of the trace."""
+        return (*self.inputs, *self.numbers, *self.region.symbols)
+
+    @property
     def outputs(self) -> tuple[TensorProxy, ...]:
         """The tensors that the region returns, in the names of the trace."""
         return tuple(self.made[proxy.name] for proxy in self.region.outputs)
@@ -91,7 +104,7 @@ def stretch(bsyms: Sequence[BoundSymbol]) -> Stretch:
     given: dict[str, Proxy] = {}
     for operation in operations:
         for proxy in operation.inputs:
-            if proxy.name not in defined:
+            if proxy.name not in defined and not isinstance(proxy, NumberProxy):
                 given.setdefault(proxy.name, proxy)
         defined.update(proxy.name for proxy in operation.defines)
     inputs = tuple(_tensors(given.values()))
@@ -102,6 +115,7 @@ def stretch(bsyms: Sequence[BoundSymbol]) -> Stretch:
         tuple(_tensors(names[proxy.name] for proxy in inputs)),
         tuple(_renamed(operations, names)),
         numbers=tuple(names[proxy.name] for proxy in numbers),
+        symbols=symbols_in([*inputs, *(p for one in operations for p in (*one.inputs, *one.defines))]),
     )
     return Stretch(region, tuple(bsyms), inputs, made, numbers)
 
@@ -126,19 +140,51 @@ def _renamed(operations: Iterable[BoundSymbol], names: Mapping[str, Proxy]) -> I
         yield replace(plain, subsymbols=(), executor="")
 
 
-def _spelled(tree: Any) -> str:
-    kind = type(tree)
-    if isinstance(tree, Proxy):
-        return tree.name
-    if isinstance(tree, tuple | list):
-        return f"{kind.__name__}({', '.join(map(_spelled, tree))})"
-    if isinstance(tree, dict):
-        return f"dict({', '.join(f'{name}={_spelled(value)}' for name, value in tree.items())})"
-    return f"{kind.__name__}:{tree!r}"
+@dataclass(frozen=True)
+class _Spelling:
+    """Texts in which the symbols of sizes have the names of their places, `s0`, `s1`, ...; `names` are those.
 
+    `kinds` has a text for each symbol that says whether it is a size or any integer, or what it was found to be.
+    """
 
-def _described(proxy: TensorProxy) -> str:
-    return f"{proxy.name}: {proxy.dtype} {proxy.shape} {proxy.stride} {proxy.device}"
+    names: Mapping[sympy.Basic, sympy.Symbol]
+    kinds: tuple[str, ...]
+
+    @classmethod
+    def of(cls, symbols: Sequence[NumberProxy]) -> _Spelling:
+        """The spelling with names for these symbols, which are as positive as they are."""
+        names: dict[sympy.Basic, sympy.Symbol] = {}
+        kinds = []
+        for place, known in enumerate(proxy.value.node.expr for proxy in symbols):
+            if known.is_Symbol and known not in names:
+                names[known] = sympy.Symbol(f"s{place}", positive=known.is_positive, integer=True)
+                kinds.append(f"s{place}: {'size' if known.is_positive else 'integer'}")
+            else:
+                kinds.append(f"s{place} = {text_of(known.xreplace(names))}")
+        return cls(names, tuple(kinds))
+
+    def spelled(self, tree: Any) -> str:
+        """The text of nested arguments."""
+        kind = type(tree)
+        if isinstance(tree, NumberProxy):
+            return self._size(tree.value)
+        if isinstance(tree, Proxy):
+            return tree.name
+        if isinstance(tree, tuple | list):
+            return f"{kind.__name__}({', '.join(map(self.spelled, tree))})"
+        if isinstance(tree, dict):
+            return f"dict({', '.join(f'{name}={self.spelled(value)}' for name, value in tree.items())})"
+        return f"{kind.__name__}:{tree!r}"
+
+    def described(self, proxy: TensorProxy) -> str:
+        """The text of a tensor's name and metadata."""
+        return f"{proxy.name}: {proxy.dtype} {self._sizes(proxy.shape)} {self._sizes(proxy.stride)} {proxy.device}"
+
+    def _sizes(self, sizes: tuple[Any, ...]) -> str:
+        return str(sizes) if not self.names else f"({', '.join(map(self._size, sizes))})"
+
+    def _size(self, size: Any) -> str:
+        return text_of(size.node.expr.xreplace(self.names)) if isinstance(size, torch.SymInt) else str(size)
 
 
 def _tensors(proxies: Iterable[Proxy]) -> Iterator[TensorProxy]:

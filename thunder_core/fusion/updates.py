@@ -8,7 +8,7 @@ import torch
 
 from thunder_core.analysis.aliasing import AliasSets, tensors_written
 from thunder_core.capture.writes import OUT, without_write
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol
 
 # Element by element too, whatever their tags say.
@@ -47,8 +47,8 @@ def _keeps_shape(operation: BoundSymbol, made: TensorProxy) -> bool:
 
 
 def is_plain(value: object) -> bool:
-    """Whether each element of a tensor has a place of its own in memory."""
-    if not isinstance(value, TensorProxy) or len(value.stride) != len(value.shape):
+    """Whether each element of a tensor has a place of its own in memory; not asked of one with symbolic sizes."""
+    if not isinstance(value, TensorProxy) or len(value.stride) != len(value.shape) or environment_of([value]):
         return False
     end = 1
     sizes = zip(value.stride, value.shape, strict=True)

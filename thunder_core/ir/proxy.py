@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils._dtype_abbrs import dtype_abbrs
 
-from thunder_core.ir.sizes import hint_of, sizes_for_trace
+from thunder_core.ir.sizes import hint_of, sizes_for_trace, symbols_of
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,28 @@ def tensor_proxy(name: str, tensor: torch.Tensor) -> TensorProxy:
     )
 
 
-def environment_of(proxies: Iterable[Proxy]) -> Any:
-    """PyTorch's environment of the symbols in the sizes of tensors and in numbers; None where there are none."""
+def symbolic_sizes_of(proxies: Iterable[Proxy]) -> Iterator[Any]:
+    """The symbolic integers in the sizes and strides of tensors, and behind numbers, in their order."""
     for proxy in proxies:
         if isinstance(proxy, NumberProxy):
-            return proxy.value.node.shape_env
-        sizes: tuple[Any, ...] = (*proxy.shape, *proxy.stride) if isinstance(proxy, TensorProxy) else ()
-        for size in sizes:
-            if isinstance(size, torch.SymInt):
-                return size.node.shape_env
-    return None
+            yield proxy.value
+        elif isinstance(proxy, TensorProxy):
+            sizes: tuple[Any, ...] = (*proxy.shape, *proxy.stride)
+            yield from (size for size in sizes if isinstance(size, torch.SymInt))
+
+
+def environment_of(proxies: Iterable[Proxy]) -> Any:
+    """PyTorch's environment of the symbols in the sizes of tensors and in numbers; None where there are none."""
+    return next((size.node.shape_env for size in symbolic_sizes_of(proxies)), None)
+
+
+def symbols_in(proxies: Iterable[Proxy]) -> tuple[NumberProxy, ...]:
+    """The symbols of all sizes of tensors and numbers, each as a number, in the order in which they are met."""
+    found: dict[Any, NumberProxy] = {}
+    for size in symbolic_sizes_of(proxies):
+        environment = size.node.shape_env
+        for symbol in symbols_of(size.node.expr):
+            if symbol not in found:
+                hint = int(environment.backed_var_to_val[symbol])
+                found[symbol] = environment.number(environment.create_symintnode(symbol, hint=hint))
+    return tuple(found.values())

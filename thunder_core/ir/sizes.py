@@ -35,6 +35,13 @@ def size_for_trace(size: Any) -> Any:
     return int(size.node.expr) if size.node.expr.is_number else SymbolicSize(size.node)  # type: ignore[no-untyped-call]
 
 
+def keys_of(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Sizes as what can be compared without deciding anything: symbolic ones are equal as expressions or not at all."""
+    if all(type(size) is int for size in sizes):
+        return sizes
+    return tuple(size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes)
+
+
 def hint_of(size: Any) -> int:
     """The value that a size had while tracing."""
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)

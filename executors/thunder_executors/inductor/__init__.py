@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
 from thunder_core import plugins
+from thunder_core.fusion.conditions import unmet_at_hints
 from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.fusion.region import Region
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.requirement import CxxCompiler
 from thunder_executors.inductor.keep import BUILD, BUILD_FOR_GPU, from_cache
@@ -25,12 +28,14 @@ DTYPES = frozenset(
     }
 )  # fmt: skip
 CPU = torch.device("cpu")
+SYMBOLIC_ON_GPU = Refusal("on CUDA it takes constant sizes alone, and those of the program are symbolic", lasting=True)
 
 
 @dataclass(frozen=True)
 class Inductor(FusionExecutor):
     """Fuses what lies on the CPU, or on one GPU, in dense tensors of the usual dtypes."""
 
+    symbolic_sizes: ClassVar[bool] = True
     name: str = "inductor"
     updates: bool = True
 
@@ -65,13 +70,24 @@ class Inductor(FusionExecutor):
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
         """Kernels from the cache, or from Inductor and the compiler of the device."""
-        on_gpu = [region for region in regions if is_on_gpu(region)]
+        on_gpu = [region for region in regions if is_on_gpu(region) and not region.symbols]
         on_cpu = [region for region in regions if not is_on_gpu(region)]
-        found = dict(zip(on_cpu, from_cache(on_cpu, facts(), BUILD) if on_cpu else [], strict=True))
+        found: dict[Region, Fused | Refusal] = dict.fromkeys(regions, SYMBOLIC_ON_GPU)
+        found |= zip(on_cpu, _on_cpu(on_cpu) if on_cpu else [], strict=True)
         if on_gpu:
             machine = facts_of_gpu(f"triton {importlib.metadata.version('triton')}")
-            found |= dict(zip(on_gpu, from_cache(on_gpu, machine, BUILD_FOR_GPU), strict=True))
+            found |= zip(on_gpu, from_cache(on_gpu, machine, BUILD_FOR_GPU), strict=True)
         return [found[region] for region in regions]
+
+
+def _on_cpu(regions: Sequence[Region]) -> list[Fused | Refusal]:
+    """Kernels for the CPU; where those of a region are for other sizes than it has, others that are made for these."""
+    found = from_cache(regions, facts(), BUILD)
+    for place, (region, result) in enumerate(zip(regions, found, strict=True)):
+        if isinstance(result, Fused) and unmet_at_hints(result.conditions, region.symbols):
+            sizes = ", ".join(str(hint_of(proxy.value)) for proxy in region.symbols)
+            found[place : place + 1] = from_cache([region], {**facts(), "sizes": sizes}, BUILD)
+    return found
 
 
 def is_on_gpu(region: Region) -> bool:

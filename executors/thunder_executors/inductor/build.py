@@ -17,6 +17,7 @@ from thunder_executors.inductor.compilers import Compilers, compilers
 from thunder_executors.inductor.generate import CppKernel, Generated, Unsupported, generate, refusal_for
 from thunder_executors.inductor.machine import processors
 from thunder_executors.inductor.outputs import check_outputs
+from thunder_executors.inductor.sizes import in_own_environment
 from thunder_executors.inductor.wrapper import printed
 
 TOGETHER = 48  # kernels in a translation unit, after which another one is begun: their headers take 2.6 s
@@ -24,10 +25,11 @@ TOGETHER = 48  # kernels in a translation unit, after which another one is begun
 
 @dataclass(frozen=True)
 class Draft:
-    """A region as text, and its kernels, whose names no other region of this build has."""
+    """A region as text, and its kernels, whose names no other region of this build has; `conditions` on its symbols."""
 
     text: str
     kernels: Mapping[str, CppKernel]
+    conditions: tuple[str, ...] = ()
 
 
 def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
@@ -59,10 +61,11 @@ def _compiled(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
 def draft(region: Region, number: int) -> Draft | Refusal:
     """The code that Inductor makes of a region; whatever it raises is a reason to leave the region to others."""
     try:
+        region = in_own_environment(region)
         generated = generate(region)
         check_outputs(region, generated)
         text, kernels = _renamed(generated, number)
-        return Draft(printed(text, kernels, region), kernels)
+        return Draft(printed(text, kernels, region), kernels, generated.conditions)
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor raises what its passes raise
@@ -102,4 +105,4 @@ def _refused(error: Exception) -> Refusal:
 def _whole(one: Draft, found: bytes | Refusal) -> MachineCode | Refusal:
     if isinstance(found, Refusal):
         return found
-    return MachineCode(one.text, found, processors()[1])
+    return MachineCode(one.text, found, processors()[1], one.conditions)

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -17,11 +17,17 @@ from unittest import mock
 import torch
 from torch._inductor import config
 from torch._inductor.exc import InvalidCxxCompiler
+from torch._subclasses import fake_impls
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule
 
+from thunder_core.capture.sizes import size_oblivious
+from thunder_core.fusion.conditions import NO_SIZES, Sizes, named_sizes, size_of
 from thunder_core.fusion.fuse import Refusal
 from thunder_core.fusion.region import Region
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compile_fx_inner
+from thunder_executors.inductor.sizes import conditions_of
 
 SETTINGS: dict[str, Any] = {
     "compile_threads": 1,
@@ -50,11 +56,15 @@ class CppKernel:
 
 @dataclass(frozen=True)
 class Generated:
-    """The module that Inductor wrote, its kernels by the names that it calls them, and the strides of its results."""
+    """The module that Inductor wrote, its kernels by the names that it calls them, and the strides of its results.
+
+    `conditions` are what it decided by the region's symbols, as Python.
+    """
 
     wrapper: str
     kernels: dict[str, CppKernel]
-    strides: tuple[tuple[int, ...] | None, ...]
+    strides: tuple[tuple[Any, ...] | None, ...]
+    conditions: tuple[str, ...] = ()
 
 
 class Unsupported(Exception):
@@ -62,8 +72,24 @@ class Unsupported(Exception):
 
 
 def generate(region: Region) -> Generated:
-    """Have Inductor write the region; raises `Unsupported`, or whatever Inductor raises."""
-    graph, fakes = graph_of(region)
+    """Have Inductor write the region, whose symbols are its own; raises `Unsupported`, or whatever Inductor raises."""
+    with for_all_sizes() if region.symbols else nullcontext():
+        return _generated(region, *graph_of(region))
+
+
+@contextmanager
+def for_all_sizes() -> Iterator[None]:
+    """While this lasts, PyTorch and Inductor do not ask whether a symbolic size is one, where they need not."""
+    compute = fake_impls._compute_stride
+
+    def stride(old_shape: Any, old_stride: Any, new_shape: Any, size_oblivious: bool = True) -> Any:
+        return compute(old_shape, old_stride, new_shape, size_oblivious=True)
+
+    with size_oblivious(), mock.patch.object(fake_impls, "_compute_stride", stride):
+        yield
+
+
+def _generated(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> Generated:
     sources: list[CppKernel] = []
 
     def note(self: object, argtypes: list[str], source_code: str) -> object:
@@ -75,9 +101,9 @@ def generate(region: Region) -> Generated:
         compiled: Any = compile_fx_inner(graph, fakes)
     if getattr(compiled, "constants", None):
         raise Unsupported("it holds constant tensors")
-    return Generated(
-        compiled.source_code, dict(zip(_names(compiled.source_code), sources, strict=True)), strides_of(compiled)
-    )
+    kernels = dict(zip(_names(compiled.source_code), sources, strict=True))
+    strides = strides_of(compiled, named_sizes(region.symbols))
+    return Generated(compiled.source_code, kernels, strides, conditions_of(region))
 
 
 def with_bounded_teams(source: str) -> str:
@@ -97,10 +123,10 @@ def _bounded(region: re.Match[str]) -> str:
     return f"#pragma omp parallel num_threads({allowed} < {region[1]} ? {allowed} : {region[1]})"
 
 
-def strides_of(compiled: Any) -> tuple[tuple[int, ...] | None, ...]:
-    """The strides of the results; None where Inductor does not say."""
+def strides_of(compiled: Any, sizes: Sizes = NO_SIZES) -> tuple[tuple[Any, ...] | None, ...]:
+    """The strides of the results, which Inductor gives as texts; None where it does not say."""
     found = compiled.output_strides or ()
-    return tuple(None if one is None else tuple(int(size) for size in one) for one in found)
+    return tuple(None if one is None else tuple(size_of(str(size), sizes) for size in one) for one in found)
 
 
 def _names(wrapper: str) -> list[str]:

@@ -3,39 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, make_fx
 
 from thunder_core.analysis.aliasing import tensors_written
+from thunder_core.capture.layouts import is_symbolic
 from thunder_core.capture.writes import OUT, without_write
 from thunder_core.fusion.region import Region
 from thunder_core.ir.evaluate import evaluate, evaluate_one
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, environment_of
+from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_executors.inductor.attention import KERNEL, attention_backward
 from thunder_executors.inductor.numbers import computed, formula_of, takes_numbers
+from thunder_executors.inductor.sizes import is_certain, numbers_in
 
 NUMBER = torch.float64
 COPY = torch.ops.aten.copy_.default
 
 
 def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
-    """The region as a graph that returns a tuple, and fake tensors like its inputs."""
-    mode = FakeTensorMode()
+    """The region as a graph that returns a tuple, and fake tensors like its inputs, with its symbols behind them."""
+    environment = environment_of(region.symbols)
+    mode = FakeTensorMode(shape_env=environment)
     with mode:
         fakes: Any = [_empty(proxy) for proxy in region.inputs]
         fakes += [torch.empty((), dtype=NUMBER) for _ in region.numbers]
+        fakes += [torch.SymInt(proxy.value.node) for proxy in region.symbols]  # type: ignore[no-untyped-call]
 
     def run(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         results, written = computed_by(region, given)
         return (*(laid_out(*pair) for pair in zip(results, region.outputs, strict=True)), *written.values())
 
-    with mode, torch.no_grad():
+    dispatching = enable_python_dispatcher() if environment is not None else nullcontext()
+    with mode, torch.no_grad(), dispatching:
         graph = make_fx(run, decomposition_table=select_decomp_table(), tracing_mode="real")(*fakes)
     ends = next(iter(reversed(graph.graph.nodes)))
     _write_at_the_end(graph, region)
@@ -44,9 +52,22 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
     return graph, fakes
 
 
+def reshaped(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
+    """A view of that shape, or of a copy; whether sizes are one is not asked where they are symbolic."""
+    if not is_symbolic(tensor):
+        found: torch.Tensor = torch.ops.aten.reshape.default(tensor, shape)
+        return found
+    try:
+        return tensor.view(shape)
+    except (RuntimeError, ValueError):
+        return tensor.clone(memory_format=torch.contiguous_format).view(shape)
+
+
 # Decompositions may lay a tensor out otherwise than PyTorch does, and then it cannot be viewed as it was.
 INSTEAD: dict[object, Callable[..., Any]] = {
-    torch.ops.aten.view.default: torch.ops.aten.reshape.default,
+    torch.ops.aten.view.default: reshaped,
+    torch.ops.aten.reshape.default: reshaped,
+    torch.ops.aten._unsafe_view.default: reshaped,
     KERNEL: attention_backward,
     torch.ops.aten.copy.default: lambda into, source, non_blocking=False: source.to(into.dtype).expand(into.shape),
 }
@@ -82,8 +103,10 @@ def computed_by(region: Region, given: tuple[torch.Tensor, ...]) -> Results:
 
     What has been written to is another value from then on.
     """
+    count = len(given) - len(region.symbols)
     proxies = (*region.inputs, *region.numbers)
-    values: dict[str, Any] = dict(zip((proxy.name for proxy in proxies), given, strict=True))
+    values: dict[str, Any] = dict(zip((proxy.name for proxy in proxies), given[:count], strict=True))
+    values |= numbers_in(region, given[count:])
 
     for operation in region.operations:
         into = next(tensors_written(operation), None)
@@ -116,14 +139,16 @@ def _dtype(operation: BoundSymbol) -> torch.dtype | None:
 
 def same_layout(shape: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
     """Whether strides address the same memory: those of sizes of one do not matter."""
-    return all(size < 2 or first == second for size, first, second in zip(shape, one, other, strict=True))
+    sizes = zip(shape, one, other, strict=True)
+    with disable_proxy_modes_tracing():
+        return all(is_certain(size < 2) or is_certain(first == second) for size, first, second in sizes)
 
 
 def laid_out(result: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
     """The result, copied where decompositions give another order of dimensions in memory than PyTorch itself does."""
     if same_layout(proxy.shape, result.stride(), proxy.stride):
         return result
-    order = sorted(range(len(proxy.shape)), key=lambda place: -proxy.stride[place])
+    order = sorted(range(len(proxy.shape)), key=lambda place: -hint_of(proxy.stride[place]))
     back = [order.index(place) for place in range(len(order))]
     return result.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
 

@@ -23,6 +23,7 @@ Result = MachineCode | Refusal
 Build = Callable[[Sequence[Region]], Sequence[Result]]
 
 TEXT, LIBRARY, NEEDS, REFUSAL = "region.py", "kernels.so", "needs.json", "refusal.txt"
+CONDITIONS = "conditions.json"
 
 
 def from_cache(regions: Sequence[Region], machine: Mapping[str, str], builder: str) -> list[Fused | Refusal]:
@@ -59,7 +60,8 @@ def read(entry: Entry) -> Result:
     if REFUSAL in entry.contents:
         return Refusal(entry.read(REFUSAL).decode(), lasting=True)
     needs = tuple(json.loads(entry.read(NEEDS)))
-    return MachineCode(entry.read(TEXT).decode(), entry.contents.get(LIBRARY, b""), needs)
+    conditions = tuple(json.loads(entry.read(CONDITIONS))) if CONDITIONS in entry.contents else ()
+    return MachineCode(entry.read(TEXT).decode(), entry.contents.get(LIBRARY, b""), needs, conditions)
 
 
 def _built(store: Store, regions: Sequence[Region], keys: Mapping[str, Key], builder: str) -> dict[str, Result]:
@@ -85,8 +87,9 @@ def _files(result: Result) -> dict[str, bytes]:
     if isinstance(result, Refusal):
         return {REFUSAL: result.reason.encode()}
     files = {TEXT: result.text.encode(), NEEDS: json.dumps(result.needs).encode()}
+    files |= {CONDITIONS: json.dumps(result.conditions).encode()} if result.conditions else {}
     return files | ({LIBRARY: result.library} if result.library else {})
 
 
 def _fused(result: Result) -> Fused | Refusal:
-    return result if isinstance(result, Refusal) else Fused(result.function, empties=True)
+    return result if isinstance(result, Refusal) else Fused(result.function, True, result.conditions)

@@ -26,16 +26,25 @@ _SETTINGS = RLock()
 # Nobody holds it while the process forks, so that a child does not wait for a thread that only its parent has.
 os.register_at_fork(before=_SETTINGS.acquire, after_in_parent=_SETTINGS.release, after_in_child=_SETTINGS.release)
 POINTER = re.compile(r"(const )?[a-zA-Z_:0-9<>]+ ?\*")
+INTEGER = re.compile(r"(const )?int64_t")
 
 HEAD = """
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdexcept>
 static void* (*data_of)(PyObject*);
+static inline long long integer_of(PyObject* given) {
+    long long found = PyLong_AsLongLong(given);
+    if (found == -1 && PyErr_Occurred()) {
+        PyErr_Clear();
+        throw std::invalid_argument("a size has to be an integer of 64 bits");
+    }
+    return found;
+}
 """
 BINDING = """
 static PyObject* call_{name}(PyObject*, PyObject* const* args, Py_ssize_t count) {{
-    if (count != {count}) {{ PyErr_SetString(PyExc_TypeError, "{name} takes {count} tensors"); return nullptr; }}
+    if (count != {count}) {{ PyErr_SetString(PyExc_TypeError, "{name} takes {count} arguments"); return nullptr; }}
     try {{ {name}({arguments}); }}
     catch (std::exception const& error) {{ PyErr_SetString(PyExc_RuntimeError, error.what()); return nullptr; }}
     Py_RETURN_NONE;
@@ -61,7 +70,7 @@ PyMODINIT_FUNC PyInit_{module}() {{
 
 
 def translation_unit(kernels: Mapping[str, CppKernel]) -> str:
-    """All kernels, and an extension module that calls each with the memory of tensors."""
+    """All kernels, and an extension module that calls each with the memory of tensors, and integers."""
     parts = [HEAD]
     for name, kernel in kernels.items():
         source = kernel.source.replace("void  kernel(", f"void {name}(").replace("void kernel(", f"void {name}(")
@@ -73,10 +82,17 @@ def translation_unit(kernels: Mapping[str, CppKernel]) -> str:
 
 
 def _arguments(name: str, kernel: CppKernel) -> str:
-    for argument in kernel.arguments:
-        if not POINTER.fullmatch(argument.strip()):
-            raise Unsupported(f"{name} takes a {argument}")
-    return ", ".join(f"({argument})data_of(args[{place}])" for place, argument in enumerate(kernel.arguments))
+    places = enumerate(kernel.arguments)
+    return ", ".join(f"({argument}){_reader(name, argument)}(args[{place}])" for place, argument in places)
+
+
+def _reader(name: str, argument: str) -> str:
+    """The function that reads an argument of that type from a Python object."""
+    if POINTER.fullmatch(argument.strip()):
+        return "data_of"
+    if INTEGER.fullmatch(argument.strip()):
+        return "integer_of"
+    raise Unsupported(f"{name} takes a {argument}")
 
 
 def vector_extension() -> VecISA:

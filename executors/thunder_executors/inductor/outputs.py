@@ -8,6 +8,7 @@ from thunder_core.analysis.aliasing import alias_sets
 from thunder_core.fusion.region import Region
 from thunder_executors.inductor.generate import Generated, Unsupported
 from thunder_executors.inductor.graph import same_layout
+from thunder_executors.inductor.sizes import text_of_sizes
 from thunder_executors.inductor.strides import VIEWS
 from thunder_executors.inductor.wrapper import statements, unpacked
 
@@ -16,7 +17,8 @@ def check_outputs(region: Region, generated: Generated) -> None:
     """Raise `Unsupported` where a program could tell Inductor's results from PyTorch's."""
     for proxy, stride in zip(region.outputs, generated.strides, strict=True):
         if stride is not None and not same_layout(proxy.shape, proxy.stride, stride):
-            raise Unsupported(f"a result has the strides {stride} instead of {proxy.stride}")
+            found, wanted = text_of_sizes(stride), text_of_sizes(proxy.stride)
+            raise Unsupported(f"a result has the strides {found} instead of {wanted}")
     if shared_in_wrapper(generated.wrapper, len(region.inputs)) != shared_in_region(region):
         raise Unsupported("its results do not share memory with each other as PyTorch's do")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from torch._inductor.select_algorithm import extern_kernels
 from torch.overrides import resolve_name
 
+from thunder_core.fusion.conditions import named_sizes
 from thunder_core.fusion.machine_code import ENTRY
 from thunder_core.fusion.region import Region
 from thunder_executors.inductor.generate import Unsupported
@@ -28,12 +29,14 @@ LIBRARY = {
 DROPPED = frozenset({"assert_alignment"})  # kernels for the CPU load unaligned memory
 GIVEN = "args"  # the list of inputs, in Inductor's words
 CLEAR = f"{GIVEN}.clear"
+OF_SIZES = ("max", "min")
 BORROWED = "extern_kernels"
 INDUCTORS = "torch.ops.inductor."
 OPERATORS = "torch.ops."  # PyTorch's own, and those of libraries that the model brings along
 NODES = (
     ast.Assign, ast.Expr, ast.Delete, ast.Return, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Store, ast.Del,
     ast.Tuple, ast.List, ast.Constant, ast.Attribute, ast.Subscript, ast.UnaryOp, ast.USub,
+    ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod,
 )  # fmt: skip
 
 
@@ -43,7 +46,7 @@ def printed(wrapper: str, kernels: Collection[str], region: Region) -> str:
     It makes tensors of its numbers, and lets PyTorch know what its kernels have written to.
     """
     body = _Body(frozenset(kernels))
-    whole = with_strides(statements(wrapper), region.outputs)
+    whole = with_strides(statements(wrapper), region.outputs, named_sizes(region.symbols))
     lines = [line for statement in whole for line in body.lines(statement)]
     begin = lines.index(f"{GIVEN}.clear()") + 1 if body.inputs else 0
     lines[begin:begin] = _first(region, body.inputs)
@@ -56,9 +59,10 @@ def printed(wrapper: str, kernels: Collection[str], region: Region) -> str:
 def _first(region: Region, inputs: list[str]) -> Iterator[str]:
     """The first statements: versions go up while the tensors that are written to still have their names."""
     names = dict(zip((proxy.name for proxy in region.inputs), inputs, strict=False))
+    numbers = inputs[len(names) : len(names) + len(region.numbers)]
     if region.writes:
         yield f"torch.autograd.graph.increment_version([{', '.join(names[proxy.name] for proxy in region.writes)}])"
-    yield from (f"{name} = torch.scalar_tensor({name}, dtype=torch.float64)" for name in inputs[len(names) :])
+    yield from (f"{name} = torch.scalar_tensor({name}, dtype=torch.float64)" for name in numbers)
 
 
 def statements(wrapper: str) -> list[ast.stmt]:
@@ -108,7 +112,7 @@ class _Body:
             self._allow_call(ast.unparse(node.func))
 
     def _allow_call(self, name: str) -> None:
-        called = name in self.kernels or name in LIBRARY or name == CLEAR
+        called = name in self.kernels or name in LIBRARY or name in (CLEAR, *OF_SIZES)
         known = called or (name.startswith(OPERATORS) and not name.startswith(INDUCTORS))
         if not known and not (name.startswith(f"{BORROWED}.") and _borrowed(name)):
             raise Unsupported(f"its wrapper calls {name}")

@@ -1,0 +1,104 @@
+"""Regions with symbolic sizes in an environment of their own, in which the compiler decides by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import DimDynamic, statically_known_true
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+from thunder_core.capture.sizes import Environment, FromOutside
+from thunder_core.fusion.region import Region
+from thunder_core.ir.proxy import NumberProxy, TensorProxy, environment_of
+from thunder_core.ir.sizes import hint_of, size_for_trace, text_of
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import leaves, replace_leaves
+
+
+@dataclass(frozen=True)
+class _Move:
+    """The way of sizes from one environment to another, in which `symbols` are those of the first."""
+
+    environment: Environment
+    symbols: Mapping[sympy.Symbol, sympy.Symbol]
+
+    def size(self, size: Any) -> Any:
+        """A size, or the same expression in the other environment."""
+        if not isinstance(size, torch.SymInt):
+            return size
+        expression = size.node.expr.xreplace(self.symbols)
+        return size_for_trace(self.environment.create_symintnode(expression, hint=hint_of(size)))
+
+    def leaf(self, leaf: Any) -> Any:
+        """A proxy with its sizes in the other environment; all else as it is."""
+        if isinstance(leaf, NumberProxy):
+            return NumberProxy(leaf.name, self.size(leaf.value))
+        if not isinstance(leaf, TensorProxy):
+            return leaf
+        return replace(leaf, shape=tuple(map(self.size, leaf.shape)), stride=tuple(map(self.size, leaf.stride)))
+
+    def operation(self, operation: BoundSymbol) -> BoundSymbol:
+        """An operation on proxies in the other environment."""
+        args, kwargs, output = replace_leaves((operation.args, dict(operation.kwargs), operation.output), self.leaf)
+        return replace(operation, args=args, kwargs=kwargs, output=output)
+
+
+def in_own_environment(region: Region) -> Region:
+    """The region with its symbols in an environment in which nothing was decided yet; itself where it has none.
+
+    There they are called by their places, `s0`, `s1`, ..., and are sizes, or any integers, as they were.
+    """
+    if not region.symbols:
+        return region
+    environment = Environment(lambda: None)
+    numbers = [_symbol(environment, place, proxy) for place, proxy in enumerate(region.symbols)]
+    known = zip((proxy.value.node.expr for proxy in region.symbols), numbers, strict=True)
+    move = _Move(environment, {old: new.value.node.expr for old, new in known if old.is_Symbol})
+    inputs, outputs = (tuple(map(move.leaf, proxies)) for proxies in (region.inputs, region.outputs))
+    return Region(inputs, tuple(map(move.operation, region.operations)), outputs, region.numbers, tuple(numbers))
+
+
+def _symbol(environment: Environment, place: int, proxy: NumberProxy) -> NumberProxy:
+    """The symbol of the new environment in place of one."""
+    source, hint = FromOutside(f"s{place}"), hint_of(proxy.value)
+    is_size = proxy.value.node.expr.is_positive
+    create = environment.create_symbol if is_size else environment.create_unspecified_symbol
+    symbol = create(hint, source, DimDynamic.DYNAMIC)
+    size: Any = environment.create_symintnode(symbol, hint=hint, source=source)
+    return NumberProxy(str(symbol), size_for_trace(size))
+
+
+def numbers_in(region: Region, symbols: Sequence[Any]) -> dict[str, Any]:
+    """The numbers that operations of the region are given, by their names, computed from its symbols' values."""
+    values = dict(zip((proxy.value.node.expr for proxy in region.symbols), symbols, strict=True))
+    given = leaves([(operation.args, dict(operation.kwargs)) for operation in region.operations])
+    numbers = {leaf.name: leaf.value for leaf in given if isinstance(leaf, NumberProxy)}
+    return {name: computed_size(value, values) for name, value in numbers.items()}
+
+
+def computed_size(size: Any, values: dict[sympy.Basic, Any]) -> Any:
+    """The value of a size, computed from the values of symbols."""
+    return sympy_interp(PythonReferenceAnalysis, values, size.node.expr) if isinstance(size, torch.SymInt) else size
+
+
+def conditions_of(region: Region) -> tuple[str, ...]:
+    """The conditions that were decided by the region's symbols in its own environment, as Python."""
+    environment = environment_of(region.symbols)
+    guards: Any = () if environment is None else environment.guards
+    return tuple(dict.fromkeys(text_of(guard.expr) for guard in guards))
+
+
+def is_certain(condition: Any) -> bool:
+    """Whether a condition holds for all sizes; nothing is decided by asking."""
+    return bool(statically_known_true(condition))
+
+
+def text_of_sizes(sizes: Sequence[Any]) -> str:
+    """Sizes as a tuple in Python."""
+    texts = [text_of(size.node.expr) if isinstance(size, torch.SymInt) else str(size) for size in sizes]
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"

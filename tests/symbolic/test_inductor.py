@@ -1,0 +1,219 @@
+"""Inductor compiles regions with symbolic sizes once, and their kernels serve all sizes, with eager's results."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import thunder_core as thunder
+from tests.processes import run_python
+from tests.symbolic.test_sizes import assert_same
+from thunder_core.fusion.conditions import unmet_at_hints
+from thunder_core.fusion.machine_code import MachineCode
+from thunder_core.fusion.partition import partition_into_regions
+from thunder_core.fusion.region import Region
+from thunder_core.ir.trace import Trace
+from thunder_executors.inductor import EXECUTOR
+from thunder_executors.inductor.build import build
+
+EXECUTORS = ("inductor", "torch")
+SHAPES = ((3, 5), (1, 1), (4, 7), (2, 1), (1, 64))
+
+
+def chain(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    hidden = (x @ weight).relu() * 2 + x.shape[1]
+    turned = (x.transpose(1, 2) * 2).contiguous().view(x.shape[0], -1) + torch.arange(x.shape[1] * 8)
+    return hidden.softmax(-1), hidden.sum(0) + 1, turned
+
+
+def slices(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    half = x.shape[1] // 2
+    return torch.cat([x[:, half:] * 2, x[:, :half] + 1], 1).exp(), functional.pad(x.exp() + weight[0, 0], (0, 0, 1, 2))
+
+
+def loss(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    hidden = functional.gelu(x @ weight) * 2 + 1
+    return (functional.layer_norm(hidden, (16,)).softmax(1).square() * x.shape[0]).mean()
+
+
+def not_inductors(trace: Trace) -> list[str]:
+    """The operations of a trace that others than Inductor run, but for statements that only delete or unpack."""
+    return [bsym.symbol.name for bsym in trace.bound_symbols if bsym.executor not in ("inductor", "")]
+
+
+def kernels() -> int:
+    """The number of regions that are in the cache."""
+    return len(list(Path(os.environ["THUNDER_CACHE_DIR"], "kernels", "entries").glob("*")))
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("function", [chain, slices])
+def test_one_compiled_region_serves_all_sizes(function: Any, own_cache: None) -> None:
+    compiled = thunder.jit(function, cache="symbolic values", executors=EXECUTORS)
+    weight, counts = torch.randn(8, 16), []
+    with torch.no_grad():
+        for shape in SHAPES:
+            x = torch.randn(*shape, 8)
+            assert_same(function(x, weight), compiled(x, weight))
+            counts.append(kernels())
+    assert thunder.cache_misses(compiled) <= 2
+    assert not_inductors(thunder.last_traces(compiled)[-1]) == []
+    assert counts[0] == 1
+    assert counts[-1] <= thunder.cache_misses(compiled)
+
+
+def test_gradients_are_compiled_for_all_sizes(own_cache: None) -> None:
+    compiled = thunder.jit(loss, cache="symbolic values", executors=EXECUTORS)
+    weight = torch.randn(8, 16, requires_grad=True)
+    for shape in SHAPES:
+        x = torch.randn(*shape, 8)
+        (found,) = torch.autograd.grad(compiled(x, weight), weight)
+        (expected,) = torch.autograd.grad(loss(x, weight), weight)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    assert thunder.cache_misses(compiled) <= 2
+    assert not thunder.last_backward_reason(compiled)
+    assert not_inductors(thunder.last_backward_traces(compiled)[-1]) == []
+    assert kernels() <= 2 * thunder.cache_misses(compiled)
+
+
+def llama() -> LlamaForCausalLM:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "vocab_size": 100}
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2))
+
+
+def tokens(batch: int, length: int) -> dict[str, Any]:
+    mask = torch.ones(batch, length, dtype=torch.long)
+    mask[0, : length // 3] = 0
+    return {"input_ids": torch.randint(0, 100, (batch, length)), "attention_mask": mask, "use_cache": False}
+
+
+@torch.no_grad()
+def test_a_llama_is_compiled_for_all_lengths_and_batches() -> None:
+    model = llama().eval()
+    compiled = thunder.jit(model, cache="symbolic values", executors=EXECUTORS)
+    for batch, length in ((3, 20), (2, 33), (4, 7), (1, 64), (1, 1), (2, 1)):
+        given = tokens(batch, length)
+        torch.testing.assert_close(compiled(**given).logits, model(**given).logits, rtol=1e-4, atol=1e-5)
+        if length > 1:
+            assert thunder.cache_misses(compiled) == 1
+            assert not_inductors(thunder.last_traces(compiled)[-1]) == []
+    assert thunder.cache_misses(compiled) <= 3  # one position is another program of the model's own
+
+
+def test_a_llama_is_trained_at_all_lengths_and_batches() -> None:
+    model = llama()
+    compiled = thunder.jit(model, cache="symbolic values", executors=EXECUTORS)
+    for batch, length in ((3, 20), (2, 33), (4, 7), (2, 2)):
+        given = tokens(batch, length)
+        gradients = []
+        for run in (model, compiled):
+            found = run(**given, labels=given["input_ids"]).loss
+            gradients.append([found.detach(), *torch.autograd.grad(found, list(model.parameters()))])
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+        assert thunder.cache_misses(compiled) == 1
+    for trace in (thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]):
+        assert any(bsym.executor == "inductor" for bsym in trace.bound_symbols)
+        assert not_inductors(trace) == []
+
+
+def test_tensors_without_elements_are_not_given_to_kernels() -> None:
+    """The greatest of no elements is an error in eager, and would be something in a kernel."""
+
+    def greatest(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).amax(1) + 1
+
+    compiled = thunder.jit(greatest, cache="symbolic values", executors=EXECUTORS)
+    assert_same(greatest(torch.ones(3, 5)), compiled(torch.ones(3, 5)))
+    assert_same(greatest(torch.ones(0, 5)), compiled(torch.ones(0, 5)))
+    with pytest.raises(IndexError):
+        compiled(torch.ones(2, 0))
+    assert_same(greatest(torch.ones(1, 2)), compiled(torch.ones(1, 2)))
+
+
+def region_of(function: Any, *args: Any) -> Region:
+    """The first region of a program with symbolic sizes."""
+    compiled = thunder.jit(function, cache="symbolic values", executors=("torch",))
+    compiled(*args)
+    trace = next(trace for trace in thunder.last_traces(compiled) if trace.made_by.startswith("drop"))
+    return partition_into_regions(trace, EXECUTOR.fuses, updates=EXECUTOR.updates).stretches[0][1].region
+
+
+def test_equal_regions_have_one_digest_whatever_their_symbols_are_called() -> None:
+    def one(x: torch.Tensor) -> torch.Tensor:
+        return x.exp() * x.shape[1] + 1
+
+    def other(n: int, x: torch.Tensor) -> torch.Tensor:
+        return x.exp() * x.shape[1] + 1 if n > 2 else x
+
+    def another(x: torch.Tensor) -> torch.Tensor:
+        return x.exp() * x.shape[0] + 1
+
+    first, second = region_of(one, torch.ones(3, 4)), region_of(other, 7, torch.ones(6, 5))
+    assert first.digest == second.digest
+    assert first.digest != region_of(another, torch.ones(3, 4)).digest
+    assert "2: size" not in first.text
+    assert "0x" not in first.text
+
+
+def test_conditions_are_told_of_the_symbols_of_a_region() -> None:
+    region = region_of(lambda x: x.exp() * 2 + 1, torch.ones(3, 4))
+    (code,) = build([region])
+    assert isinstance(code, MachineCode)
+    assert code.conditions == ()
+    assert unmet_at_hints(("s0 == 3", "s0*s1 >= s1"), region.symbols) == ""
+    assert unmet_at_hints(("s0 == 3", "s1 % 3 == 0"), region.symbols) == "s1 % 3 == 0"
+
+
+def test_an_artifact_serves_other_lengths_without_a_compiler(tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import sys, torch, thunder_core as thunder
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.linear = torch.nn.Linear(8, 8)
+
+            def forward(self, x):
+                return (torch.nn.functional.silu(self.linear(x)) * 2.0 + x.shape[1]).softmax(1)
+
+        model = Model()
+        sys.modules["models"] = sys.modules["__main__"]
+        Model.__module__ = "models"
+        torch.set_grad_enabled(False)
+        if sys.argv[1] == "save":
+            compiled = thunder.jit(model, executors=("inductor", "torch"), cache="symbolic values")
+            compiled(torch.ones(2, 3, 8))
+            thunder.save(compiled, sys.argv[2])
+        else:
+            compiled = thunder.load(sys.argv[2], model, strict=True)
+            for shape in ((2, 3), (1, 64), (5, 1)):
+                x = torch.randn(*shape, 8)
+                torch.testing.assert_close(compiled(x), model(x))
+            assert thunder.cache_misses(compiled) == 0
+            assert "region_0" in str(thunder.last_traces(compiled)[-1])
+            assert "torch._inductor.compile_fx" not in sys.modules
+        """
+    )
+    (tmp_path / "run.py").write_text(script)
+    saved = run_python(tmp_path / "run.py", "save", tmp_path / "artifact")
+    assert saved.returncode == 0, saved.stderr
+    without = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
+    command = [sys.executable, str(tmp_path / "run.py"), "load", str(tmp_path / "artifact")]
+    told = subprocess.run(command, env=without, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
