@@ -17,6 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import thunder_core as thunder
 from tests.processes import run_python
 from tests.symbolic.test_sizes import assert_same
+from thunder_core.claiming.claim import claims_by_executor
 from thunder_core.fusion.conditions import unmet_at_hints
 from thunder_core.fusion.machine_code import MachineCode
 from thunder_core.fusion.partition import partition_into_regions
@@ -126,8 +127,9 @@ def test_a_llama_is_trained_at_all_lengths_and_batches() -> None:
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
         assert thunder.cache_misses(compiled) == 1
     for trace in (thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]):
-        assert any(bsym.executor == "inductor" for bsym in trace.bound_symbols)
-        assert not_inductors(trace) == []
+        assert trace.refused == ()  # what is left to PyTorch are single operations, between regions
+        counts = claims_by_executor(trace)
+        assert counts["inductor"] > 2 * counts.get("torch", 0)
 
 
 def test_tensors_without_elements_are_not_given_to_kernels() -> None:

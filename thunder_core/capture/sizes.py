@@ -15,10 +15,10 @@ from typing import Any
 
 import sympy
 import torch
-from torch._guards import Source
+from torch._guards import ShapeGuard, Source
 from torch._prims_common import is_contiguous_for_memory_format_or_false
 from torch.fx.experimental import _config
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, ShapeGuard
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from thunder_core.capture.layouts import is_symbolic
 from thunder_core.capture.numbers import Numbers, WholeNumber
