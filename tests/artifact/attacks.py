@@ -194,7 +194,7 @@ MANIFESTS: dict[str, Attack] = {
     "a mark of the byte order": lambda folder: (folder / MANIFEST).write_bytes(
         b"\xef\xbb\xbf" + (folder / MANIFEST).read_bytes()
     ),
-    "negative numbers": resealed(drawn={"batch": -1}, files={"x": FileFacts(size=-1, digest="")}),
+    "negative numbers": resealed(drawn={"batch": -1}, files={"x": FileFacts.model_construct(size=-1, digest="")}),
 }
 
 

@@ -155,11 +155,16 @@ def test_two_processes_killed_processes_and_the_old_artifact(nursery):
     torch.testing.assert_close(*results)
 
 
-@pytest.mark.parametrize("step", ["sync", "refuse_existing", "swap", "exchange", "sync_folder"])
+STEPS = ("sync_files", "replace_folder", "exchange_names", "sync_folder")
+
+
+@pytest.mark.parametrize(
+    "step", ["thunder_core.artifact.place:refuse_existing", *(f"thunder_core.storage.folder:{step}" for step in STEPS)]
+)
 def test_killed_at_each_step_of_the_exchange(nursery, step):
     """Whichever step a process dies before, one artifact is there under its name, the old or the new."""
     if not (nursery.folder / "places" / "out.thunder").exists():
         assert nursery.start().wait()
-    run = nursery.start(die=f"thunder_core.artifact.place:{step}")
+    run = nursery.start(die=step)
     assert not run.wait()
     assert_sound(nursery)

@@ -24,8 +24,19 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.01)
 
 
+def contention() -> float:
+    """How many times longer a piece of work takes here and now than it would with a core for itself; at least 1."""
+    began, cpu = time.monotonic(), time.process_time()
+    while time.process_time() - cpu < 0.5:
+        pass
+    return max(1.0, (time.monotonic() - began) / (time.process_time() - cpu))
+
+
 def test_ctrl_c_while_a_compiler_runs_ends_the_command_within_a_second(llama, tmp_path):
-    """PyTorch, transformers and Inductor are loaded then: what Python does when it ends counts too."""
+    """PyTorch, transformers and Inductor are loaded then: what Python does when it ends counts too.
+
+    Where other processes keep the cores busy, a second of work takes as much longer as all else.
+    """
     script, started = tmp_path / "g++", tmp_path / "started"
     script.write_text(COMPILER.format(started=started))
     script.chmod(0o755)
@@ -42,4 +53,4 @@ def test_ctrl_c_while_a_compiler_runs_ends_the_command_within_a_second(llama, tm
     assert process.returncode == 130
     assert "TH1301" in told
     assert not (tmp_path / "out").exists()
-    assert took < 1
+    assert took < contention()
