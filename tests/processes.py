@@ -26,9 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 IMPORTED = ("torch", "transformers.models.llama.modeling_llama")
-PACKAGES = [
-    path for path in sys.path if "site-packages" in path or Path(path).name.startswith(("python3", "lib-dynload"))
-]
+PACKAGES = sys.path[1:]  # of Python and of what is installed, in place too: this process begins without a PYTHONPATH
 
 
 def run_python(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +13,32 @@ import torch
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.sizes import hint_of
 
-# The functions that expressions of sizes call, as PyTorch has them for symbolic integers.
-FUNCTIONS: Mapping[str, Any] = {"max": torch.sym_max, "min": torch.sym_min, "math": math, "int": int}
+# What expressions of sizes consist of; functions are PyTorch's for symbolic integers.
+FUNCTIONS: Mapping[str, Any] = {
+    "max": torch.sym_max,
+    "min": torch.sym_min,
+    "int": int,
+    "float": torch.sym_float,
+    **{f"math.{name}": getattr(math, name) for name in ("ceil", "floor", "trunc")},
+}
+OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Pow: operator.pow,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 Sizes = Mapping[str, Any]
 NO_SIZES: Sizes = {}
 
@@ -23,11 +49,44 @@ def named_sizes(symbols: Sequence[NumberProxy]) -> dict[str, Any]:
 
 
 def size_of(text: str, sizes: Sizes) -> Any:
-    """The value of an expression of sizes; raises `NameError` where it has other names.
+    """The value of an expression of sizes.
 
-    The text is a compiler's, or comes from a file that was verified.
+    Raises `NameError` where it has other names, and `ValueError` where it is more than arithmetic and comparisons.
     """
-    return eval(text, {"__builtins__": {}, **FUNCTIONS}, dict(sizes))  # noqa: S307
+    return _value(ast.parse(text, mode="eval").body, sizes)
+
+
+def _value(node: ast.expr, sizes: Sizes) -> Any:
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            if name not in sizes:
+                raise NameError(f"{name} is no size")
+            return sizes[name]
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            return tuple(_value(item, sizes) for item in items)
+        case ast.UnaryOp(op=symbol, operand=operand):
+            return _operator(symbol)(_value(operand, sizes))
+        case ast.BinOp(left=left, op=symbol, right=right):
+            return _operator(symbol)(_value(left, sizes), _value(right, sizes))
+        case ast.BoolOp(op=symbol, values=values):
+            return (all if isinstance(symbol, ast.And) else any)(_value(value, sizes) for value in values)
+        case ast.Compare(left=left, ops=symbols, comparators=others):
+            values = [_value(value, sizes) for value in (left, *others)]
+            pairs = list(zip(symbols, values, values[1:], strict=False))
+            if len(pairs) == 1:
+                return _operator(symbols[0])(*values)
+            return all(_operator(symbol)(one, other) for symbol, one, other in pairs)
+        case ast.Call(func=function, args=arguments, keywords=[]) if ast.unparse(function) in FUNCTIONS:
+            return FUNCTIONS[ast.unparse(function)](*(_value(argument, sizes) for argument in arguments))
+    raise ValueError(f"`{ast.unparse(node)}` is no expression of sizes")
+
+
+def _operator(symbol: ast.AST) -> Callable[..., Any]:
+    if type(symbol) not in OPERATORS:
+        raise ValueError(f"{type(symbol).__name__} is no operator of sizes")
+    return OPERATORS[type(symbol)]
 
 
 def unmet_at_hints(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
