@@ -80,7 +80,7 @@ class View:
 
     @property
     def is_empty(self) -> bool:
-        """Whether something was looked for and not found."""
+        """Whether a search in traces found nothing."""
         return self.look.grep is not None and not self.matches
 
     @cached_property

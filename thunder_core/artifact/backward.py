@@ -63,4 +63,4 @@ class StoredDerivative:
         return self.stages[-1].trace
 
     def complete(self) -> None:
-        """It has what it was saved with."""
+        """Do nothing: a stored derivative has the backwards that it was saved with, and no others."""
