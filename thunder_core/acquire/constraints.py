@@ -8,6 +8,7 @@ from typing import Any
 
 import sympy
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.solve import mirror_rel_op
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from thunder_core.acquire.paths import Path
@@ -53,7 +54,7 @@ class Interval:
         rest = difference - factor * self.symbol
         if not factor.is_Integer or not rest.is_Integer or not factor:
             return False
-        kind = type(relation) if factor > 0 else MIRRORED[type(relation)]
+        kind: Any = type(relation) if factor > 0 else mirror_rel_op(type(relation))
         self._bound(kind, -sympy.Rational(rest, factor), constraint.where)
         return True
 
@@ -99,16 +100,6 @@ class Interval:
             low, high = ("" if lower is None else f"{lower} <= "), ("" if self.upper is None else f" <= {self.upper}")
             yield f"{low}{name}{high}", where
         yield from ((f"{name} != {value}", where) for value, where in self.excluded.items())
-
-
-MIRRORED: dict[type, type] = {
-    sympy.Ge: sympy.Le,
-    sympy.Le: sympy.Ge,
-    sympy.Gt: sympy.Lt,
-    sympy.Lt: sympy.Gt,
-    sympy.Eq: sympy.Eq,
-    sympy.Ne: sympy.Ne,
-}
 
 
 def conditions(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, ...], SourceLine | None]]:

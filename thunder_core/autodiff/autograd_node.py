@@ -11,6 +11,7 @@ from weakref import ref
 
 import torch
 
+from thunder_core.capture.layouts import dense_strides
 from thunder_core.errors import NotDifferentiable
 from thunder_core.runtime.autograd_signature import AutogradSignature
 from thunder_core.runtime.randomness import RandomState, drawing_from
@@ -205,19 +206,11 @@ def are_vectorized(gradients: Gradients) -> bool:
 def laid_out(gradient: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     """A gradient with these strides: itself, or a copy.
 
-    Strides that are negative say in which order the dimensions of a dense gradient of any size lie in memory.
+    Strides that are negative say in which order the dimensions of a dense gradient of any size lie in memory: the
+    fastest has -1, the next one -2.
     """
     if stride and stride[0] < 0:
-        stride = dense_strides(gradient.shape, stride)
+        stride = dense_strides(gradient.shape, sorted(range(len(stride)), key=stride.__getitem__))
     if gradient.stride() == stride:
         return gradient
     return torch.empty_strided(gradient.shape, stride, dtype=gradient.dtype, device=gradient.device).copy_(gradient)
-
-
-def dense_strides(shape: Sequence[int], ranks: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a dense tensor; the dimension whose rank is -1 is the fastest, that of -2 the next."""
-    strides, step = [0] * len(shape), 1
-    for place in sorted(range(len(shape)), key=lambda place: -ranks[place]):
-        strides[place] = step
-        step *= max(shape[place], 1)
-    return tuple(strides)
