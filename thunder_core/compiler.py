@@ -121,14 +121,14 @@ class Compiler:
             symbolic = ways.pop(0)
             try:
                 program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.may_be else reason)
-                if symbolic.examples:
+                if symbolic.avoid_one_hints:
                     program.prepare(subject, args, kwargs)
                 return program
             except GuardFailed:  # what was decided by a number of Python's that was computed from another size
                 continue
             except NotForThisCall as error:
-                if error.violated and not symbolic.as_they_are:
-                    ways.insert(0, replace(symbolic, as_they_are=error.violated))
+                if error.violated and not symbolic.real_hints_for:
+                    ways.insert(0, replace(symbolic, real_hints_for=error.violated))
             except NeedsValues:
                 reason = reason or NEEDS_VALUES
             except Exception as error:
@@ -145,7 +145,7 @@ class Compiler:
             return [Symbolic(changing), CONSTANT] if changing else [CONSTANT]
         general = Symbolic(changing, arguments=True, sizes=True)
         special = any(size == 1 for tensor in tensors_in((args, kwargs)) for size in tensor.shape)
-        examples = [replace(general, examples=True)] if special else []
+        examples = [replace(general, avoid_one_hints=True)] if special else []
         return [*examples, general, replace(general, oblivious=False), CONSTANT]
 
     def _compiled(

@@ -29,7 +29,7 @@ from thunder_core.capture.compiled_call import (
     acts_before,
 )
 from thunder_core.capture.modes import without_our_functions, without_recording
-from thunder_core.capture.numbers import Unknown, settled
+from thunder_core.capture.numbers import SymbolicNumber, concrete
 from thunder_core.capture.stand_ins import StandIns
 from thunder_core.capture.values import Unknowable
 from thunder_core.compile_options import CompileOptions
@@ -88,7 +88,7 @@ class CallsByLine:
         """Record the call of a compiled function as one bound symbol, and return its result."""
         try:
             with without_our_functions():
-                call = Call(acquisition, self.settings, compiled, *settled((args, kwargs)))
+                call = Call(acquisition, self.settings, compiled, *concrete((args, kwargs)))
                 try:
                     return call.recorded()
                 finally:
@@ -291,7 +291,7 @@ class Call:
         """A part of the result as the bound symbol checks it, and as the program gets it."""
         if isinstance(leaf, torch.Tensor):
             return self._tensor(leaf, probe, proxies)
-        if isinstance(leaf, Unknown):
+        if isinstance(leaf, SymbolicNumber):
             number = self.recorder.numbers.new(leaf.kind)
             return NumberOf(number.proxy, number.kind), number
         if is_constant(leaf) or isinstance(leaf, BY_IDENTITY):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.ahead import checked_ahead
-from thunder_core.acquire.constraints import checking, giving, with_numbers
+from thunder_core.acquire.constraints import with_constraint_checks, with_number_outputs, with_numbers_passed
 from thunder_core.acquire.epilogue import Epilogue
 from thunder_core.acquire.gradients import spelled_out, without_autograd
 from thunder_core.acquire.guards import Guard
@@ -89,7 +89,7 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
     wanted = [path for _, path in given]
     prologue_trace = prologue.trace(list(lasting_guards(run)), (wanted, list(epilogue.wanted)), roots)
     numbers = {number: str(path) for number, path in prologue.numbers.items()}
-    computation, prologue_trace = with_numbers(computation, prologue_trace)
+    computation, prologue_trace = with_numbers_passed(computation, prologue_trace)
     return Acquired(
         prologue_trace,
         computation,
@@ -110,8 +110,8 @@ def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
     """
     if acquired.sizes is None:
         return acquired
-    prologue = giving(acquired.prologue, inputs[len(acquired.computation.inputs) :])
-    prologue, guards = checking(prologue, acquired.guards, acquired.sizes)
+    prologue = with_number_outputs(acquired.prologue, inputs[len(acquired.computation.inputs) :])
+    prologue, guards = with_constraint_checks(prologue, acquired.guards, acquired.sizes)
     return replace(acquired, prologue=prologue, guards=guards)
 
 

@@ -73,8 +73,8 @@ class Interval:
             if self.upper is None or upper < self.upper:
                 self.upper, self.where["upper"] = upper, where
 
-    def settle(self) -> None:
-        """Bounds that are excluded move inward; what lies outside of them need not be excluded."""
+    def tighten(self) -> None:
+        """Move bounds that are excluded inward, and drop the excluded values that lie outside of the bounds."""
         while self.lower in self.excluded:
             self.where["lower"], self.lower = self.excluded.pop(self.lower), self.lower + 1
         while self.upper in self.excluded:
@@ -102,12 +102,12 @@ class Interval:
         yield from ((f"{name} != {value}", where) for value, where in self.excluded.items())
 
 
-def conditions(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, ...], SourceLine | None]]:
+def simplified_constraints(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, ...], SourceLine | None]]:
     """The constraints of a recording as Python, merged and without those that follow from bounds.
 
     Each with its symbols and the user's line that first needed it.
     """
-    intervals = {symbol: Interval(symbol, sizes.least(symbol)) for symbol in sizes.sources}
+    intervals = {symbol: Interval(symbol, sizes.lower_bound(symbol)) for symbol in sizes.sources}
     others: dict[str, Constraint] = {}
     for guard in sizes.guards():
         constraint = Constraint(*guard)
@@ -116,16 +116,16 @@ def conditions(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Source
             others.setdefault(text_of(constraint.condition), constraint)
     found = []
     for symbol, interval in intervals.items():
-        interval.settle()
+        interval.tighten()
         found += [(text, (symbol,), where) for text, where in interval.texts()]
     ranges = {symbol: interval.range for symbol, interval in intervals.items()}
     for text, constraint in others.items():
-        if not follows(constraint.condition, ranges):
+        if not is_implied(constraint.condition, ranges):
             found.append((text, tuple(symbols_of(constraint.condition)), constraint.where))
     return found
 
 
-def follows(condition: sympy.Basic, ranges: dict[sympy.Symbol, ValueRanges[Any]]) -> bool:
+def is_implied(condition: sympy.Basic, ranges: dict[sympy.Symbol, ValueRanges[Any]]) -> bool:
     """Whether a condition holds for all values within these ranges, as far as that can be seen."""
     try:
         bounds = bound_sympy(condition, ranges)
@@ -134,8 +134,8 @@ def follows(condition: sympy.Basic, ranges: dict[sympy.Symbol, ValueRanges[Any]]
     return bool(bounds.is_singleton() and bounds.lower == sympy.true)
 
 
-def giving(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
-    """The prologue, with some more symbolic numbers for the computation."""
+def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
+    """The prologue, which also computes some symbolic numbers and returns them as inputs of the computation."""
     values = [text_of(proxy.value.node.expr) for proxy in numbers if isinstance(proxy, NumberProxy)]
     if not values:
         return prologue
@@ -147,13 +147,13 @@ def giving(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
     return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(values))
 
 
-def checking(prologue: Trace, guards: Sequence[str], sizes: Sizes) -> tuple[Trace, tuple[str, ...]]:
-    """The prologue with a check of each constraint, and what all of its checks say in words."""
+def with_constraint_checks(prologue: Trace, guards: Sequence[str], sizes: Sizes) -> tuple[Trace, tuple[str, ...]]:
+    """The prologue with a check of each constraint, and the messages of all checks, those of its `guards` first."""
     bsyms, told = list(prologue.bound_symbols), list(guards)
-    for text, symbols, where in conditions(sizes):
+    for text, symbols, where in simplified_constraints(sizes):
         found = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
         bsyms.append(statement(f"if not ({text}): refuse({len(told)}, {found})"))
-        told.append(described(text, [sizes.sources[symbol] for symbol in symbols], symbols, where))
+        told.append(constraint_message(text, [sizes.sources[symbol] for symbol in symbols], symbols, where))
     imports = prologue.imports | imports_of(told[len(guards) :])
     return replace(prologue.having(bsyms, made_by=MADE_BY), imports=imports), tuple(told)
 
@@ -163,14 +163,16 @@ def imports_of(texts: Iterable[str]) -> frozenset[str]:
     return frozenset({"math"} if any("math." in text for text in texts) else ())
 
 
-def described(text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: SourceLine | None) -> str:
-    """A constraint in words: the numbers that it is on, itself, and who needed it."""
+def constraint_message(
+    text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: SourceLine | None
+) -> str:
+    """The message of a failed constraint: the numbers that it is about, the condition, and who needed it."""
     names = ", ".join(f"{symbol} = {path}" for symbol, path in zip(symbols[1:], paths[1:], strict=True))
     place = f"needed at {where}" if where is not None else "needed by what it is compiled to"
     return f"{paths[0]}: had {text}{f' with {names}' if names else ''}, {place}"
 
 
-def with_numbers(computation: Trace, prologue: Trace) -> tuple[Trace, Trace]:
+def with_numbers_passed(computation: Trace, prologue: Trace) -> tuple[Trace, Trace]:
     """The computation with the symbolic numbers that it reads as inputs, and the prologue that gives it these."""
     taking = with_number_inputs(computation)
-    return taking, giving(prologue, taking.inputs[len(computation.inputs) :])
+    return taking, with_number_outputs(prologue, taking.inputs[len(computation.inputs) :])

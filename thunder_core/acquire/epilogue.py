@@ -19,7 +19,7 @@ from thunder_core.acquire.prologue import path_name, statement
 from thunder_core.acquire.rebuilding import attributes_of, attributes_of_tensor, is_rebuildable, parts_of
 from thunder_core.acquire.reductions import Frozen, Reduction, differing, is_bound_in_c, reduction_of, root_of_array
 from thunder_core.capture.batched import is_batched
-from thunder_core.capture.numbers import Unknown
+from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.errors import CannotReplay
@@ -86,7 +86,7 @@ class Epilogue:
 
     def value(self, value: Any, where: str) -> str:
         """An expression for a value as it is when tracing ends; `where` says to a user where it was met."""
-        if isinstance(value, Unknown) and value.size is not None:
+        if isinstance(value, SymbolicNumber) and value.size is not None:
             value = value.numbers.simplified(value)
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
@@ -97,7 +97,7 @@ class Epilogue:
             return f"{self.value(shared, where)}.detach().numpy()"
         if isinstance(value, Frozen):
             return self.scope.constant(value.value, "kept")
-        if isinstance(value, Unknown):
+        if isinstance(value, SymbolicNumber):
             if value.source is not None:
                 return self.outside(value.source)
             self.results[value.proxy.name] = value.proxy
@@ -134,7 +134,7 @@ class Epilogue:
 
     def _count(self, value: Any, where: str) -> None:
         """Count how often each object that has to be made is mentioned: one that is met once is written in place."""
-        if isinstance(value, Unknown | Frozen) or is_constant(value) or self._path_of(value) is not None:
+        if isinstance(value, SymbolicNumber | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
         if (shared := self._shared(value)) is not None:
             self._count(shared, where)

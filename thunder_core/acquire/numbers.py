@@ -16,7 +16,7 @@ from thunder_core.acquire.containers import container_base
 from thunder_core.acquire.paths import Path, computed_path
 from thunder_core.acquire.prologue import path_name
 from thunder_core.acquire.recording import Recording
-from thunder_core.capture.numbers import Unknown, settled
+from thunder_core.capture.numbers import SymbolicNumber, concrete
 from thunder_core.interpreter.calls import hands_on
 from thunder_core.ir.tree import leaves
 
@@ -77,16 +77,16 @@ class OutsideNumbers:
     def __init__(self, acquisition: Recording) -> None:
         self.acquisition = acquisition
         self.are_needed = False
-        self._numbers: dict[Path, Unknown] = {}
+        self._numbers: dict[Path, SymbolicNumber] = {}
 
-    def at(self, path: Path) -> Unknown:
+    def at(self, path: Path) -> SymbolicNumber:
         """The number at a path: an input of the program."""
         if path not in self._numbers:
             self.acquisition.outside.guard("type", path, type(path.value))
-            self._numbers[path] = self.acquisition.recorder.numbers.given(path, path.value)
+            self._numbers[path] = self.acquisition.recorder.numbers.at_source(path, path.value)
         return self._numbers[path]
 
-    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
+    def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Path:
         """The path of a number that the prologue computes from numbers at other paths."""
         path = computed_path(function, operands, value)
         path.alias = path_name(path.lineage()[-2])
@@ -104,7 +104,7 @@ class OutsideNumbers:
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """The function to call in place of one that takes Python's own numbers alone, which gives it their values."""
-        if not self.acquisition.recorder.numbers.are_there or hands_on(function) or takes_numbers(function):
+        if not self.acquisition.recorder.numbers.any_symbolic or hands_on(function) or takes_numbers(function):
             return None
         given = [leaf for leaf in leaves((args, kwargs)) if is_outside(leaf)]
         if not given:
@@ -118,17 +118,17 @@ class OutsideNumbers:
 
 
 def on_values(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, called with the values of unknown numbers."""
-    return lambda *args, **kwargs: function(*settled(args), **settled(kwargs))
+    """The function, called with the values of symbolic numbers."""
+    return lambda *args, **kwargs: function(*concrete(args), **concrete(kwargs))
 
 
 def is_outside(value: Any) -> bool:
     """Whether a value is a number from outside, or computed from such numbers."""
-    return isinstance(value, Unknown) and value.source is not None
+    return isinstance(value, SymbolicNumber) and value.source is not None
 
 
 def takes_numbers(function: Any) -> bool:
-    """Whether a function that runs natively takes unknown numbers for numbers.
+    """Whether a function that runs natively takes symbolic numbers for numbers.
 
     Their own methods do, PyTorch's functions, operators, and what only keeps them.
     """
@@ -148,7 +148,7 @@ def takes_numbers(function: Any) -> bool:
     return (
         getattr(torch, getattr(function, "__name__", ""), None) is function  # one of C's that names no home
         or home.partition(".")[0] == "torch"
-        or isinstance(owner, torch.Tensor | Unknown)
+        or isinstance(owner, torch.Tensor | SymbolicNumber)
         or container_base(owner) is not None
     )
 

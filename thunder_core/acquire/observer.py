@@ -59,7 +59,7 @@ from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
 from thunder_core.autodiff.rules import has_rule
 from thunder_core.autodiff.vjp import backward_of
-from thunder_core.capture.numbers import Unknown
+from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.sizes import Sizes
@@ -133,8 +133,8 @@ class Acquisition(Observer):
             self._line,
             self.symbolic_sizes,
             expression_path,
-            examples=symbolic.examples,
-            as_they_are=symbolic.as_they_are,
+            avoid_one_hints=symbolic.avoid_one_hints,
+            real_hints_for=symbolic.real_hints_for,
             oblivious=symbolic.oblivious,
         )
 
@@ -401,8 +401,8 @@ class Acquisition(Observer):
     def on_called_back(self, function: types.FunctionType, value: Any) -> Any:
         """C code takes plain numbers from Python functions, but where it only hands on what they give."""
         name = function.__name__
-        if isinstance(value, Unknown) and (name in CONVERTING or name[:2] != "__"):
-            return value.settle()
+        if isinstance(value, SymbolicNumber) and (name in CONVERTING or name[:2] != "__"):
+            return value.concretize()
         return value
 
     def on_native_code(self, code: types.CodeType) -> None:

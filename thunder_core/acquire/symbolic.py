@@ -15,15 +15,15 @@ class Symbolic:
     """The numbers and sizes that are symbolic: those at the paths `changing`, and of `arguments` all.
 
     With `sizes`, sizes of tensors are among them, and integers are expressions in symbols; without, numbers are known
-    to the trace by their names alone. `examples`, `as_they_are` and
+    to the trace by their names alone. `avoid_one_hints`, `real_hints_for` and
     `oblivious` are as `capture.sizes.Sizes` has them.
     """
 
     changing: frozenset[str] = frozenset()
     arguments: bool = False
     sizes: bool = False
-    examples: bool = False
-    as_they_are: frozenset[str] = frozenset()
+    avoid_one_hints: bool = False
+    real_hints_for: frozenset[str] = frozenset()
     oblivious: bool = True
 
     @cached_property

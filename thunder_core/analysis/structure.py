@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from thunder_core.ir.proxy import Proxy, TensorProxy
-from thunder_core.ir.sizes import keys_of
+from thunder_core.ir.sizes import comparison_keys
 from thunder_core.ir.symbol import BoundSymbol
 
 
@@ -19,7 +19,7 @@ def structural_key(bsym: BoundSymbol) -> Hashable:
 def _shape(tree: Any) -> Hashable:
     kind = type(tree)
     if isinstance(tree, TensorProxy):
-        return (keys_of(tree.shape), keys_of(tree.stride), tree.dtype, tree.device, tree.requires_grad)
+        return (comparison_keys(tree.shape), comparison_keys(tree.stride), tree.dtype, tree.device, tree.requires_grad)
     if kind is Proxy:
         return (Proxy,)
     if kind is slice:

@@ -33,7 +33,7 @@ from thunder_core.dump import NoSink, Sink
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import Code
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
-from thunder_core.ir.sizes import example_of
+from thunder_core.ir.sizes import generic_hint_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace, numbers_of
 from thunder_core.runtime.autograd_signature import AutogradSignature
@@ -251,7 +251,7 @@ def order_or_strides(proxy: TensorProxy) -> tuple[int, ...]:
     """The strides of a dense tensor; where its size is symbolic, the negative ranks of its dimensions in memory."""
     if all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
         return proxy.stride
-    examples = [example_of(stride) for stride in proxy.stride]
+    examples = [generic_hint_of(stride) for stride in proxy.stride]
     order = sorted(range(len(examples)), key=lambda place: (examples[place], -place))
     return tuple(-1 - order.index(place) for place in range(len(order)))
 

@@ -30,7 +30,7 @@ from thunder_core.autodiff.step import Step, matched, recomputed, same_derivativ
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.autodiff.vjp import Derivation, added, derive
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, symbols_in
-from thunder_core.ir.sizes import dense_in_order_of, example_of, sizes_for_trace
+from thunder_core.ir.sizes import generic_hint_of, sizes_for_trace, symbolic_dense_strides
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace, numbers_of, with_number_inputs
 
@@ -311,11 +311,11 @@ def gradient_of(proxy: TensorProxy) -> TensorProxy:
     """The proxy of a tensor's gradient as it comes in: dense, in the order of dimensions that the tensor has."""
     if len(proxy.stride) != len(proxy.shape):
         raise Underivable(f"the gradient of {proxy.name} is sparse")
-    shape, strides = (tuple(map(example_of, sizes)) for sizes in (proxy.shape, proxy.stride))
+    shape, strides = (tuple(map(generic_hint_of, sizes)) for sizes in (proxy.shape, proxy.stride))
     with torch.no_grad():
         like = torch.empty_strided(shape, strides, dtype=proxy.dtype, device="meta")
         stride = tuple(torch.empty_like(like, memory_format=torch.preserve_format).stride())
-    stride = sizes_for_trace(dense_in_order_of(stride, shape, proxy.shape))
+    stride = sizes_for_trace(symbolic_dense_strides(stride, shape, proxy.shape))
     return TensorProxy(f"grad_{proxy.name}", proxy.shape, stride, proxy.dtype, proxy.device)
 
 

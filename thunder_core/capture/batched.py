@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.capture.numbers import Numbers, settled
+from thunder_core.capture.numbers import Numbers, concrete
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.tensors import Tensors
 from thunder_core.errors import ThunderError
@@ -62,7 +62,7 @@ class Batches:
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function on tensors that stand for one element of a batch, or one that makes such tensors."""
-        args, kwargs = settled((tuple(args), dict(kwargs))) if self._numbers.are_there else (args, kwargs)
+        args, kwargs = concrete((tuple(args), dict(kwargs))) if self._numbers.any_symbolic else (args, kwargs)
         args, kwargs = replace_leaves((tuple(args), dict(kwargs)), self._faked)
         if self._has_rule(function) or function in TEXTS:
             raise self._refuse(

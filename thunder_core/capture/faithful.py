@@ -18,7 +18,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.capture.indexing import indexed
 from thunder_core.capture.layouts import Rule, is_symbolic, lay_out, rule, rule_of, tensors_of
-from thunder_core.ir.sizes import dense_in_order_of, example_of, hint_of
+from thunder_core.ir.sizes import generic_hint_of, hint_of, symbolic_dense_strides
 from thunder_core.ir.tree import leaves, replace_leaves
 
 ALIGNMENT = 16  # bytes, of the rows of grouped products and of what they are made of
@@ -53,7 +53,7 @@ class FaithfulMode(FakeTensorMode):
 
         Those of the call are taken where such ones do not fit together.
         """
-        for value_of in (example_of, hint_of):
+        for value_of in (generic_hint_of, hint_of):
             valued: Callable[[Any], Any] = partial(self._with_values, value_of=value_of)
             example = valued(tensor)
             given = replace_leaves((tuple(args), dict(kwargs)), valued)
@@ -61,7 +61,7 @@ class FaithfulMode(FakeTensorMode):
                 strides = rule(given[0], given[1], example) if example.numel() else None
                 if strides is not None and strides != example.stride():
                     with no_dispatch():
-                        tensor.as_strided_(tensor.shape, dense_in_order_of(strides, example.shape, tensor.shape))
+                        tensor.as_strided_(tensor.shape, symbolic_dense_strides(strides, example.shape, tensor.shape))
                 return
 
     def _with_values(self, leaf: Any, value_of: Callable[[Any], int]) -> Any:

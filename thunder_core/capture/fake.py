@@ -16,7 +16,7 @@ from thunder_core.capture.faithful import FaithfulMode
 from thunder_core.capture.wrappers import Wrapped, is_wrapper
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.sizes import dense_in_order_of
+from thunder_core.ir.sizes import symbolic_dense_strides
 
 
 def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
@@ -121,7 +121,7 @@ def fake_of(
             storage = storages.like(tensor.untyped_storage())
             meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
         else:
-            strides = dense_in_order_of(tensor.stride(), tensor.shape, shape)
+            strides = symbolic_dense_strides(tensor.stride(), tensor.shape, shape)
             meta = torch.empty_strided(shape, strides, dtype=tensor.dtype, device="meta")
         fake = FakeTensor(mode, meta, device or tensor.device)
         if not tensor.requires_grad:

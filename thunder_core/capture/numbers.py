@@ -1,4 +1,4 @@
-"""Numbers that a trace does not know: those from outside that change, and the values of tensors."""
+"""Symbolic numbers: those from outside that differ from call to call, and the values of tensors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from thunder_core.ir.tree import leaves, replace_leaves
 BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 UNARY = ("neg", "pos", "abs")
 COMPARING = ("eq", "ne", "lt", "le", "gt", "ge")
-# What classes of numbers have that does not look at a number's value.
+# The attributes of classes of numbers that do not depend on a number's value.
 STRUCTURE = frozenset(
     {"__new__", "__init__", "__class__", "__getattribute__", "__getnewargs__", "__getformat__", "__sizeof__", "__doc__"}
 )
 
 
-class Unknown:
-    """A number that is known when the trace runs; arithmetic with it is bound symbols of the trace.
+class SymbolicNumber:
+    """A number whose value is known only when the trace runs; arithmetic with it is recorded as bound symbols.
 
-    Where the program decides by what it compares with another one, a bound symbol checks that the outcome is the same
-    at each call. `settle()` gives the value itself where the program asks for it, and has it guarded, or raises.
+    Where the program branches on a comparison of such numbers, a bound symbol checks that the outcome is the same at
+    each call. `concretize()` returns the value where the program asks for it, and has it guarded, or raises.
 
     A number that comes from outside, or is computed from such numbers alone, has a `source`: what the trace is given
     it from. Arithmetic with such numbers is done before the trace runs, and outcomes are guarded there.
@@ -35,7 +35,7 @@ class Unknown:
     proxy: Proxy
     numbers: Numbers
     kind: type
-    settle: Callable[[], Any]
+    concretize: Callable[[], Any]
     source: Any = None
     size: torch.SymInt | None = None
 
@@ -43,7 +43,7 @@ class Unknown:
 class Sources(Protocol):
     """Sources of numbers from outside; a source is whatever stands for one."""
 
-    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Any:
+    def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], value: Any) -> Any:
         """The source of what a function gives for sources and constants; `value` is what that is in this call."""
 
     def require(self, source: Any) -> None:
@@ -53,33 +53,33 @@ class Sources(Protocol):
         """A name for what comes from there."""
 
 
-class Number(Unknown, torch.SymFloat):
-    """An unknown float. It is of PyTorch's class for such numbers: operations take it as the number that it is."""
+class SymbolicFloat(SymbolicNumber, torch.SymFloat):
+    """A symbolic float, of the class that PyTorch has for these, which its operations take as a number."""
 
     kind = float
 
-    def __init__(self, proxy: Proxy, numbers: Numbers, settle: Callable[[], float]) -> None:
+    def __init__(self, proxy: Proxy, numbers: Numbers, concretize: Callable[[], float]) -> None:
         torch.SymFloat.__init__(self, self)  # type: ignore[no-untyped-call]  # C++ asks the node: `guard_float`
-        self.proxy, self.numbers, self.settle = proxy, numbers, settle
+        self.proxy, self.numbers, self.concretize = proxy, numbers, concretize
 
     def guard_float(self, file: str, line: int) -> float:  # noqa: ARG002
         """The value, for code in C++."""
-        value: float = self.settle()
+        value: float = self.concretize()
         return value
 
 
-class WholeNumber(Unknown, torch.SymInt):
-    """An unknown integer, likewise."""
+class SymbolicInteger(SymbolicNumber, torch.SymInt):
+    """A symbolic integer, of the class that PyTorch has for these, which its operations take as a number."""
 
     kind = int
 
-    def __init__(self, proxy: Proxy, numbers: Numbers, settle: Callable[[], int]) -> None:
+    def __init__(self, proxy: Proxy, numbers: Numbers, concretize: Callable[[], int]) -> None:
         torch.SymInt.__init__(self, self)  # type: ignore[no-untyped-call]  # C++ asks the node: `guard_int`
-        self.proxy, self.numbers, self.settle = proxy, numbers, settle
+        self.proxy, self.numbers, self.concretize = proxy, numbers, concretize
 
     def guard_int(self, file: str, line: int) -> int:  # noqa: ARG002
         """The value, for code in C++."""
-        value: int = self.settle()
+        value: int = self.concretize()
         return value
 
 
@@ -91,52 +91,54 @@ KINDS: dict[Callable[..., Any], type] = {
     **dict.fromkeys((math.sqrt, math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p), float),
     **dict.fromkeys((math.sin, math.cos, math.tan, math.tanh, math.fabs), float),
 }
-DECIDING: tuple[Callable[..., bool], ...] = (math.isnan, math.isinf, math.isfinite)
-CLASSES: dict[type, type[Any]] = {float: Number, int: WholeNumber}
-KNOWN = (int, float, bool)
+PREDICATES: tuple[Callable[..., bool], ...] = (math.isnan, math.isinf, math.isfinite)
+CLASSES: dict[type, type[Any]] = {float: SymbolicFloat, int: SymbolicInteger}
+PLAIN = (int, float, bool)
 SCALARS = (int, float, complex)  # and what is derived from these, NumPy's numbers among it
 
 
-def _meeting(asked: str, function: Callable[..., Any], reverse: bool = False) -> Callable[[Unknown, Any], Any]:
+def _binary_method(
+    asked: str, function: Callable[..., Any], reverse: bool = False
+) -> Callable[[SymbolicNumber, Any], Any]:
     """A method of two operands: `asked` of the numbers if the other one is a plain number too."""
 
-    def method(self: Unknown, other: Any) -> Any:
+    def method(self: SymbolicNumber, other: Any) -> Any:
         operands = (other, self) if reverse else (self, other)
-        if type(other) in KNOWN or isinstance(other, Unknown):
+        if type(other) in PLAIN or isinstance(other, SymbolicNumber):
             return getattr(self.numbers, asked)(function, operands)
-        return function(*settled(operands)) if isinstance(other, SCALARS) else NotImplemented
+        return function(*concrete(operands)) if isinstance(other, SCALARS) else NotImplemented
 
     return method
 
 
-def _unary(name: str) -> Callable[[Unknown], Any]:
-    return lambda self: self.numbers.computed(getattr(operator, name), (self,))
+def _unary(name: str) -> Callable[[SymbolicNumber], Any]:
+    return lambda self: self.numbers.compute(getattr(operator, name), (self,))
 
 
-def _reading(name: str) -> Callable[..., Any]:
-    def method(self: Unknown, *args: Any) -> Any:
-        return getattr(self.settle(), name)(*settled(args))
+def _concrete_method(name: str) -> Callable[..., Any]:
+    def method(self: SymbolicNumber, *args: Any) -> Any:
+        return getattr(self.concretize(), name)(*concrete(args))
 
     return method
 
 
-def _part(name: str) -> Callable[[Unknown], Any]:
-    return lambda self: getattr(self.settle(), name)
+def _concrete_property(name: str) -> Callable[[SymbolicNumber], Any]:
+    return lambda self: getattr(self.concretize(), name)
 
 
 for _class in CLASSES.values():
     for _name in vars(_class.kind).keys() - STRUCTURE:
         _is_method = callable(getattr(_class.kind, _name))
-        setattr(_class, _name, _reading(_name) if _is_method else property(_part(_name)))
+        setattr(_class, _name, _concrete_method(_name) if _is_method else property(_concrete_property(_name)))
     for _name in BINARY:
-        setattr(_class, f"__{_name}__", _meeting("computed", getattr(operator, _name)))
-        setattr(_class, f"__r{_name}__", _meeting("computed", getattr(operator, _name), reverse=True))
+        setattr(_class, f"__{_name}__", _binary_method("compute", getattr(operator, _name)))
+        setattr(_class, f"__r{_name}__", _binary_method("compute", getattr(operator, _name), reverse=True))
     for _name in UNARY:
         setattr(_class, f"__{_name}__", _unary(_name))
     _class.__divmod__ = lambda self, other: (self // other, self % other)
     for _name in COMPARING:
-        setattr(_class, f"__{_name}__", _meeting("decided", getattr(operator, _name)))
-    _class.__bool__ = lambda self: self.numbers.decided(bool, (self,))
+        setattr(_class, f"__{_name}__", _binary_method("decide", getattr(operator, _name)))
+    _class.__bool__ = lambda self: self.numbers.decide(bool, (self,))
 
 
 class Numbers:
@@ -152,102 +154,100 @@ class Numbers:
         emit: Callable[[BoundSymbol], None],
         measure: Callable[[Proxy], Any],
     ) -> None:
-        self.are_there = False
+        self.any_symbolic = False
         self.sizes: Any = None
         self.sources: Sources | None = None
-        self.from_outside: dict[str, Unknown] = {}
+        self.from_outside: dict[str, SymbolicNumber] = {}
         self.known: dict[str, Any] = {}
-        self._settled: dict[str, Any] = {}
-        self._computed: dict[Hashable, Unknown] = {}
+        self._concrete: dict[str, Any] = {}
+        self._computed: dict[Hashable, SymbolicNumber] = {}
         self._decided: dict[Hashable, bool] = {}
         self._next_name = next_name
         self._emit = emit
         self._measure = measure
 
-    def given(self, source: Any, value: Any) -> Unknown:
+    def at_source(self, source: Any, value: Any) -> SymbolicNumber:
         """A number from outside, by its source; where its value is asked for, it is guarded there."""
         assert self.sources is not None
         if self.sizes is not None and type(value) is int:
-            symbolic: Unknown = self.sizes.shown(self.sizes.symbol(source, value), self)
+            symbolic: SymbolicNumber = self.sizes.to_program(self.sizes.symbol(source, value), self)
             return symbolic
-        self.are_there = True
+        self.any_symbolic = True
         sources, name = self.sources, self.sources.name(source)
 
-        def settle() -> Any:
+        def concretize() -> Any:
             sources.require(source)
             return value
 
         self.known[name] = value
-        number: Unknown = CLASSES[type(value)](Proxy(name), self, lambda: self._once(name, settle))
+        number: SymbolicNumber = CLASSES[type(value)](Proxy(name), self, lambda: self._once(name, concretize))
         number.source = source
         self.from_outside[name] = number
         return number
 
-    def new(self, kind: type) -> Unknown:
+    def new(self, kind: type) -> SymbolicNumber:
         """A number that a bound symbol gives."""
-        self.are_there = True
+        self.any_symbolic = True
         proxy = Proxy(self._next_name())
-        found: Unknown = CLASSES[kind](proxy, self, lambda: self._once(proxy.name, lambda: self._measure(proxy)))
+        found: SymbolicNumber = CLASSES[kind](proxy, self, lambda: self._once(proxy.name, lambda: self._measure(proxy)))
         return found
 
-    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    def compute(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """The result of a function of numbers: in the trace, or ahead of it where all come from outside."""
         operands = self.simplified(operands)
-        if self.sizes is not None and self.sizes.expresses(function, operands):
-            return self.sizes.computed(function, operands, self)
+        if self.sizes is not None and self.sizes.is_expression(function, operands):
+            return self.sizes.compute(function, operands, self)
         kind = kind_of(function, operands)
         if kind is None:
-            return function(*settled(operands))
+            return function(*concrete(operands))
         args = to_proxies(operands)
         key = _key(function, args)
         if key not in self._computed:
             if are_from_outside(operands):
-                return self._computed_ahead(key, function, operands)
+                return self._compute_ahead(key, function, operands)
             result = self._computed[key] = self.new(kind)
-            self._emit(_line(function, args, result.proxy))
+            self._emit(_bound_symbol(function, args, result.proxy))
         return self._computed[key]
 
-    def decided(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+    def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """The outcome of a condition on numbers; it is checked that it is the same at each call."""
         operands = self.simplified(operands)
         if not numbers_in(operands):
             return bool(function(*operands))
         if self.sizes is not None and self.sizes.are_integers(operands):
-            decided: bool = self.sizes.decided(function, operands)
+            decided: bool = self.sizes.decide(function, operands)
             return decided
         args = to_proxies(operands)
         key = _key(function, args)
         if key not in self._decided:
-            self._decided[key] = (self._decided_ahead if are_from_outside(operands) else self._checked)(
-                function, operands
-            )
+            self._decided[key] = (self._decide_ahead if are_from_outside(operands) else self._check)(function, operands)
         return self._decided[key]
 
-    def _checked(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+    def _check(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """The outcome of a condition that a bound symbol of the trace finds, and another one checks."""
         proxy = Proxy(self._next_name())
-        self._emit(_line(function, to_proxies(operands), proxy))
+        self._emit(_bound_symbol(function, to_proxies(operands), proxy))
         outcome: bool = self._measure(proxy)
         return outcome
 
-    def _decided_ahead(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+    def _decide_ahead(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """The outcome of a condition on numbers from outside, which is guarded."""
         assert self.sources is not None
         outcome = bool(function(*self._values(operands)))
-        self.sources.require(self.sources.computed(function, _sources(operands), outcome))
+        self.sources.require(self.sources.compute(function, _sources(operands), outcome))
         return outcome
 
-    def _computed_ahead(self, key: Hashable, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    def _compute_ahead(self, key: Hashable, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """The result of a function of numbers from outside; where it raises, it does so for these values."""
         assert self.sources is not None
         try:
             value = function(*self._values(operands))
         except Exception:
-            settled(operands)
+            concrete(operands)
             raise
         if type(value) not in CLASSES:
-            return function(*settled(operands))
-        self._computed[key] = self.given(self.sources.computed(function, _sources(operands), value), value)
+            return function(*concrete(operands))
+        self._computed[key] = self.at_source(self.sources.compute(function, _sources(operands), value), value)
         return self._computed[key]
 
     def _values(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -255,25 +255,25 @@ class Numbers:
         values: tuple[Any, ...] = replace_leaves(operands, lambda leaf: value_of(leaf, self.known))
         return values
 
-    def _once(self, name: str, settle: Callable[[], Any]) -> Any:
-        if name not in self._settled:
-            self._settled[name] = settle()
-        return self._settled[name]
+    def _once(self, name: str, concretize: Callable[[], Any]) -> Any:
+        if name not in self._concrete:
+            self._concrete[name] = concretize()
+        return self._concrete[name]
 
     def simplified(self, tree: Any) -> Any:
         """A tree with the values of numbers that are guarded already."""
 
         def value(leaf: Any) -> Any:
-            if not isinstance(leaf, Unknown):
+            if not isinstance(leaf, SymbolicNumber):
                 return leaf
-            return self._settled.get(leaf.proxy.name, leaf) if leaf.size is None else self.sizes.simplified(leaf)
+            return self._concrete.get(leaf.proxy.name, leaf) if leaf.size is None else self.sizes.simplified(leaf)
 
         return replace_leaves(tree, value)
 
 
 def value_of(leaf: Any, known: Mapping[str, Any]) -> Any:
     """The value that a number from outside has in this call; anything else as it is."""
-    if not isinstance(leaf, Unknown):
+    if not isinstance(leaf, SymbolicNumber):
         return leaf
     return known[leaf.proxy.name] if leaf.size is None else leaf.size.node.hint
 
@@ -284,7 +284,7 @@ def kind_of(function: Callable[..., Any], operands: tuple[Any, ...]) -> type | N
         return None
     if function in KINDS:
         return KINDS[function]
-    kinds = {operand.kind if isinstance(operand, Unknown) else type(operand) for operand in operands}
+    kinds = {operand.kind if isinstance(operand, SymbolicNumber) else type(operand) for operand in operands}
     if float in kinds or function is operator.truediv:
         return float
     positive = isinstance(operands[-1], int) and operands[-1] >= 0
@@ -297,19 +297,19 @@ def are_from_outside(operands: tuple[Any, ...]) -> bool:
 
 
 def _sources(operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(operand.source if isinstance(operand, Unknown) else operand for operand in operands)
+    return tuple(operand.source if isinstance(operand, SymbolicNumber) else operand for operand in operands)
 
 
 def _key(function: Callable[..., Any], args: tuple[Any, ...]) -> Hashable:
     return (function, *((type(arg), repr(arg)) for arg in args))
 
 
-def _line(function: Callable[..., Any], args: tuple[Any, ...], output: Proxy) -> BoundSymbol:
+def _bound_symbol(function: Callable[..., Any], args: tuple[Any, ...], output: Proxy) -> BoundSymbol:
     module = "operator" if function.__module__ == "_operator" else function.__module__
     return BoundSymbol(Symbol(f"{module}.{function.__name__}", function), args, {}, output)
 
 
-def unknown_kind(fake: torch.Tensor) -> type | None:
+def scalar_kind(fake: torch.Tensor) -> type | None:
     """Float or int, if a fake is one number of that kind and nothing says which; else None."""
     if fake.numel() != 1 or getattr(fake, "constant", None) is not None or fake.is_complex():
         return None
@@ -318,14 +318,14 @@ def unknown_kind(fake: torch.Tensor) -> type | None:
 
 def numbers_in(tree: Any) -> list[Any]:
     """Each number of a tree, once, in order."""
-    return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, Unknown)}.values())
+    return list({id(leaf): leaf for leaf in leaves(tree) if isinstance(leaf, SymbolicNumber)}.values())
 
 
-def settled(tree: Any) -> Any:
-    """A tree with the values of its numbers."""
-    return replace_leaves(tree, lambda leaf: leaf.settle() if isinstance(leaf, Unknown) else leaf)
+def concrete(tree: Any) -> Any:
+    """A tree with the values in place of its symbolic numbers, which are guarded."""
+    return replace_leaves(tree, lambda leaf: leaf.concretize() if isinstance(leaf, SymbolicNumber) else leaf)
 
 
 def to_proxies(tree: Any) -> Any:
-    """A tree with the names of its numbers."""
-    return replace_leaves(tree, lambda leaf: leaf.proxy if isinstance(leaf, Unknown) else leaf)
+    """A tree with the proxies in place of its symbolic numbers."""
+    return replace_leaves(tree, lambda leaf: leaf.proxy if isinstance(leaf, SymbolicNumber) else leaf)

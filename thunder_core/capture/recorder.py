@@ -24,7 +24,7 @@ from thunder_core.capture.graph import has_own_memory, memory_of
 from thunder_core.capture.memo import Memory
 from thunder_core.capture.memories import Memories
 from thunder_core.capture.modes import FunctionMode, OperatorMode
-from thunder_core.capture.numbers import Numbers, Unknown, numbers_in, settled, unknown_kind
+from thunder_core.capture.numbers import Numbers, SymbolicNumber, concrete, numbers_in, scalar_kind
 from thunder_core.capture.operators import OperatorLevel
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.settings import placed
@@ -200,8 +200,8 @@ class Recorder:
         Where some of the `classes` of its tensors have a say in it, they do what they do in eager.
         """
         if self.sizes is not None:
-            args, kwargs = self.sizes.raw((tuple(args), dict(kwargs)))
-            return self.sizes.shown(self._called(function, args, kwargs, classes), self.numbers)
+            args, kwargs = self.sizes.to_symints((tuple(args), dict(kwargs)))
+            return self.sizes.to_program(self._called(function, args, kwargs, classes), self.numbers)
         return self._called(function, args, kwargs, classes)
 
     def _called(
@@ -232,20 +232,20 @@ class Recorder:
             raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
         if function in AUTOGRAD:
             return AUTOGRAD[function](self.gradients, *args, **kwargs)
-        if self.numbers.are_there and numbers_in((args, kwargs)):
+        if self.numbers.any_symbolic and numbers_in((args, kwargs)):
             return self._with_numbers(function, *self.numbers.simplified((args, kwargs)))
         if function in FACTS and self.tensors.is_outside(args[0]):
             answer = function(*args)
             self._asked(args[0], FACTS[function], answer)
             if FACTS[function] in LASTING:
                 return answer
-        if function is torch.Tensor.item and (kind := unknown_kind(self.tensors.fake(args[0]))):
+        if function is torch.Tensor.item and (kind := scalar_kind(self.tensors.fake(args[0]))):
             return self._item(args[0], kind)
         args, kwargs = self._faked(args, kwargs)
         if function is torch.Tensor.storage_type:
             return storage_class(args[0])
         plain = (function, args, kwargs)
-        called, *given = plain if self.sizes is None else self.sizes.undecided(*plain)
+        called, *given = plain if self.sizes is None else self.sizes.for_all_sizes(*plain)
         key = self._memories.key(function, args, kwargs)
         memory = self._memories.find(key)
         if memory is not None:
@@ -290,7 +290,7 @@ class Recorder:
     def _faked_unless_wrapped(self, leaf: Any) -> Any:
         return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
 
-    def _item(self, tensor: torch.Tensor, kind: type) -> Unknown:
+    def _item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:
         """The value of a tensor, which is known when the trace runs."""
         number = self.numbers.new(kind)
         proxy = self.tensors.proxy(self.tensors.fake(tensor))
@@ -313,7 +313,7 @@ class Recorder:
         outside = any(number.proxy.name in self.numbers.known for number in numbers)
         hides = outside or (self.is_differentiating and may_write(function, kwargs))
         if (followed and hides) or self.settles or not numbers:
-            return self.function(function, *settled((args, kwargs)))
+            return self.function(function, *concrete((args, kwargs)))
         before = self.failure
 
         def run(given: Any) -> tuple[Any, Call]:
@@ -324,12 +324,12 @@ class Recorder:
             output, call, probe_values = run_on_numbers(function, run, (args, kwargs), numbers)
         except Exception:  # it may be that values which stand in will not do, and the right ones do
             self.failure = before
-            return self.function(function, *settled((args, kwargs)))
+            return self.function(function, *concrete((args, kwargs)))
         bsym = self._bound(function, args, kwargs, output, call)
         if followed and self.is_differentiating and bsym is not None:
             needing = frozenset(self.tensors.proxy(t).name for t in tensors_in((args, kwargs)) if t.requires_grad)
             if not backward_reads_numbers(bsym, needing, probe_values, self.backward_of):
-                return self.function(function, *settled((args, kwargs)))
+                return self.function(function, *concrete((args, kwargs)))
             self._probe_values |= probe_values
         self.has_hidden |= followed and not self.is_differentiating
         if bsym is not None:

@@ -21,15 +21,15 @@ from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from thunder_core.capture.layouts import is_symbolic
-from thunder_core.capture.numbers import Numbers, WholeNumber
+from thunder_core.capture.numbers import Numbers, SymbolicInteger
 from thunder_core.errors import SourceLine
 from thunder_core.ir.proxy import NumberProxy
-from thunder_core.ir.sizes import LEAST_EXAMPLE, size_for_trace, symbols_of
+from thunder_core.ir.sizes import GENERIC_HINT, size_for_trace, symbols_of
 from thunder_core.ir.tree import replace_leaves
 
 
 @dataclass(frozen=True)
-class FromOutside(Source):
+class NamedSource(Source):
     """The source of a symbol, which PyTorch asks for its name alone."""
 
     text: str
@@ -40,7 +40,7 @@ class FromOutside(Source):
         return self.text
 
 
-class Environment(ShapeEnv):
+class TraceShapeEnv(ShapeEnv):
     """PyTorch's environment of symbols, which numbers them in their order and notes who needed a guard.
 
     `where()` is the program's line; `numbers` are the proxies that traces have for expressions.
@@ -56,7 +56,7 @@ class Environment(ShapeEnv):
             allow_dynamic_output_shape_ops=False,
         )
 
-    def number(self, number: torch.SymInt | torch.SymFloat) -> NumberProxy | int | float:
+    def proxy_of(self, number: torch.SymInt | torch.SymFloat) -> NumberProxy | int | float:
         """The proxy of an expression: one for each, named by its symbol where it is one; or the only value it has."""
         expression = number.node.expr
         if expression.is_number:
@@ -66,7 +66,7 @@ class Environment(ShapeEnv):
             self.numbers[expression] = NumberProxy(name, size_for_trace(number))
         return self.numbers[expression]
 
-    def require_elements(self, size: torch.SymInt) -> None:
+    def require_nonempty(self, size: torch.SymInt) -> None:
         """Constrain a size to be above zero: PyTorch takes that for granted of symbols, so that it is not asked."""
         expression = size.node.expr
         if expression.is_Symbol and expression.is_positive:
@@ -80,7 +80,7 @@ class Environment(ShapeEnv):
         return self.where()
 
 
-class SizeNumber(WholeNumber):
+class ExpressionInteger(SymbolicInteger):
     """A symbolic integer as the program has it: one of Python's integers, as far as it can tell."""
 
     size: torch.SymInt
@@ -89,7 +89,7 @@ class SizeNumber(WholeNumber):
         torch.SymInt.__init__(self, size.node)  # type: ignore[no-untyped-call]
         self.sizes, self.numbers = sizes, numbers
         self.size = torch.SymInt(size.node)  # type: ignore[no-untyped-call]
-        self.settle = lambda: int(self.size)
+        self.concretize = lambda: int(self.size)
 
     @property
     def proxy(self) -> Any:  # type: ignore[override]
@@ -103,24 +103,25 @@ class SizeNumber(WholeNumber):
 
 
 # Functions of integers whose results are expressions.
-EXPRESSED: frozenset[Callable[..., Any]] = frozenset(
+SYMBOLIC_FUNCTIONS: frozenset[Callable[..., Any]] = frozenset(
     {
         *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod),
         *(operator.pow, operator.neg, operator.pos, abs),
     }
 )
-DECIDED = object()  # the source of a number that constraints leave but one value
-DIVIDING = (operator.floordiv, operator.mod)
+CONSTANT_SOURCE = object()  # the source of a number that constraints leave but one value
+DIVISIONS = (operator.floordiv, operator.mod)
 
 
 class Sizes:
     """The symbols of one recording, and the numbers that are expressions in them.
 
-    `where()` is the program's line. `places_of(tensor)` has the sources of those sizes of a real tensor that are
-    symbols, by their dimensions, and `expression(expression, sources, value)` is the source of what the prologue
-    computes from symbols. With `examples`, decisions are those for sizes none of which is one, even where the
-    call's are, but for those `as_they_are`: the traces may then turn out not to be for the call. An `oblivious` one
-    takes a tensor that is contiguous for some sizes for one that is not.
+    `where()` is the line of the user's program that runs now. `places_of(tensor)` maps the symbolic dimensions of a
+    real tensor to the sources of their sizes, and `expression(expression, sources, value)` makes the source of what the
+    prologue computes from symbols. With `avoid_one_hints`, a size of one gets another hint (`GENERIC_HINT` or more), as
+    if the call had that size, unless its source is named in `real_hints_for`; the traces may then turn out not to serve
+    the call, which `violated` tells. With `oblivious`, a tensor that is contiguous for some sizes only is taken for one
+    that is not contiguous.
     """
 
     def __init__(
@@ -129,19 +130,19 @@ class Sizes:
         places_of: Callable[[torch.Tensor], Mapping[int, Any]],
         expression: Callable[[sympy.Basic, Mapping[sympy.Symbol, Any], int], Any],
         *,
-        examples: bool = False,
-        as_they_are: frozenset[str] = frozenset(),
+        avoid_one_hints: bool = False,
+        real_hints_for: frozenset[str] = frozenset(),
         oblivious: bool = True,
     ) -> None:
-        self.environment = Environment(where)
-        self.examples = examples
-        self.as_they_are = as_they_are
+        self.environment = TraceShapeEnv(where)
+        self.avoid_one_hints = avoid_one_hints
+        self.real_hints_for = real_hints_for
         self.oblivious = oblivious
         self.sources: dict[sympy.Symbol, Any] = {}
         self.values: dict[sympy.Symbol, sympy.Integer] = {}
         self._places_of = places_of
         self._expression = expression
-        self._least: dict[sympy.Symbol, int | None] = {}
+        self._lower_bounds: dict[sympy.Symbol, int | None] = {}
         self._symbols: dict[Any, torch.SymInt] = {}
         self._computed: dict[sympy.Basic, Any] = {}
 
@@ -160,8 +161,8 @@ class Sizes:
         """The symbol of a size; zero is a constant, since to PyTorch's environment symbols of sizes are positive."""
         if not size:
             return size
-        special = self.examples and size == 1 and str(source) not in self.as_they_are
-        return self.symbol(source, size, least=1, hint=LEAST_EXAMPLE + place if special else size)
+        special = self.avoid_one_hints and size == 1 and str(source) not in self.real_hints_for
+        return self.symbol(source, size, least=1, hint=GENERIC_HINT + place if special else size)
 
     def symbol(self, source: Any, value: int, *, least: int | None = None, hint: int | None = None) -> torch.SymInt:
         """The symbol of a number from outside, made when it is met for the first time.
@@ -169,25 +170,25 @@ class Sizes:
         `least` is the least that it can be, and `hint` what is decided by in place of its value.
         """
         if source not in self._symbols:
-            environment, named = self.environment, FromOutside(str(source))
+            environment, named = self.environment, NamedSource(str(source))
             create = environment.create_unspecified_symbol if least is None else environment.create_symbol
             hint = value if hint is None else hint
             symbol = create(hint, named, DimDynamic.DYNAMIC)
-            self.sources[symbol], self._least[symbol] = source, least
+            self.sources[symbol], self._lower_bounds[symbol] = source, least
             self.values[symbol] = sympy.Integer(value)
             size: Any = environment.create_symintnode(symbol, hint=hint, source=named)
             self._symbols[source] = size
         return self._symbols[source]
 
-    def least(self, symbol: sympy.Symbol) -> int | None:
+    def lower_bound(self, symbol: sympy.Symbol) -> int | None:
         """The least value that a symbol can have: one for a size, None for any integer."""
-        return self._least[symbol]
+        return self._lower_bounds[symbol]
 
     def source_of(self, size: torch.SymInt) -> Any:
         """The source of a symbol, or of what the prologue computes from symbols."""
         expression = size.node.expr
         if expression in self.sources or expression.is_number:
-            return self.sources.get(expression, DECIDED)
+            return self.sources.get(expression, CONSTANT_SOURCE)
         if expression not in self._computed:
             sources = {symbol: self.sources[symbol] for symbol in symbols_of(expression)}
             self._computed[expression] = self._expression(expression, sources, size.node.hint)
@@ -221,26 +222,26 @@ class Sizes:
 
     # ---- what the program sees ------------------------------------------------------------------------------
 
-    def shown(self, output: Any, numbers: Numbers) -> Any:
-        """A result as the program knows it: what is symbolic in it as numbers of Python's."""
-        if isinstance(output, torch.SymInt) and not isinstance(output, WholeNumber):
+    def to_program(self, output: Any, numbers: Numbers) -> Any:
+        """A result of PyTorch as the program sees it, with an `ExpressionInteger` in place of each `SymInt`."""
+        if isinstance(output, torch.SymInt) and not isinstance(output, SymbolicInteger):
             expression = output.node.expr
             if expression.is_number:
                 return int(expression)
-            numbers.are_there = True
-            return SizeNumber(self, output, numbers)
+            numbers.any_symbolic = True
+            return ExpressionInteger(self, output, numbers)
         if isinstance(output, torch.SymBool):
             return bool(output)
         if type(output) in (tuple, list, torch.Size):
-            return type(output)([self.shown(item, numbers) for item in output])
+            return type(output)([self.to_program(item, numbers) for item in output])
         return output
 
-    def raw(self, tree: Any) -> Any:
-        """Nested arguments with the numbers that PyTorch has for those of the program."""
-        return replace_leaves(tree, lambda leaf: leaf.size if isinstance(leaf, SizeNumber) else leaf)
+    def to_symints(self, tree: Any) -> Any:
+        """Nested arguments as PyTorch takes them, with a `SymInt` in place of each `ExpressionInteger`."""
+        return replace_leaves(tree, lambda leaf: leaf.size if isinstance(leaf, ExpressionInteger) else leaf)
 
-    def undecided(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
-        """A call that does the same for all sizes: `contiguous` is a copy wherever it may be one."""
+    def for_all_sizes(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
+        """The call that is right for all sizes: `contiguous` becomes a copy wherever it is one for some sizes."""
         if function is torch.Tensor.contiguous and self.oblivious and is_symbolic(args[0]):
             memory_format = kwargs.get("memory_format", args[1] if len(args) > 1 else torch.contiguous_format)
             if not is_contiguous_for_memory_format_or_false(args[0], memory_format=memory_format):
@@ -249,40 +250,44 @@ class Sizes:
 
     # ---- arithmetic -----------------------------------------------------------------------------------------
 
-    def simplified(self, number: SizeNumber) -> Any:
-        """A number, or its value where there is but one that constraints allow."""
+    def simplified(self, number: ExpressionInteger) -> Any:
+        """A number, or its value where constraints allow no other."""
         expression = number.size.node.expr
         return int(expression) if expression.is_number else number
 
     def are_integers(self, operands: tuple[Any, ...]) -> bool:
         """Whether operands are integers of which the symbolic ones are expressions in symbols."""
-        return all(type(one) in (int, bool) or isinstance(one, SizeNumber) for one in operands)
+        return all(type(one) in (int, bool) or isinstance(one, ExpressionInteger) for one in operands)
 
-    def expresses(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+    def is_expression(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """Whether the result of a function of numbers is an expression in symbols."""
-        if function not in EXPRESSED or not self.are_integers(operands) or all(type(one) is int for one in operands):
+        if (
+            function not in SYMBOLIC_FUNCTIONS
+            or not self.are_integers(operands)
+            or all(type(one) is int for one in operands)
+        ):
             return False
         if function is operator.pow:
             return type(operands[1]) is int and operands[1] >= 0
-        return function not in DIVIDING or bool(self._value(operands[1]))
+        return function not in DIVISIONS or bool(self._value(operands[1]))
 
-    def computed(self, function: Callable[..., Any], operands: tuple[Any, ...], numbers: Numbers) -> Any:
+    def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], numbers: Numbers) -> Any:
         """The expression that a function gives for integers."""
         given = self._integers(operands)
-        if function in DIVIDING and not given[1] != 0:  # a constraint, for the quotient may not tell: `n // n` is 1
+        if function in DIVISIONS and not given[1] != 0:  # a constraint, for the quotient may not tell: `n // n` is 1
             raise ZeroDivisionError
-        return self.shown(function(*given), numbers)
+        return self.to_program(function(*given), numbers)
 
-    def decided(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+    def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """The outcome of a condition on integers, which is a constraint from now on."""
         given = self._integers(operands)
         return bool(given[0] != 0 if function is bool else function(*given))
 
     def _integers(self, operands: tuple[Any, ...]) -> list[Any]:
-        return [one.size if isinstance(one, SizeNumber) else int(one) for one in operands]
+        return [one.size if isinstance(one, ExpressionInteger) else int(one) for one in operands]
 
     def _value(self, operand: Any) -> int:
-        return int(operand.size.node.hint) if isinstance(operand, SizeNumber) else int(operand)
+        return int(operand.size.node.hint) if isinstance(operand, ExpressionInteger) else int(operand)
 
 
 def size_oblivious() -> AbstractContextManager[Any]:
@@ -301,4 +306,4 @@ def without_sizes(output: Any) -> Any:
 
 def number_of(leaf: Any) -> Any:
     """The proxy that stands for a symbolic number in traces, or its value where there is but one; all else as it is."""
-    return leaf.node.shape_env.number(leaf) if isinstance(leaf, torch.SymInt | torch.SymFloat) else leaf
+    return leaf.node.shape_env.proxy_of(leaf) if isinstance(leaf, torch.SymInt | torch.SymFloat) else leaf

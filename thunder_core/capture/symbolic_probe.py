@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.call import Call
-from thunder_core.capture.numbers import Unknown, WholeNumber, to_proxies
+from thunder_core.capture.numbers import SymbolicInteger, SymbolicNumber, to_proxies
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -34,11 +34,11 @@ Pairs = dict[tuple[Any, Any], Proxy]
 
 
 BackwardOf = Callable[[BoundSymbol, frozenset[str]], Sequence[BoundSymbol] | None]
-ProbeValues = dict[Any, Unknown]  # the unknown numbers, by the values that a probe had for them
+ProbeValues = dict[Any, SymbolicNumber]  # the symbolic numbers, by the values that a probe had for them
 
 
 def run_on_numbers(
-    function: Callable[..., Any], run: Callable[[Any], tuple[Any, Call]], given: Any, numbers: Sequence[Unknown]
+    function: Callable[..., Any], run: Callable[[Any], tuple[Any, Call]], given: Any, numbers: Sequence[SymbolicNumber]
 ) -> tuple[Any, Call, ProbeValues]:
     """Run a call of the function with values that stand in for its numbers; its aten operations get the numbers' names.
 
@@ -46,7 +46,7 @@ def run_on_numbers(
     the way, the call is known at its own level only. Raises `ValueError` where the result looks different, or where an
     integer may be a size or a place: what such a one does depends on what it is.
     """
-    one = {id(number): next(_integers if isinstance(number, WholeNumber) else _floats) for number in numbers}
+    one = {id(number): next(_integers if isinstance(number, SymbolicInteger) else _floats) for number in numbers}
     other = {key: value * FACTOR for key, value in one.items()}
     like, twin = run(_with_probe_values(given, other))
     output, call = run(_with_probe_values(given, one))
@@ -54,8 +54,8 @@ def run_on_numbers(
         raise ValueError("the values of numbers decide what the result looks like")
     names = {(one[id(number)], other[id(number)]): number.proxy for number in numbers}
     parts = None if call.opaque else _named(call.subsymbols, twin.subsymbols, names)
-    if any(isinstance(number, WholeNumber) for number in numbers):
-        whole = {number.proxy.name for number in numbers if isinstance(number, WholeNumber)}
+    if any(isinstance(number, SymbolicInteger) for number in numbers):
+        whole = {number.proxy.name for number in numbers if isinstance(number, SymbolicInteger)}
         itself = BoundSymbol(symbol_of(function), to_proxies(given[0]), to_proxies(given[1]), None)
         if parts is None or not whole <= _arithmetic(parts or [itself]):
             raise ValueError("an integer may be a size")
@@ -96,7 +96,7 @@ def appearance(output: Any) -> list[Any]:
 
 
 def _with_probe_values(tree: Any, values: dict[int, Any]) -> Any:
-    return replace_leaves(tree, lambda leaf: values[id(leaf)] if isinstance(leaf, Unknown) else leaf)
+    return replace_leaves(tree, lambda leaf: values[id(leaf)] if isinstance(leaf, SymbolicNumber) else leaf)
 
 
 def _arithmetic(parts: Sequence[BoundSymbol]) -> set[str]:

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.capture.fake import Storages, fake_like, fake_of, handle_of, new_mode
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Described, Metadata, metadata
-from thunder_core.capture.numbers import Unknown
+from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.sizes import Sizes, number_of
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.sizes import size_for_trace
@@ -193,7 +193,7 @@ class Tensors:
             return self.proxy(leaf)
         if isinstance(leaf, torch.Generator):
             return self.object(leaf)
-        return leaf.proxy if isinstance(leaf, Unknown) else number_of(leaf)
+        return leaf.proxy if isinstance(leaf, SymbolicNumber) else number_of(leaf)
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

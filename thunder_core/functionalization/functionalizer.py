@@ -1,4 +1,4 @@
-"""PyTorch's functionalization as a machine: operations that write go in, operations that do not come out."""
+"""PyTorch's functionalization of single operations: each that writes is replaced by operations that do not."""
 
 from __future__ import annotations
 
@@ -26,64 +26,66 @@ ATEN = torch.ops.aten
 QUERIES = frozenset({torch.ops.prim.device.default})
 REPLACED = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
 
-# PyTorch differentiates it by its noise before that was drawn.
-MISTAKEN = frozenset({"aten::rrelu_with_noise_functional"})
+# Operators that PyTorch differentiates wrongly: this one by its noise before that was drawn.
+WRONG_DERIVATIVES = frozenset({"aten::rrelu_with_noise_functional"})
 
 
-class Unfit(Exception):
-    """The operation has no form that writes nothing; the message says why."""
+class NotFunctionalizable(Exception):
+    """An operation has no equivalent that writes nothing; the message says why."""
 
 
 class Functionalizer:
     """Runs operations of a trace under functionalization and writes down the operations that they turn into.
 
-    Each runs as it is too, on tensors that do share memory, which tells where it all lies.
-
-    What is asked for by the name that a bound symbol of the trace gave it is answered with the proxy that has its value
-    now; asking may bring out operations that make a view anew. `environment` is that of the symbols in sizes, if any.
+    Each operation runs a second time, as it stands, on tensors without data that share memory as the real ones do; the
+    overlap of what it reads and writes is checked there. `value` maps a tensor of the trace to the proxy that holds its
+    value after the writes so far. `environment` is that of the symbols in sizes, if there are any.
     """
 
     def __init__(self, next_name: Callable[[], str], environment: Any = None) -> None:
         self._bsyms: list[BoundSymbol] = []
         self._mode = new_mode(environment)
         self._tensors: dict[str, torch.Tensor] = {}
-        self._writing: dict[str, torch.Tensor] = {}
+        self._overlapping: dict[str, torch.Tensor] = {}
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._next_name = next_name
 
     def add(self, proxy: TensorProxy) -> None:
-        """Take in a tensor that a bound symbol of the trace, or its caller, has made."""
-        self._writing[proxy.name] = fake_like(proxy, self._mode)
+        """Add a tensor that is an input of the trace, or an output of one of its bound symbols."""
+        self._overlapping[proxy.name] = fake_like(proxy, self._mode)
         fake = fake_like(proxy, self._mode)
         self._proxies[id(fake)] = (fake, proxy)
         self._tensors[proxy.name] = torch._to_functional_tensor(fake)
 
-    def taken(self) -> list[BoundSymbol]:
-        """The operations that came out since the last time."""
+    def take_operations(self) -> list[BoundSymbol]:
+        """Return the operations that were written down since the last call, and forget them."""
         bsyms, self._bsyms = self._bsyms, []
         return bsyms
 
-    def _given(self, proxy: TensorProxy) -> torch.Tensor:
+    def _functional(self, proxy: TensorProxy) -> torch.Tensor:
         if proxy.name not in self._tensors:
             self.add(proxy)
         return self._tensors[proxy.name]
 
     def value(self, proxy: TensorProxy) -> TensorProxy:
-        """The proxy of what the name of a proxy stands for now."""
-        tensor = self._given(proxy)
+        """The proxy that holds the value of a tensor of the trace after the writes so far.
+
+        Asking for it may write down operations that make a view again.
+        """
+        tensor = self._functional(proxy)
         with self._running():
             torch._functionalize_sync(tensor)
             return self._proxy(torch._from_functional_tensor(tensor))
 
     def run(self, operation: BoundSymbol) -> None:
-        """Do what the operation does; raises what PyTorch raises, and `Unfit`."""
+        """Run an operation of the trace; raises what PyTorch raises, and `NotFunctionalizable`."""
         for proxy in operation.inputs:
             if isinstance(proxy, TensorProxy):
-                self._given(proxy)
-        with torch.no_grad(), torch._C._DisableAutocast(), self._mode, _Watching():  # type: ignore[no-untyped-call]
-            _run(operation, operation.symbol.target, self._writing)
+                self._functional(proxy)
+        with torch.no_grad(), torch._C._DisableAutocast(), self._mode, _OverlapChecks():  # type: ignore[no-untyped-call]
+            _run(operation, operation.symbol.target, self._overlapping)
         with self._running():
-            _run(operation, _replaced(operation.symbol.target), self._tensors)
+            _run(operation, _with_exact_schema(operation.symbol.target), self._tensors)
 
     @contextmanager
     def _running(self) -> Iterator[None]:
@@ -101,20 +103,20 @@ class Functionalizer:
         return known[1]
 
     def note(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run an operation that came out, and write it down."""
+        """Run one of the operations that functionalization gives, and write it down as a bound symbol."""
         if operator in QUERIES:
             return operator(*args, **kwargs)
         if torch.Tag.inplace_view in operator.tags or operator._schema.is_mutable:
-            raise Unfit(f"{operator} has no form that does not write")
-        if operator._schema.name in MISTAKEN:
-            raise Unfit(f"PyTorch's derivative of {operator} is not that of the one that writes")
+            raise NotFunctionalizable(f"{operator} has no form that does not write")
+        if operator._schema.name in WRONG_DERIVATIVES:
+            raise NotFunctionalizable(f"PyTorch's derivative of {operator} is not that of the one that writes")
         if operator is ATEN.copy.default:
             return self._copied(*args)
         if operator in LIFTS and not self._is_known(args[0]):
             return self._constant(args[0])
         output = operator(*args, **kwargs)
         if not all(map(self._is_known, tensors_in((args, kwargs)))):
-            raise Unfit(f"{operator} reads a tensor that has no name")
+            raise NotFunctionalizable(f"{operator} reads a tensor that has no name")
 
         def proxy(leaf: Any) -> Any:
             if isinstance(leaf, torch.Tensor):
@@ -142,7 +144,7 @@ class Functionalizer:
     def _constant(self, tensor: torch.Tensor) -> torch.Tensor:
         """A number that PyTorch made a tensor of, as an operation that makes it."""
         if tensor.ndim or tensor.device.type != "cpu" or tensor.is_meta:
-            raise Unfit("a tensor that the operation brings along")
+            raise NotFunctionalizable("a tensor that the operation brings along")
         with torch.utils._python_dispatch._disable_current_modes():
             value = tensor.item()
         return self.note(  # type: ignore[no-any-return]
@@ -154,16 +156,16 @@ def _run(operation: BoundSymbol, function: Callable[..., Any], tensors: dict[str
     """Call the function as the operation does, with these tensors and those that it makes by name."""
     numbers = {proxy.name: proxy.value for proxy in operation.inputs if isinstance(proxy, NumberProxy)}
     output = evaluate_one(operation, {**tensors, **numbers}, lambda _, args, kwargs: function(*args, **kwargs))
-    results = tensors_in(_aligned(output, operation.output))
+    results = tensors_in(_known_outputs(output, operation.output))
     made = {leaf.name: leaf for leaf in leaves(operation.output) if isinstance(leaf, TensorProxy)}
     for proxy, tensor in zip(made.values(), results, strict=True):
         if tuple(tensor.shape) != proxy.shape or tensor.dtype != proxy.dtype:
-            raise Unfit("the result has another shape")
+            raise NotFunctionalizable("the result has another shape")
         tensors.setdefault(proxy.name, tensor)
 
 
-class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Refuses to write twice to one place, or to what is read beside it: PyTorch does, too, for most operations."""
+class _OverlapChecks(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuses writes to one place twice, and to memory that is read beside it, as PyTorch does for most operations."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -174,15 +176,15 @@ class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         every = [leaf for leaf in leaves(list(written_values(func, args, kwargs or {}))) if leaf is not None]
         for written in every:
             if len(every) > 1 and sum(memory_of(written) == memory_of(other) for other in given) > 1:
-                raise Unfit(f"{func} writes to several tensors, and to memory that is there twice")
+                raise NotFunctionalizable(f"{func} writes to several tensors, and to memory that is there twice")
             if any(not stride and size > 1 for size, stride in zip(written.shape, written.stride(), strict=True)):
-                raise Unfit(f"{func} writes to one place more than once")
-            if any(_half_overlap(written, other) for other in given):
-                raise Unfit(f"{func} reads a part of what it writes")
+                raise NotFunctionalizable(f"{func} writes to one place more than once")
+            if any(_partially_overlap(written, other) for other in given):
+                raise NotFunctionalizable(f"{func} reads a part of what it writes")
         return func(*args, **(kwargs or {}))
 
 
-def _half_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _partially_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors share memory, and are not the same elements in the same order."""
     if memory_of(one) != memory_of(other) or not one.numel() or not other.numel():
         return False
@@ -193,31 +195,31 @@ def _half_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Hands each operation that functionalization lets through to its machine."""
+    """Hands each operation that functionalization gives to a functionalizer, which writes it down."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-    def __init__(self, machine: Functionalizer) -> None:
+    def __init__(self, functionalizer: Functionalizer) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.machine = machine
+        self.functionalizer = functionalizer
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.machine.note(func, args, kwargs or {})
+        return self.functionalizer.note(func, args, kwargs or {})
 
 
-def _replaced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An operator whose schema says what it writes, for one whose schema does not."""
+def _with_exact_schema(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The variant of an operator whose schema says what it writes; the operator itself where its own schema does."""
     if not isinstance(function, torch._ops.OpOverload) or not updates_statistics(function):
         return function
     if function._schema.name not in REPLACED:
-        raise Unfit(f"{function} writes what its schema does not say")
+        raise NotFunctionalizable(f"{function} writes what its schema does not say")
     return REPLACED[function._schema.name]
 
 
-def _aligned(result: Any, output: Any) -> Any:
-    """A result without what the trace does not know of."""
+def _known_outputs(result: Any, output: Any) -> Any:
+    """The results of an operation that have a proxy in the trace."""
     if isinstance(output, Proxy) or not isinstance(result, tuple | list):
         return result if output is not None else None
     return [one for one, known in zip(result, output, strict=True) if isinstance(known, Proxy)]

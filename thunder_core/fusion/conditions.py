@@ -106,7 +106,7 @@ def unmet(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
     if not failing:
         sizes = named_sizes(symbols)
         for size in sizes.values():
-            size.node.shape_env.require_elements(size)
+            size.node.shape_env.require_nonempty(size)
         for text in conditions:
             bool(size_of(text, sizes))
     return failing

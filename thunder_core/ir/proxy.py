@@ -107,5 +107,5 @@ def symbols_in(proxies: Iterable[Proxy]) -> tuple[NumberProxy, ...]:
         for symbol in symbols_of(size.node.expr):
             if symbol not in found:
                 hint = int(environment.backed_var_to_val[symbol])
-                found[symbol] = environment.number(environment.create_symintnode(symbol, hint=hint))
+                found[symbol] = environment.proxy_of(environment.create_symintnode(symbol, hint=hint))
     return tuple(found.values())

@@ -10,7 +10,7 @@ import torch
 from torch.utils._sympy.printers import PythonPrinter
 
 INTEGERS = frozenset({int})
-LEAST_EXAMPLE = 5  # in place of zero and one
+GENERIC_HINT = 5  # in place of zero and one
 
 
 class SymbolicSize(torch.SymInt):
@@ -35,7 +35,7 @@ def size_for_trace(size: Any) -> Any:
     return int(size.node.expr) if size.node.expr.is_number else SymbolicSize(size.node)  # type: ignore[no-untyped-call]
 
 
-def keys_of(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+def comparison_keys(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     """Sizes as what can be compared without deciding anything: symbolic ones are equal as expressions or not at all."""
     if all(type(size) is int for size in sizes):
         return sizes
@@ -47,16 +47,16 @@ def hint_of(size: Any) -> int:
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
 
 
-def example_of(size: Any) -> int:
+def generic_hint_of(size: Any) -> int:
     """A value for a size in which no symbol is zero or one: what it was while tracing, as far as that is neither."""
     if not isinstance(size, torch.SymInt):
         return int(size)
     hints, expression = size.node.shape_env.backed_var_to_val, size.node.expr
-    values = {symbol: LEAST_EXAMPLE if hints[symbol] in (0, 1) else hints[symbol] for symbol in expression.free_symbols}
+    values = {symbol: GENERIC_HINT if hints[symbol] in (0, 1) else hints[symbol] for symbol in expression.free_symbols}
     return int(expression.xreplace(values))
 
 
-def dense_in_order_of(strides: Sequence[int], examples: Sequence[int], shape: Sequence[Any]) -> list[Any]:
+def symbolic_dense_strides(strides: Sequence[int], examples: Sequence[int], shape: Sequence[Any]) -> list[Any]:
     """The strides, as expressions of sizes as far as the dimensions lie densely in one another for the examples.
 
     `strides` are those of a tensor whose sizes are the `examples`; `shape` are the sizes that these are examples of.

@@ -74,7 +74,7 @@ class _Replay:
 
     def _input(self, proxy: Proxy) -> Any:
         if not isinstance(proxy, TensorProxy):
-            return self._recorder.numbers.given(_unknown, proxy.name)
+            return self._recorder.numbers.at_source(_unknown, proxy.name)
         fake = fresh_fake(Made(proxy, None, 0), [], self._recorder.tensors.mode)
         self._recorder.tensors.adopt(fake, proxy)
         return fake.requires_grad_(True) if proxy.requires_grad else fake

@@ -56,12 +56,12 @@ class Functionalize(Transform):
         while representatives:
             try:
                 return _Rewriting(trace, aliasing, frozenset(representatives)).trace()
-            except _Unfit as unfit:
+            except _KeepWrites as unfit:
                 representatives -= unfit.representatives
         return trace.having(trace.bound_symbols, made_by=MADE_BY)
 
 
-class _Unfit(Exception):
+class _KeepWrites(Exception):
     """Some memory has to be left as it is."""
 
     def __init__(self, representatives: Iterable[str]) -> None:
@@ -148,10 +148,10 @@ class _Rewriting:
         self._fresh = (name for name in (f"t{n}" for n in itertools.count()) if name not in taken)
         self._makers = {proxy.name: bsym for bsym in self.source.bound_symbols for proxy in bsym.defines}
         self._renamed: dict[str, Proxy] = {}
-        self._machine = Functionalizer(lambda: next(self._fresh), environment_of(self.source.inputs))
+        self._functionalizer = Functionalizer(lambda: next(self._fresh), environment_of(self.source.inputs))
 
     def trace(self) -> Trace:
-        """The whole trace; `_Unfit` where that cannot be."""
+        """The whole trace; `_KeepWrites` where that cannot be."""
         for bsym in self.source.bound_symbols:
             if self._transforms(bsym):
                 self._run(bsym)
@@ -177,19 +177,19 @@ class _Rewriting:
         """The bound symbol in operations that do not write."""
         representatives = self._of(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
         if not {self.aliasing.representative(name) for name in bsym.mutates} <= self.representatives:
-            raise _Unfit(representatives)  # it writes to other memory too, which is left as it is
+            raise _KeepWrites(representatives)  # it writes to other memory too, which is left as it is
         try:
             for operation in bsym.at_level("aten"):
                 if operation.gives_number:
                     continue
                 if _looks_around(operation):
                     self._value(operation.args[0], representatives)  # in memory as it is in the trace, or unfit
-                self._machine.run(operation)
+                self._functionalizer.run(operation)
         except Exception as error:  # whatever PyTorch says to the operation under functionalization
-            raise _Unfit(representatives) from error
+            raise _KeepWrites(representatives) from error
         for proxy in bsym.inputs:
             if isinstance(proxy, TensorProxy) and proxy.name in bsym.mutates:
-                self._machine.value(proxy)  # here and now: what is put off may come in another grad mode
+                self._functionalizer.value(proxy)  # here and now: what is put off may come in another grad mode
         for proxy in bsym.tensors:
             if not self._of([proxy.name]):
                 self._renamed[proxy.name] = self._value(proxy, representatives)
@@ -203,23 +203,23 @@ class _Rewriting:
         self._take(bsym)
         for proxy in bsym.tensors:
             if self._of([proxy.name]):
-                self._machine.add(proxy)
+                self._functionalizer.add(proxy)
         return bsym.renamed(names) if names else bsym
 
     def _take(self, bsym: BoundSymbol | None) -> None:
         """Write down the operations that came out, at the place of the bound symbol."""
-        for one in self._machine.taken():
+        for one in self._functionalizer.take_operations():
             self.bsyms.append(one if bsym is None else replace(one, source=bsym.source, module=bsym.module))
 
     def _value(self, proxy: TensorProxy, representatives: Iterable[str] = ()) -> TensorProxy:
         """The value of a name now, if that is as the rest of the trace knows it, down to its strides."""
         representatives = representatives or self._of([proxy.name])
         try:
-            value = self._machine.value(proxy)
+            value = self._functionalizer.value(proxy)
         except Exception as error:  # the same
-            raise _Unfit(representatives) from error
+            raise _KeepWrites(representatives) from error
         if (value.shape, value.stride, value.dtype) != (proxy.shape, proxy.stride, proxy.dtype):
-            raise _Unfit(representatives)
+            raise _KeepWrites(representatives)
         return replace(value, requires_grad=proxy.requires_grad)
 
     def _copies(self) -> set[str]:
@@ -253,7 +253,7 @@ class _Rewriting:
         if maker is None or proxy.name in names:
             return
         if maker.has_effect or not is_view(maker):
-            raise _Unfit(self._of([proxy.name]))
+            raise _KeepWrites(self._of([proxy.name]))
         for given in maker.inputs:
             self._view_again(given, names)
         read = {given.name for given in maker.inputs}

@@ -12,7 +12,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, statically_known_t
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from thunder_core.capture.sizes import Environment, FromOutside
+from thunder_core.capture.sizes import NamedSource, TraceShapeEnv
 from thunder_core.fusion.region import Region
 from thunder_core.ir.proxy import NumberProxy, TensorProxy, environment_of
 from thunder_core.ir.sizes import hint_of, size_for_trace, text_of
@@ -24,7 +24,7 @@ from thunder_core.ir.tree import leaves, replace_leaves
 class _Move:
     """The way of sizes from one environment to another, in which `symbols` are those of the first."""
 
-    environment: Environment
+    environment: TraceShapeEnv
     symbols: Mapping[sympy.Symbol, sympy.Symbol]
 
     def size(self, size: Any) -> Any:
@@ -55,7 +55,7 @@ def in_own_environment(region: Region) -> Region:
     """
     if not region.symbols:
         return region
-    environment = Environment(lambda: None)
+    environment = TraceShapeEnv(lambda: None)
     numbers = [_symbol(environment, place, proxy) for place, proxy in enumerate(region.symbols)]
     known = zip((proxy.value.node.expr for proxy in region.symbols), numbers, strict=True)
     move = _Move(environment, {old: new.value.node.expr for old, new in known if old.is_Symbol})
@@ -63,9 +63,9 @@ def in_own_environment(region: Region) -> Region:
     return Region(inputs, tuple(map(move.operation, region.operations)), outputs, region.numbers, tuple(numbers))
 
 
-def _symbol(environment: Environment, place: int, proxy: NumberProxy) -> NumberProxy:
+def _symbol(environment: TraceShapeEnv, place: int, proxy: NumberProxy) -> NumberProxy:
     """The symbol of the new environment in place of one."""
-    source, hint = FromOutside(f"s{place}"), hint_of(proxy.value)
+    source, hint = NamedSource(f"s{place}"), hint_of(proxy.value)
     is_size = proxy.value.node.expr.is_positive
     create = environment.create_symbol if is_size else environment.create_unspecified_symbol
     symbol = create(hint, source, DimDynamic.DYNAMIC)

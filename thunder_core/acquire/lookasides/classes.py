@@ -10,18 +10,18 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.lookasides.table import lookaside
-from thunder_core.capture.numbers import Unknown
+from thunder_core.capture.numbers import SymbolicNumber
 
 
 @lookaside(isinstance)
 def is_instance(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """An unknown number is one of Python's to the program and one of PyTorch's to PyTorch; a tensor is no fake."""
+    """A symbolic number is one of Python's to the program and one of PyTorch's to PyTorch; a tensor is no fake."""
     if len(args) != 2 or kwargs:
         return None
     value, classes = args
-    if isinstance(value, Unknown):
+    if isinstance(value, SymbolicNumber):
         return lambda number, classes: isinstance(number, classes) or isinstance(number.kind(), classes)
     if type(value) is FakeTensor and any(one is FakeTensor for one in _alternatives(classes)):
         return lambda tensor, classes: any(isinstance(tensor, one) for one in _eager(classes))
@@ -41,7 +41,7 @@ def class_of(
 
 def shown_class(value: Any) -> type | None:
     """The class that a stand-in shows to the program; None for any other object, which shows its own."""
-    if isinstance(value, Unknown):
+    if isinstance(value, SymbolicNumber):
         kind: type = value.kind
         return kind
     return torch.Tensor if type(value) is FakeTensor else None

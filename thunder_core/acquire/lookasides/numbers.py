@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.lookasides.table import lookaside
-from thunder_core.capture.numbers import DECIDING, KINDS, Unknown
+from thunder_core.capture.numbers import KINDS, PREDICATES, SymbolicNumber
 
 CONVERSIONS = (float, int)
 
@@ -24,26 +24,26 @@ def convert(
 
 
 def _converted(acquisition: Any, function: Callable[..., Any], number: Any) -> Any:
-    if isinstance(number, Unknown) and number.kind is not function:
-        return acquisition.recorder.numbers.computed(function, (number,))
-    return number if isinstance(number, Unknown) else function(number)
+    if isinstance(number, SymbolicNumber) and number.kind is not function:
+        return acquisition.recorder.numbers.compute(function, (number,))
+    return number if isinstance(number, SymbolicNumber) else function(number)
 
 
 @lookaside(*(function for function in KINDS if function not in CONVERSIONS))
 def compute(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
-    """A function of unknown numbers is a bound symbol of the trace."""
-    if kwargs or len(args) != 1 or not isinstance(args[0], Unknown):
+    """A function of symbolic numbers is a bound symbol of the trace."""
+    if kwargs or len(args) != 1 or not isinstance(args[0], SymbolicNumber):
         return None
     return lambda number: _converted(acquisition, function, number)
 
 
-@lookaside(*DECIDING)
+@lookaside(*PREDICATES)
 def decide(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any] | None:
     """Answer a question about a number from outside; the answer is checked at each call."""
-    if kwargs or not any(isinstance(arg, Unknown) for arg in args):
+    if kwargs or not any(isinstance(arg, SymbolicNumber) for arg in args):
         return None
-    return lambda *numbers: acquisition.recorder.numbers.decided(function, numbers)
+    return lambda *numbers: acquisition.recorder.numbers.decide(function, numbers)

@@ -17,7 +17,7 @@ from thunder_core.acquire.guards import BY_IDENTITY, is_constant
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.acquire.rebuilding import attributes_of, is_rebuildable
 from thunder_core.acquire.reductions import Dressed
-from thunder_core.capture.numbers import Unknown
+from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.runtime.library.objects import fill, is_native, new
 from thunder_core.runtime.library.output import log
 
@@ -135,7 +135,7 @@ def shown(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
         return copies[id(value)]
     if isinstance(value, torch.Tensor):
         return copies.setdefault(id(value), shown_tensor(acquisition, value))
-    if is_constant(value) or isinstance(value, (Unknown, *BY_IDENTITY)):
+    if is_constant(value) or isinstance(value, (SymbolicNumber, *BY_IDENTITY)):
         return value
     if acquisition.outside.path_of(value) is not None:
         if type(value) not in CONTAINERS:
@@ -186,7 +186,7 @@ def _named_tuple(kind: Any, items: tuple[Any, ...]) -> Any:
 
 def holds_tensors(value: Any, seen: set[int]) -> bool:
     """Whether there are tensors in a container, however deep."""
-    if isinstance(value, torch.Tensor | Unknown):
+    if isinstance(value, torch.Tensor | SymbolicNumber):
         return True
     if type(value) not in CONTAINERS or id(value) in seen:
         return False

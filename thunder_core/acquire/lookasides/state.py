@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.lookasides.table import lookaside
-from thunder_core.capture.numbers import settled, to_proxies
+from thunder_core.capture.numbers import concrete, to_proxies
 from thunder_core.capture.settings import GETTERS, SETTERS
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import Proxy
@@ -32,7 +32,7 @@ def set_autocast(
     """A change of autocast's state is a bound symbol of the trace, as the operations after it depend on it."""
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = settled((args, kwargs))
+        args, kwargs = concrete((args, kwargs))
         result = function(*args, **kwargs)
         acquisition.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
         return result
@@ -48,7 +48,7 @@ def change_setting(
     setting = SETTERS[function]
 
     def run(*args: Any, **kwargs: Any) -> None:
-        args, kwargs = settled((args, kwargs))
+        args, kwargs = concrete((args, kwargs))
         if setting.answers is None:
             acquisition.outside.effects.set_process(setting.keep())
             function(*args, **kwargs)
