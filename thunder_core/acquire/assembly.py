@@ -76,7 +76,7 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
         name="computation",
         inputs=tuple(proxy for proxy, _ in given),
         bound_symbols=bsyms,
-        output=tuple(epilogue.results.values()),
+        output=tuple(epilogue.computed_inputs.values()),
         origins={proxy.name: str(path) for proxy, path in given},
         constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
         aliases=aliases,
@@ -87,7 +87,7 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
     names = {path: proxy.name for proxy, path in given}
     prologue = Prologue(roots, state, names, writes_inputs(computation), symbols)
     wanted = [path for _, path in given]
-    prologue_trace = prologue.trace(list(lasting_guards(run)), (wanted, list(epilogue.wanted)), roots)
+    prologue_trace = prologue.trace(list(lasting_guards(run)), (wanted, list(epilogue.outside_inputs)), roots)
     numbers = {number: str(path) for number, path in prologue.numbers.items()}
     computation, prologue_trace = with_numbers_passed(computation, prologue_trace)
     return Acquired(
@@ -136,9 +136,9 @@ def computed(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:
     Autograd records none of them where the program runs its backward passes itself, and nothing that it leaves behind
     could be asked for another one.
     """
-    bsyms = spelled_out(with_chosen_attention(run.recorder.bound_symbols), epilogue.results.values())
+    bsyms = spelled_out(with_chosen_attention(run.recorder.bound_symbols), epilogue.computed_inputs.values())
     kept = [tensor for tensor, _ in run.recorder.inputs.values() if run.recorder.tensors.fake(tensor).grad_fn]
-    if not run.recorder.gradients.passes or not all(map(run.has_freed_graph, (*kept, *epilogue.followed))):
+    if not run.recorder.gradients.passes or not all(map(run.has_freed_graph, (*kept, *epilogue.with_grad_fn))):
         return bsyms
     return without_autograd(bsyms, torch.is_grad_enabled())
 

@@ -33,7 +33,12 @@ DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
 
 
 class Epilogue:
-    """Builds the epilogue: outside objects come from the prologue, tensors from the computation, the rest is made."""
+    """Builds the epilogue: outside objects come from the prologue, tensors from the computation, the rest is made.
+
+    `path_of(value)` is the path of an object from outside, or None. `result_of(tensor)` is the proxy of a tensor that
+    the computation returns, or None. `has_freed_graph(tensor)` tells whether a `backward()` of the program has freed
+    the tensor's graph. Without a `recorder` there are neither tensors without data nor arrays of NumPy.
+    """
 
     def __init__(
         self,
@@ -45,21 +50,21 @@ class Epilogue:
         self._taken: set[str] = set()
         self.scope = Scope(taken=self._taken)
         self.bsyms: list[BoundSymbol] = []
-        self.wanted: dict[Path, Proxy] = {}
-        self.results: dict[str, Proxy] = {}
+        self.outside_inputs: dict[Path, Proxy] = {}
+        self.computed_inputs: dict[str, Proxy] = {}
         self._path_of = path_of
         self._result_of = result_of
         self._has_freed_graph = has_freed_graph
         self._recorder = recorder
-        self.followed: list[torch.Tensor] = []  # the results that autograd knows where they come from
-        self._made: dict[int, tuple[Any, str]] = {}
-        self._mentions: dict[int, int] = {}
+        self.with_grad_fn: list[torch.Tensor] = []  # tensors that the computation returns and that have a `grad_fn`
+        self._names_of_made: dict[int, tuple[Any, str]] = {}
+        self._mention_counts: dict[int, int] = {}
         self._reductions: dict[int, tuple[Any, Reduction | None]] = {}
-        self._reducing: set[int] = set()
-        self._roots: dict[int, Any] = {}
+        self._reductions_in_progress: set[int] = set()
+        self._array_roots: dict[int, Any] = {}
 
     def trace(self, effects: list[Effect], output: Any) -> Trace:
-        """The whole epilogue."""
+        """Build the epilogue: the statements that replay the effects in their order, and the output."""
         for effect in effects:
             for argument in (*effect.arguments, *effect.keywords.values()):
                 self._count(argument, f"{effect.owner}.{effect.name}" if effect.owner else effect.name)
@@ -71,7 +76,7 @@ class Epilogue:
         self.bsyms.append(statement(returned, Proxy(name)))
         return Trace(
             name="epilogue",
-            inputs=(*self.wanted.values(), *self.results.values()),
+            inputs=(*self.outside_inputs.values(), *self.computed_inputs.values()),
             bound_symbols=tuple(self.bsyms),
             output=Proxy(name),
             imports=frozenset(self.scope.imports),
@@ -79,10 +84,10 @@ class Epilogue:
         )
 
     def outside(self, path: Path) -> str:
-        """The name of an outside object, which the prologue hands over."""
-        if path not in self.wanted:
-            self.wanted[path] = Proxy(self._name(path_name(path)))
-        return self.wanted[path].name
+        """The name of the input that stands for an object from outside, which the prologue returns."""
+        if path not in self.outside_inputs:
+            self.outside_inputs[path] = Proxy(self._name(path_name(path)))
+        return self.outside_inputs[path].name
 
     def value(self, value: Any, where: str) -> str:
         """An expression for a value as it is when tracing ends; `where` says to a user where it was met."""
@@ -92,7 +97,7 @@ class Epilogue:
             return self._tensor(value)
         if is_constant(value):
             return literal(value, self.scope)
-        shared = self._shared(value)
+        shared = self._tensor_behind_array(value)
         if shared is not None:
             return f"{self.value(shared, where)}.detach().numpy()"
         if isinstance(value, Frozen):
@@ -100,10 +105,10 @@ class Epilogue:
         if isinstance(value, SymbolicNumber):
             if value.source is not None:
                 return self.outside(value.source)
-            self.results[value.proxy.name] = value.proxy
+            self.computed_inputs[value.proxy.name] = value.proxy
             return value.proxy.name
-        if id(value) in self._made:
-            return self._made[id(value)][1]
+        if id(value) in self._names_of_made:
+            return self._names_of_made[id(value)][1]
         path = self._path_of(value)
         if path is not None:
             return self.outside(path)
@@ -123,12 +128,12 @@ class Epilogue:
             return f"{self.value(value.__self__, where)}.{value.__name__}"
         reduction = self._reduction(value, where)
         if reduction is not None:
-            return self._reduced(value, reduction, where)
+            return self._emit_reduction(value, reduction, where)
         if isinstance(value, BY_IDENTITY):
             return literal(value, self.scope)
         if isinstance(value, types.CellType):
             return self._rebuild_cell(value, where)
-        if type(value) in DISPLAYS and self._mentions[id(value)] == 1:
+        if type(value) in DISPLAYS and self._mention_counts[id(value)] == 1:
             return self._display(value, where)
         return self._rebuild(value, where)
 
@@ -136,16 +141,16 @@ class Epilogue:
         """Count how often each object that has to be made is mentioned: one that is met once is written in place."""
         if isinstance(value, SymbolicNumber | Frozen) or is_constant(value) or self._path_of(value) is not None:
             return
-        if (shared := self._shared(value)) is not None:
+        if (shared := self._tensor_behind_array(value)) is not None:
             self._count(shared, where)
             return
-        self._mentions[id(value)] = self._mentions.get(id(value), 0) + 1
-        if self._mentions[id(value)] == 1:
+        self._mention_counts[id(value)] = self._mention_counts.get(id(value), 0) + 1
+        if self._mention_counts[id(value)] == 1:
             reduction = self._reduction(value, where)
             for part in parts_of(value) if reduction is None else reduction.parts:
                 self._count(part, where)
 
-    def _shared(self, value: Any) -> torch.Tensor | None:
+    def _tensor_behind_array(self, value: Any) -> torch.Tensor | None:
         """The tensor whose memory an array of NumPy's shares."""
         return None if self._recorder is None else self._recorder.data.tensor_of(value)
 
@@ -154,7 +159,7 @@ class Epilogue:
         if id(value) not in self._reductions:
             root = root_of_array(value)
             known = self._recorder is not None and self._recorder.data.owns(root)
-            if (known or self._roots.setdefault(id(root), value) is not value) and root is not None:
+            if (known or self._array_roots.setdefault(id(root), value) is not value) and root is not None:
                 raise CannotReplay(
                     f"{where} holds two NumPy arrays that share memory, or one and the tensor that it is of, which "
                     "cannot be made anew for the next call",
@@ -163,30 +168,31 @@ class Epilogue:
             self._reductions[id(value)] = (value, reduction_of(value, where))
         return self._reductions[id(value)][1]
 
-    def _reduced(self, value: Any, reduction: Reduction, where: str) -> str:
-        """The statement that makes an object anew."""
-        if id(value) in self._reducing:
+    def _emit_reduction(self, value: Any, reduction: Reduction, where: str) -> str:
+        """Emit the call that makes an object from its reduction, and its state; return its name."""
+        if id(value) in self._reductions_in_progress:
             raise CannotReplay(
                 f"{where} is, or holds, a {type(value).__name__} that holds itself, which cannot be made anew",
                 fix="return what it holds, and leave the rest uncompiled",
             )
-        self._reducing.add(id(value))
+        self._reductions_in_progress.add(id(value))
         call = reduction.call
         if isinstance(call, str):
             self.scope.imports |= {call.rpartition(".")[0]} - {"dict"}
         else:
             call = self.value(call, where)
-        words = [self.value(part, where) for part in reduction.args]
-        words += [f"{key}={self.value(part, where)}" for key, part in reduction.keywords.items()]
+        arguments = [self.value(part, where) for part in reduction.args]
+        arguments += [f"{key}={self.value(part, where)}" for key, part in reduction.keywords.items()]
         name = self._name(snake_case(type(value).__name__))
-        self._made[id(value)] = (value, name)
-        self.bsyms.append(statement(f"{call}({', '.join(words)})", Proxy(name)))
+        self._names_of_made[id(value)] = (value, name)
+        self.bsyms.append(statement(f"{call}({', '.join(arguments)})", Proxy(name)))
         if reduction.state is not None:
             self.scope.imports.add(f"{OBJECTS}:restore")
             self.bsyms.append(statement(f"restore({name}, {self.value(reduction.state, where)})"))
         return name
 
     def _display(self, value: Any, where: str) -> str:
+        """A list, set or dict as a display, for a container that is mentioned once."""
         if isinstance(value, dict):
             pairs = (
                 f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in value.items()
@@ -203,7 +209,7 @@ class Epilogue:
     def _tensor(self, tensor: torch.Tensor) -> str:
         result = self._result_of(tensor)
         if result is not None:
-            return self._result(tensor, result)
+            return self._computed_tensor(tensor, result)
         path = self._path_of(tensor)
         if path is not None:
             return self.outside(path)
@@ -216,24 +222,27 @@ class Epilogue:
 
     def _wrapper(self, tensor: Any) -> str:
         """A tensor of a wrapper subclass that the program made, of what it holds."""
-        if id(tensor) in self._made:
-            return self._made[id(tensor)][1]
+        if id(tensor) in self._names_of_made:
+            return self._names_of_made[id(tensor)][1]
         kind, name = type(tensor), self._name(snake_case(type(tensor).__name__))
-        self._made[id(tensor)] = (tensor, name)
+        self._names_of_made[id(tensor)] = (tensor, name)
         inner = ", ".join(f"{key!r}: {self.value(held, name)}" for key, held in parts_of_wrapper(tensor))
         context = literal(tensor.__tensor_flatten__()[1], self.scope)
         shape, stride = (literal(tuple(found), self.scope) for found in (tensor.shape, tensor.stride()))
-        words = f"{{{inner}}}, {context}, {shape}, {stride}"
-        self.bsyms.append(statement(f"{literal(kind, self.scope)}.__tensor_unflatten__({words})", Proxy(name)))
+        arguments = f"{{{inner}}}, {context}, {shape}, {stride}"
+        self.bsyms.append(statement(f"{literal(kind, self.scope)}.__tensor_unflatten__({arguments})", Proxy(name)))
         return name
 
-    def _result(self, tensor: torch.Tensor, result: TensorProxy) -> str:
-        """A tensor that the computation returns; one through which the program has run backward() says so."""
-        self.results[result.name] = result
-        if id(tensor) in self._made:
-            return self._made[id(tensor)][1]
-        self._made[id(tensor)] = (tensor, result.name)
-        self._dress(tensor, result.name)
+    def _computed_tensor(self, tensor: torch.Tensor, result: TensorProxy) -> str:
+        """The name of a tensor that the computation returns, with its class, attributes and `.grad` as statements.
+
+        One whose graph a `backward()` of the program has freed is wrapped, so that autograd says so.
+        """
+        self.computed_inputs[result.name] = result
+        if id(tensor) in self._names_of_made:
+            return self._names_of_made[id(tensor)][1]
+        self._names_of_made[id(tensor)] = (tensor, result.name)
+        self._restore_class_and_attributes(tensor, result.name)
         fake = tensor if self._recorder is None else self._recorder.tensors.fake(tensor)
         try:
             kept = fake.is_leaf or fake.retains_grad
@@ -243,17 +252,17 @@ class Epilogue:
             self.bsyms.append(statement(f"{result.name}.grad = {self.value(fake.grad, result.name)}"))
         if fake.grad_fn is None:
             return result.name
-        self.followed.append(tensor)
+        self.with_grad_fn.append(tensor)
         if not self._has_freed_graph(tensor):
             return result.name
         name = self._name(f"{result.name}_freed")
-        self._made[id(tensor)] = (tensor, name)
+        self._names_of_made[id(tensor)] = (tensor, name)
         self.scope.imports.add("thunder_core.runtime.library.freed_graph:with_freed_graph")
         self.bsyms.append(statement(f"with_freed_graph({result.name})", Proxy(name)))
         return name
 
-    def _dress(self, tensor: torch.Tensor, name: str) -> None:
-        """Give a tensor that the computation returns the class and the attributes that the program gave it."""
+    def _restore_class_and_attributes(self, tensor: torch.Tensor, name: str) -> None:
+        """Emit the statements that give a computed tensor the class and the attributes that the program gave it."""
         kind = type(tensor)
         if kind is not FakeTensor:
             self.scope.imports.add(f"{OBJECTS}:become")
@@ -265,6 +274,7 @@ class Epilogue:
             self.bsyms.append(statement(f"fill({name}, state={{{inner}}})"))
 
     def _rebuild(self, value: Any, where: str) -> str:
+        """Emit an instance of a class that can be rebuilt, with its contents; return its name or expression."""
         kind = type(value)
         if isinstance(value, tuple):
             inner = self.value(tuple(value), where)
@@ -277,7 +287,7 @@ class Epilogue:
                 fix="return tensors, numbers, containers or plain Python objects, and leave the rest uncompiled",
             )
         name = self._name(snake_case(kind.__name__))
-        self._made[id(value)] = (value, name)
+        self._names_of_made[id(value)] = (value, name)
         if kind in (dict, list, set):
             self.bsyms.append(statement(f"{kind.__name__}()", Proxy(name)))
         else:
@@ -289,7 +299,7 @@ class Epilogue:
     def _rebuild_function(self, function: types.FunctionType, where: str) -> str:
         """A function that the program made: its code with the defaults and cells of this call."""
         name = self._name(function.__name__)
-        self._made[id(function)] = (function, name)
+        self._names_of_made[id(function)] = (function, name)
         cells = [self.value(cell, f"{where}, a variable of {function.__name__}") for cell in function.__closure__ or ()]
         parts = [
             self.scope.constant(function.__code__, f"{function.__name__}_code"),
@@ -308,8 +318,9 @@ class Epilogue:
         return name
 
     def _rebuild_cell(self, cell: types.CellType, where: str) -> str:
+        """Emit a cell of a closure, with its contents; return its name."""
         name = self._name("cell")
-        self._made[id(cell)] = (cell, name)
+        self._names_of_made[id(cell)] = (cell, name)
         self.scope.imports.add("types")
         self.bsyms.append(statement("types.CellType()", Proxy(name)))
         if cell != types.CellType():
@@ -317,6 +328,7 @@ class Epilogue:
         return name
 
     def _fill(self, value: Any, name: str, where: str) -> None:
+        """Emit the statement that gives a new object its items and attributes."""
         parts = [name]
         if isinstance(value, dict):
             inner = ", ".join(
@@ -336,28 +348,36 @@ class Epilogue:
     # ---- effects --------------------------------------------------------------------------------------------
 
     def set_attribute(self, effect: Effect) -> None:
-        """`owner.name = value`, or `object.__setattr__(owner, "name", value)` past what its class overrides."""
+        """Emit `owner.name = value`.
+
+        It is `Base.__setattr__(owner, "name", value)` where the program called that of a base class, and `setattr` for
+        a name that is no identifier.
+        """
         assert effect.owner is not None
         owner = self.outside(effect.owner)
         value = self.value(effect.arguments[0], f"{effect.owner}.{effect.name}")
-        if effect.level is None and is_name(effect.name):
+        if effect.level is None and is_attribute_name(effect.name):
             self.bsyms.append(statement(f"{owner}.{effect.name} = {value}"))
         else:
             setter = "setattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__setattr__"
             self.bsyms.append(statement(f"{setter}({owner}, {effect.name!r}, {value})"))
 
     def delete_attribute(self, effect: Effect) -> None:
-        """`del owner.name`, or `object.__delattr__(owner, "name")` past what its class overrides."""
+        """Emit `del owner.name`.
+
+        It is `Base.__delattr__(owner, "name")` where the program called that of a base class, and `delattr` for a name
+        that is no identifier.
+        """
         assert effect.owner is not None
         owner = self.outside(effect.owner)
-        if effect.level is None and is_name(effect.name):
+        if effect.level is None and is_attribute_name(effect.name):
             self.bsyms.append(statement(f"del {owner}.{effect.name}"))
         else:
             deleter = "delattr" if effect.level is None else f"{literal(effect.level, self.scope)}.__delattr__"
             self.bsyms.append(statement(f"{deleter}({owner}, {effect.name!r})"))
 
     def call_method(self, effect: Effect) -> None:
-        """`owner.method(arguments)`, or `list.method(owner, arguments)` past what its class overrides."""
+        """Emit `owner.method(...)`, or `Base.method(owner, ...)` where the program called a base class's."""
         assert effect.owner is not None
         owner = self.outside(effect.owner)
         if effect.level is None:
@@ -366,13 +386,13 @@ class Epilogue:
             self._call(f"{literal(effect.level, self.scope)}.{effect.name}", effect, owner)
 
     def call_function(self, effect: Effect) -> None:
-        """`function(owner, arguments)`, or without an owner."""
+        """Emit the call of a function, with the owner as its first argument where there is one."""
         owners = [] if effect.owner is None else [self.outside(effect.owner)]
         name = effect.name if effect.function is None else literal(effect.function, self.scope)
         self._call(name, effect, *owners)
 
     def refuse_partial(self, effect: Effect) -> None:
-        """A write that raised, and may have been made in part, is not replayed."""
+        """Raise `CannotReplay` for a write that raised after it may have been made in part."""
         raise CannotReplay(
             f"{effect.name} raises while it changes {effect.owner}, which comes from outside, and the program goes on",
             fix="change a copy, and give the container its items when that has succeeded",
@@ -380,9 +400,9 @@ class Epilogue:
 
     def _call(self, called: str, effect: Effect, *first: str) -> None:
         where = str(effect.owner or effect.name)
-        words = [*first, *(self.value(argument, where) for argument in effect.arguments)]
-        words += [f"{key}={self.value(argument, where)}" for key, argument in effect.keywords.items()]
-        self.bsyms.append(statement(f"{called}({', '.join(words)})"))
+        arguments = [*first, *(self.value(argument, where) for argument in effect.arguments)]
+        arguments += [f"{key}={self.value(argument, where)}" for key, argument in effect.keywords.items()]
+        self.bsyms.append(statement(f"{called}({', '.join(arguments)})"))
 
 
 EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {
@@ -395,11 +415,11 @@ EFFECTS: dict[str, Callable[[Epilogue, Effect], None]] = {
 }
 
 
-def is_name(text: str) -> bool:
-    """Whether a text can stand behind a dot."""
+def is_attribute_name(text: str) -> bool:
+    """Whether a text is an identifier that can follow a dot."""
     return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def snake_case(name: str) -> str:
-    """`CausalLMOutputWithPast` as `causal_lm_output_with_past`."""
+    """Convert a name in CamelCase to snake_case: `CausalLMOutput` becomes `causal_lm_output`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

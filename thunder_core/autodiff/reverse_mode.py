@@ -44,7 +44,8 @@ class Differentiated:
 
     `requires_grad_inputs` are the places of the inputs that gradients are for, and `results` those of the outputs that
     gradients come in for. `forward` returns the outputs, then `saved`, then the symbolic `numbers` that the backward
-    takes behind what is saved; `backward` makes the trace for the results that a gradient is given for.
+    takes behind what is saved; `backward` makes the trace for the results that a gradient is given for. `whole` is the
+    reverse sweep for all results, before anything is recomputed, and `done` the rematerialized forward.
     """
 
     requires_grad_inputs: tuple[int, ...]
@@ -66,10 +67,10 @@ class Differentiated:
         return self.done.saved
 
     def backward(self, given: Sequence[bool]) -> Trace:
-        """The trace from what was saved, and gradients of the results that are `given`, to gradients of the inputs.
-        It returns one for each of `requires_grad_inputs`, None where there is none.
+        """Return the backward for the results that are marked in `given`.
 
-        Raises `Underivable` if it would read what was not saved.
+        Its inputs are `saved`, `numbers` and the gradients of those results; it returns a gradient for each of
+        `requires_grad_inputs`, None where there is none. Raises `Underivable` if it would read what was not saved.
         """
         swept = self.whole if all(given) else self.sweep.backward(given)
         taking = swept.having(
@@ -94,10 +95,11 @@ class Differentiated:
 def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0) -> Differentiated:
     """The forward and the backward of a trace whose results autograd would follow.
 
-    With `recompute`, the backward computes once more what is cheap to compute, rather than have it saved. A `budget`
-    below 1.0 bounds what is saved: it is that part of what would be, or, as an integer, bytes. Raises `Underivable`
-    where a bound symbol has no derivative that can be written down, or where what eager PyTorch would notice could not
-    be noticed any more.
+    With `recompute`, the backward computes once more what is cheap to compute, rather than have it saved. `budget`
+    bounds what is saved: below 1.0 it is a part of what would be saved, an integer above 1 is a number of bytes, and
+    1.0 sets no bound. Raises `Underivable` if no result requires a gradient, if a bound symbol has no derivative that
+    can be traced, or if eager PyTorch would report an error that this backward would miss, such as a write to a saved
+    tensor.
     """
     sweep = ReverseSweep.of(trace)
     if not sweep.results:
@@ -106,6 +108,7 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     read = {p.name: p for bsym in whole.bound_symbols for p in bsym.inputs if isinstance(p, TensorProxy)}
     made = {p.name for bsym in whole.bound_symbols for p in bsym.defines} | {p.name for p in whole.inputs}
     saved = tuple(proxy for name, proxy in read.items() if name not in made)
+    # The sweep above has filled the `reads` of each step, which this looks at.
     require_unwritten(sweep.steps, {proxy.name for proxy in saved})
     forward, results = sweep.forward(saved), len(trace.output)
     done = rematerialize(forward, saved, results, cheap=recompute)
@@ -133,13 +136,13 @@ class ReverseSweep:
     steps: list[Step]
     requires_grad_names: set[str]
     _names: Iterator[str]
-    _leaves: set[str] = field(default_factory=set)
+    _no_grad_views: set[str] = field(default_factory=set)  # views, made with grad mode off, of what requires grad
 
     @classmethod
     def of(cls, trace: Trace, names: Iterator[str] | None = None) -> ReverseSweep:
         """Derive each bound symbol that autograd would follow; equal bound symbols share a derivation.
 
-        `names` are for what is made on the way, where the trace is a part of something that has names of its own.
+        `names` yields fresh names; it is given where the trace is a part of something that has names of its own.
         """
         sweep = cls(trace, [], set(), names or free_names(trace))
         sweep.requires_grad_names |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
@@ -153,7 +156,7 @@ class ReverseSweep:
                 sweep._add(bsym, enabled, derivations)
         if not enabled:
             raise Underivable("the program leaves autograd switched off")
-        if any(proxy.name in sweep._leaves for proxy in trace.outputs):
+        if any(proxy.name in sweep._no_grad_views for proxy in trace.outputs):
             raise Underivable("it returns a view of what needs a gradient that was made where autograd is off")
         return sweep
 
@@ -163,14 +166,14 @@ class ReverseSweep:
         return [proxy for proxy in self.trace.output if proxy.name in self.requires_grad_names]
 
     def _add(self, bsym: BoundSymbol, enabled: bool, derivations: dict[Hashable, Derivation | None]) -> None:
-        if self._follows(bsym):
+        if self._absorbs_requires_grad(bsym):
             return
         require_plain(bsym, self.requires_grad_names)
-        require_no_leaf(bsym, self._leaves, enabled=enabled)
+        require_no_leaf(bsym, self._no_grad_views, enabled=enabled)
         step = Step(bsym)
         self.steps.append(step)
         if not enabled:
-            self._leaves |= views_without_autograd(bsym, self.requires_grad_names | self._leaves)
+            self._no_grad_views |= views_without_autograd(bsym, self.requires_grad_names | self._no_grad_views)
             return
         if not any(proxy.name in self.requires_grad_names for proxy in bsym.inputs):
             return
@@ -181,11 +184,14 @@ class ReverseSweep:
         if step.derivation is not None:
             step.names = matched(step.derivation.bsym, bsym)
             for part in step.derivation.bsyms:
-                self._name(part, step.names, step.names)
+                self._assign_names(part, step.names, step.names)
             self.requires_grad_names |= {proxy.name for proxy in step.results}
 
-    def _follows(self, bsym: BoundSymbol) -> bool:
-        """Record a `requires_grad_()` that nobody sees from outside: of what is followed, or made and not returned."""
+    def _absorbs_requires_grad(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol only sets `requires_grad` where that can be recorded and the call dropped.
+
+        That is so for tensors that require it already, and for those that the trace makes and does not return.
+        """
         if bsym.symbol.name not in REQUIRE_GRAD or not all((*bsym.args[1:], *bsym.kwargs.values())):
             return False
         outside = {proxy.name for proxy in (*self.trace.inputs, *self.trace.outputs)} | self.trace.constants.keys()
@@ -195,8 +201,8 @@ class ReverseSweep:
         self.requires_grad_names |= names
         return True
 
-    def _name(self, bsym: BoundSymbol, names: dict[str, Proxy], known: Mapping[str, Proxy]) -> None:
-        """Give the results of an operation names in the trace."""
+    def _assign_names(self, bsym: BoundSymbol, names: dict[str, Proxy], known: Mapping[str, Proxy]) -> None:
+        """Put into `names` a proxy with a fresh name for each value that is made and not `known`."""
         for proxy in bsym.defines:
             if proxy.name not in known:
                 new = next(self._names)
@@ -205,19 +211,22 @@ class ReverseSweep:
     # ---- backward -------------------------------------------------------------------------------------------
 
     def backward(self, given: Sequence[bool]) -> Trace:
-        """The reverse sweep, from the gradients of the results that are given; its inputs lack what else it reads."""
+        """Return the backward for the results that are marked in `given`.
+
+        Its inputs are their gradients alone: what it reads besides has to be added to them.
+        """
         chosen = [proxy for proxy, taken in zip(self.results, given, strict=True) if taken]
         inputs = {proxy.name: gradient_of(proxy) for proxy in chosen}
         bsyms, gradients = self.apply_vjps(inputs)
-        requires_grad_names = [proxy for proxy in self.trace.inputs if proxy.name in self.requires_grad_names]
-        wanted = [gradients.get(proxy.name) for proxy in requires_grad_names]
+        requires_grad_inputs = [proxy for proxy in self.trace.inputs if proxy.name in self.requires_grad_names]
+        wanted = [gradients.get(proxy.name) for proxy in requires_grad_inputs]
         origins = _gradient_labels(
-            [*inputs.items(), *((p.name, grad) for p, grad in zip(requires_grad_names, wanted, strict=True))]
+            [*inputs.items(), *((p.name, grad) for p, grad in zip(requires_grad_inputs, wanted, strict=True))]
         )
         return Trace("backward", tuple(inputs.values()), tuple(bsyms), tuple(wanted), MADE_BY, origins)
 
     def apply_vjps(self, given: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
-        """The bound symbols from gradients of results to gradients of what is followed, both by the tensors' names."""
+        """Return the bound symbols that compute gradients from those of results, and the gradients by tensor names."""
         gradients = dict(given)
         bsyms: list[BoundSymbol] = []
         for step in reversed(self.steps):
@@ -236,10 +245,10 @@ class ReverseSweep:
         for old, new in zip(vjp.cotangents, incoming, strict=True):
             if old is not None and new is not None:
                 names[old.name] = new
-        again: dict[str, Proxy] = {}
+        fresh: dict[str, Proxy] = {}
         for bsym in (*recomputed(step.derivation, vjp), *vjp.bsyms):
-            self._name(bsym, again, {p.name: p for p in bsym.inputs})
-            names |= again
+            self._assign_names(bsym, fresh, {p.name: p for p in bsym.inputs})
+            names |= fresh
             bsyms.append(step.placed(bsym, names, step.bsym))
             step.reads |= {proxy.name for proxy in bsyms[-1].inputs}
         for proxy, gradient in zip(step.wanted, vjp.gradients, strict=True):
@@ -262,7 +271,10 @@ class ReverseSweep:
     # ---- forward --------------------------------------------------------------------------------------------
 
     def forward(self, saved: Sequence[TensorProxy]) -> Trace:
-        """The trace without switches of autograd, returning what is saved behind the outputs."""
+        """Return the trace with `saved` behind its outputs.
+
+        Switches of autograd, and calls of `requires_grad_` that were recorded, are left out.
+        """
         kept = {id(step.bsym) for step in self.steps}
         dropped = {id(bsym) for bsym in self.trace.bound_symbols} - kept
         bsyms = [
@@ -276,7 +288,10 @@ class ReverseSweep:
         return self.trace.having(bsyms, made_by=MADE_BY, output=(*self.trace.output, *saved), blocks=blocks)
 
     def exposing_intermediates(self, wanted: Set[str]) -> Iterator[BoundSymbol]:
-        """The bound symbols of the trace; one that makes a wanted intermediate, as its aten operations."""
+        """Yield the bound symbols of the trace, those that make a wanted intermediate as their aten operations.
+
+        One with a derivative rule of its own is kept, with its operations behind it under fresh names.
+        """
         steps = {id(step.bsym): step for step in self.steps if step.derivation is not None}
         for bsym in self.trace.bound_symbols:
             parts = steps[id(bsym)].bsyms if id(bsym) in steps else ()
@@ -285,8 +300,8 @@ class ReverseSweep:
                 yield bsym
             elif is_ruled(bsym):  # its derivative is not that of its operations: they stand beside it
                 yield bsym
-                again = {proxy.name: replace(proxy, name=next(self._names)) for proxy in bsym.defines}
-                yield from (part.renamed(again) for part in parts)
+                fresh = {proxy.name: replace(proxy, name=next(self._names)) for proxy in bsym.defines}
+                yield from (part.renamed(fresh) for part in parts)
             else:
                 yield from parts
 
@@ -308,7 +323,10 @@ def free_names(trace: Trace) -> Iterator[str]:
 
 
 def gradient_of(proxy: TensorProxy) -> TensorProxy:
-    """The proxy of a tensor's gradient as it comes in: dense, in the order of dimensions that the tensor has."""
+    """Return the proxy of the incoming gradient of a tensor: dense, strided as `torch.empty_like` would.
+
+    Raises `Underivable` for a sparse tensor.
+    """
     if len(proxy.stride) != len(proxy.shape):
         raise Underivable(f"the gradient of {proxy.name} is sparse")
     shape, strides = (tuple(map(generic_hint_of, sizes)) for sizes in (proxy.shape, proxy.stride))
@@ -321,11 +339,13 @@ def gradient_of(proxy: TensorProxy) -> TensorProxy:
 
 def _gradient_labels(gradients: Iterable[tuple[str, Proxy | None]]) -> dict[str, str]:
     """A label for each gradient: the names that it is the gradient of."""
-    told: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for name, gradient in gradients:
         if gradient is not None:
-            told[gradient.name] = f"{told[gradient.name]}, {name}" if gradient.name in told else f"gradient of {name}"
-    return told
+            labels[gradient.name] = (
+                f"{labels[gradient.name]}, {name}" if gradient.name in labels else f"gradient of {name}"
+            )
+    return labels
 
 
 def _derived(bsym: BoundSymbol, requires_grad_names: set[str]) -> Derivation | None:

@@ -1,7 +1,7 @@
 """Claiming: each bound symbol of a computation is given to the first executor, in the user's order, that takes it.
 
-An executor takes the matches of its patterns before it takes single bound symbols. What all have claimed is
-wrapped last.
+An executor takes the matches of its patterns before it takes single bound symbols. Last, an executor may wrap runs of
+bound symbols that were claimed into one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from thunder_core.ir.trace import RefusedOperations, Trace
 from thunder_core.patterns.match import apply_patterns
 from thunder_core.patterns.replacement import Replacement
 
-EAGER = "torch"
-CONSTANT_SIZES = "it takes constant sizes alone, and those of the program are symbolic"
+EAGER = "torch"  # the executor that runs bound symbols in eager PyTorch
+NEEDS_CONSTANT_SIZES = "it takes constant sizes alone, and those of the program are symbolic"
 
 
 def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """The trace with an executor named on every bound symbol; what nobody claims runs in eager PyTorch as written.
+    """Return the trace with an executor on every bound symbol; what no executor claims runs in eager PyTorch.
 
-    So do all bound symbols behind one that changes what operations give: executors see only the state that the program
-    is compiled in.
+    All that is not claimed yet runs there from the first bound symbol on that changes a setting which results depend on
+    (the default dtype, deterministic algorithms), since executors compile for the settings at compile time.
     """
-    trace, executors = without_constant_sizes(with_eager_tail(trace), executors)
+    trace, executors = for_symbolic_sizes(with_eager_tail(trace), executors)
     for executor in executors:
         trace = executor.claim_all(apply_patterns(trace, executor.name, replacements_for(trace, executor)))
     trace = trace.having(
@@ -38,11 +38,11 @@ def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
     )
     for executor in executors:
         trace = executor.wrap_claimed(trace)
-    return trace.having(trace.bound_symbols, made_by=f"claim by {named(executors) or EAGER}")
+    return trace.having(trace.bound_symbols, made_by=f"claim by {joined_names(executors) or EAGER}")
 
 
 def with_eager_tail(trace: Trace) -> Trace:
-    """The trace with eager PyTorch named on all from the first bound symbol on that changes what operations give."""
+    """Return the trace with eager PyTorch on all from the first change of a setting on which results depend."""
     start = next((place for place, bsym in enumerate(trace.bound_symbols) if is_decisive(bsym)), None)
     if start is None:
         return trace
@@ -51,47 +51,55 @@ def with_eager_tail(trace: Trace) -> Trace:
 
 
 def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """The trace with what executors before the first one that fuses take: bound symbols and patterns, no regions."""
+    """Return the trace claimed by the executors before the first that fuses regions or is eager PyTorch alone.
+
+    These take single bound symbols and matches of patterns; the rest stays unclaimed.
+    """
     trace = with_eager_tail(trace)
-    trace, executors = without_constant_sizes(trace, executors)
-    early = [*itertools.takewhile(lambda one: not one.fuses_regions and one.name != EAGER, executors)]
-    for executor in early:
+    trace, executors = for_symbolic_sizes(trace, executors)
+    before_fusion = [*itertools.takewhile(lambda one: not one.fuses_regions and one.name != EAGER, executors)]
+    for executor in before_fusion:
         trace = executor.claim_all(apply_patterns(trace, executor.name, replacements_for(trace, executor)))
-    return trace.having(trace.bound_symbols, made_by=f"claim by {named(early)}") if early else trace
+    return (
+        trace.having(trace.bound_symbols, made_by=f"claim by {joined_names(before_fusion)}") if before_fusion else trace
+    )
 
 
 def replacements_for(trace: Trace, executor: Executor) -> Sequence[Replacement]:
-    """The stretches that an executor replaces in a trace; none where sizes are symbolic, on which none is proved."""
+    """The pattern replacements of an executor; none where sizes are symbolic, for which matches are not proved."""
     return executor.replacements if environment_of(trace.inputs) is None else ()
 
 
-def without_constant_sizes(trace: Trace, executors: Sequence[Executor]) -> tuple[Trace, Sequence[Executor]]:
-    """The executors that take the sizes of a trace; those of a symbolic one that do not are written down in it."""
+def for_symbolic_sizes(trace: Trace, executors: Sequence[Executor]) -> tuple[Trace, Sequence[Executor]]:
+    """Return the trace and the executors that can run it.
+
+    Of a trace with symbolic sizes these are the ones that take them; the trace's `refused` names the others.
+    """
     if environment_of(proxy for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)) is None:
         return trace, executors
-    left = [executor for executor in executors if not executor.symbolic_sizes]
+    static_only = [executor for executor in executors if not executor.symbolic_sizes]
     known = {one.executor for one in trace.refused}
     count = len(trace.bound_symbols)
-    refused = [RefusedOperations(one.name, CONSTANT_SIZES, count) for one in left if one.name not in known]
+    refused = [RefusedOperations(one.name, NEEDS_CONSTANT_SIZES, count) for one in static_only if one.name not in known]
     taking = [executor for executor in executors if executor.symbolic_sizes]
     return trace.having(trace.bound_symbols, made_by=trace.made_by, refused=(*trace.refused, *refused)), taking
 
 
-def named(executors: Sequence[Executor]) -> str:
-    """The names of executors, for people."""
+def joined_names(executors: Sequence[Executor]) -> str:
+    """The names of executors, separated by commas."""
     return ", ".join(executor.name for executor in executors)
 
 
 def claims_by_executor(trace: Trace) -> dict[str, int]:
-    """The number of bound symbols of the program that each executor runs, the busiest first."""
+    """The number of bound symbols of the user's program that each executor runs, the largest first."""
     counts: Counter[str] = Counter()
     for bsym in trace.bound_symbols:
         if bsym.executor:
-            counts[bsym.executor] += len(program_lines(bsym))
+            counts[bsym.executor] += len(program_bsyms(bsym))
     return dict(counts.most_common())
 
 
-def program_lines(bsym: BoundSymbol) -> tuple[BoundSymbol, ...]:
-    """The bound symbols of the program in one that a region, a pattern or a wrapper made; else the one itself."""
-    parts = [part for part in bsym.subsymbols if part.source is not None]
-    return tuple(bsym for part in parts for bsym in program_lines(part)) or (bsym,)
+def program_bsyms(bsym: BoundSymbol) -> tuple[BoundSymbol, ...]:
+    """The bound symbols of the user's program of which a region, a match or a wrapper consists; else the one itself."""
+    parts = [part for part in bsym.subsymbols if part.source is not None]  # aten operations have no source
+    return tuple(bsym for part in parts for bsym in program_bsyms(part)) or (bsym,)

@@ -23,10 +23,10 @@ from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.runtime.library.overlap import span
 
 ATEN = torch.ops.aten
-QUERIES = frozenset({torch.ops.prim.device.default})
-REPLACED = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
+NOT_RECORDED = frozenset({torch.ops.prim.device.default})
+WITH_EXACT_SCHEMA = {"aten::native_batch_norm": ATEN._native_batch_norm_legit.default}
 
-# Operators that PyTorch differentiates wrongly: this one by its noise before that was drawn.
+# Operators whose derivative in PyTorch is wrong: that of this one reads the argument `noise`, not what was drawn.
 WRONG_DERIVATIVES = frozenset({"aten::rrelu_with_noise_functional"})
 
 
@@ -45,50 +45,53 @@ class Functionalizer:
     def __init__(self, next_name: Callable[[], str], environment: Any = None) -> None:
         self._bsyms: list[BoundSymbol] = []
         self._mode = new_mode(environment)
-        self._tensors: dict[str, torch.Tensor] = {}
-        self._overlapping: dict[str, torch.Tensor] = {}
+        self._functional_tensors: dict[str, torch.Tensor] = {}  # by the names of the trace
+        self._aliasing_fakes: dict[str, torch.Tensor] = {}  # those that alias as the real ones do, by the same names
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._next_name = next_name
 
     def add(self, proxy: TensorProxy) -> None:
         """Add a tensor that is an input of the trace, or an output of one of its bound symbols."""
-        self._overlapping[proxy.name] = fake_like(proxy, self._mode)
+        self._aliasing_fakes[proxy.name] = fake_like(proxy, self._mode)
         fake = fake_like(proxy, self._mode)
         self._proxies[id(fake)] = (fake, proxy)
-        self._tensors[proxy.name] = torch._to_functional_tensor(fake)
+        self._functional_tensors[proxy.name] = torch._to_functional_tensor(fake)
 
     def take_operations(self) -> list[BoundSymbol]:
         """Return the operations that were written down since the last call, and forget them."""
         bsyms, self._bsyms = self._bsyms, []
         return bsyms
 
-    def _functional(self, proxy: TensorProxy) -> torch.Tensor:
-        if proxy.name not in self._tensors:
+    def _functional_of(self, proxy: TensorProxy) -> torch.Tensor:
+        if proxy.name not in self._functional_tensors:
             self.add(proxy)
-        return self._tensors[proxy.name]
+        return self._functional_tensors[proxy.name]
 
     def value(self, proxy: TensorProxy) -> TensorProxy:
         """The proxy that holds the value of a tensor of the trace after the writes so far.
 
         Asking for it may write down operations that make a view again.
         """
-        tensor = self._functional(proxy)
-        with self._running():
+        tensor = self._functional_of(proxy)
+        with self._functionalizing():
             torch._functionalize_sync(tensor)
             return self._proxy(torch._from_functional_tensor(tensor))
 
     def run(self, operation: BoundSymbol) -> None:
-        """Run an operation of the trace; raises what PyTorch raises, and `NotFunctionalizable`."""
+        """Check the overlap of an operation's arguments, then functionalize it and record what it becomes.
+
+        Raises `NotFunctionalizable`, or whatever PyTorch raises.
+        """
         for proxy in operation.inputs:
             if isinstance(proxy, TensorProxy):
-                self._functional(proxy)
+                self._functional_of(proxy)
         with torch.no_grad(), torch._C._DisableAutocast(), self._mode, _OverlapChecks():  # type: ignore[no-untyped-call]
-            _run(operation, operation.symbol.target, self._overlapping)
-        with self._running():
-            _run(operation, _with_exact_schema(operation.symbol.target), self._tensors)
+            _evaluate_into(operation, operation.symbol.target, self._aliasing_fakes)
+        with self._functionalizing():
+            _evaluate_into(operation, _with_exact_schema(operation.symbol.target), self._functional_tensors)
 
     @contextmanager
-    def _running(self) -> Iterator[None]:
+    def _functionalizing(self) -> Iterator[None]:
         with torch.no_grad(), torch._C._DisableAutocast(), self._mode, _Recording(self):
             torch._enable_functionalization(reapply_views=True)
             try:
@@ -102,9 +105,14 @@ class Functionalizer:
             known = self._proxies[id(fake)] = (fake, tensor_proxy(self._next_name(), fake))
         return known[1]
 
-    def note(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run one of the operations that functionalization gives, and write it down as a bound symbol."""
-        if operator in QUERIES:
+    def record(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run one functional operation and record it as a bound symbol.
+
+        `copy` is recorded as `_to_copy`, `expand` and `clone`, a lifted scalar as `scalar_tensor`, queries of devices
+        not at all. Raises `NotFunctionalizable` for an operation that still writes, that PyTorch differentiates
+        wrongly, or that reads a tensor without a proxy.
+        """
+        if operator in NOT_RECORDED:
             return operator(*args, **kwargs)
         if torch.Tag.inplace_view in operator.tags or operator._schema.is_mutable:
             raise NotFunctionalizable(f"{operator} has no form that does not write")
@@ -123,49 +131,56 @@ class Functionalizer:
                 return self._proxy(leaf)
             return number_of(leaf)
 
-        words = replace_leaves(args, proxy), replace_leaves(dict(kwargs), proxy)
-        bsym = BoundSymbol(symbol_of(operator), *words, replace_leaves(output, proxy))
+        arguments = replace_leaves(args, proxy), replace_leaves(dict(kwargs), proxy)
+        bsym = BoundSymbol(symbol_of(operator), *arguments, replace_leaves(output, proxy))
         self._bsyms.append(replace(bsym, ordered=is_random(operator, args, kwargs)))
         return output
 
     def _copied(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        """The result of `copy`, in operations that autograd can follow, which it cannot `copy`."""
+        """Record `copy` as `_to_copy`, `expand` and `clone`, of which autograd has the derivatives."""
         if (source.dtype, source.device) != (into.dtype, into.device):
             where = {"dtype": into.dtype, "device": into.device, "non_blocking": non_blocking}
-            source = self.note(ATEN._to_copy.default, (source,), where)
+            source = self.record(ATEN._to_copy.default, (source,), where)
         if source.shape != into.shape:
-            source = self.note(ATEN.expand.default, (source, list(into.shape)), {})
-        result: torch.Tensor = self.note(ATEN.clone.default, (source,), {"memory_format": torch.contiguous_format})
+            source = self.record(ATEN.expand.default, (source, list(into.shape)), {})
+        result: torch.Tensor = self.record(ATEN.clone.default, (source,), {"memory_format": torch.contiguous_format})
         return result
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._proxies
 
     def _constant(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A number that PyTorch made a tensor of, as an operation that makes it."""
+        """Record a zero-dimensional constant as `scalar_tensor`; raises `NotFunctionalizable` for another constant."""
         if tensor.ndim or tensor.device.type != "cpu" or tensor.is_meta:
-            raise NotFunctionalizable("a tensor that the operation brings along")
+            raise NotFunctionalizable("the operation uses a constant tensor that is not a scalar on the CPU")
         with torch.utils._python_dispatch._disable_current_modes():
             value = tensor.item()
-        return self.note(  # type: ignore[no-any-return]
+        return self.record(  # type: ignore[no-any-return]
             ATEN.scalar_tensor.default, (value,), {"dtype": tensor.dtype, "device": tensor.device}
         )
 
 
-def _run(operation: BoundSymbol, function: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> None:
-    """Call the function as the operation does, with these tensors and those that it makes by name."""
+def _evaluate_into(operation: BoundSymbol, function: Callable[..., Any], tensors: dict[str, torch.Tensor]) -> None:
+    """Call a function on an operation's arguments, looked up in `tensors`, to which its results are added.
+
+    Raises `NotFunctionalizable` if a result has another shape or dtype than the trace says.
+    """
     numbers = {proxy.name: proxy.value for proxy in operation.inputs if isinstance(proxy, NumberProxy)}
     output = evaluate_one(operation, {**tensors, **numbers}, lambda _, args, kwargs: function(*args, **kwargs))
-    results = tensors_in(_known_outputs(output, operation.output))
+    results = tensors_in(_outputs_with_proxies(output, operation.output))
     made = {leaf.name: leaf for leaf in leaves(operation.output) if isinstance(leaf, TensorProxy)}
     for proxy, tensor in zip(made.values(), results, strict=True):
         if tuple(tensor.shape) != proxy.shape or tensor.dtype != proxy.dtype:
-            raise NotFunctionalizable("the result has another shape")
+            raise NotFunctionalizable("the result has another shape or dtype than in the trace")
         tensors.setdefault(proxy.name, tensor)
 
 
 class _OverlapChecks(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Refuses writes to one place twice, and to memory that is read beside it, as PyTorch does for most operations."""
+    """Raises `NotFunctionalizable` for operations with overlapping arguments, as PyTorch does for most.
+
+    These are a write to a tensor with a stride of zero, a write that overlaps another argument in part, and writes to
+    several tensors one of which shares memory with another argument.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -185,7 +200,7 @@ class _OverlapChecks(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _partially_overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors share memory, and are not the same elements in the same order."""
+    """Whether the memory spans of two tensors overlap although they are not the same view of it."""
     if memory_of(one) != memory_of(other) or not one.numel() or not other.numel():
         return False
     starts = [tensor.storage_offset() * tensor.element_size() for tensor in (one, other)]
@@ -206,20 +221,20 @@ class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.functionalizer = functionalizer
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.functionalizer.note(func, args, kwargs or {})
+        return self.functionalizer.record(func, args, kwargs or {})
 
 
 def _with_exact_schema(function: Callable[..., Any]) -> Callable[..., Any]:
     """The variant of an operator whose schema says what it writes; the operator itself where its own schema does."""
     if not isinstance(function, torch._ops.OpOverload) or not updates_statistics(function):
         return function
-    if function._schema.name not in REPLACED:
+    if function._schema.name not in WITH_EXACT_SCHEMA:
         raise NotFunctionalizable(f"{function} writes what its schema does not say")
-    return REPLACED[function._schema.name]
+    return WITH_EXACT_SCHEMA[function._schema.name]
 
 
-def _known_outputs(result: Any, output: Any) -> Any:
-    """The results of an operation that have a proxy in the trace."""
+def _outputs_with_proxies(result: Any, output: Any) -> Any:
+    """The results of an operation that have a proxy in the trace; the others are dropped."""
     if isinstance(output, Proxy) or not isinstance(result, tuple | list):
         return result if output is not None else None
     return [one for one, known in zip(result, output, strict=True) if isinstance(known, Proxy)]

@@ -25,9 +25,10 @@ Places = Iterable[tuple[range, Stretch]]
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """Bound symbols, in an order that may be another than the trace's, and the regions among them with their places.
+    """A trace's bound symbols in the order in which they run, and the regions among them.
 
-    `rearranged` are those for whose sake bound symbols changed their places.
+    `stretches` are the regions, each with the range of positions that it takes up, and `chains` the ranges whose bound
+    symbols were moved together.
     """
 
     bsyms: tuple[BoundSymbol, ...]
@@ -36,20 +37,20 @@ class FusionPlan:
 
     @property
     def rearranged(self) -> Places:
-        """The regions for whose sake bound symbols changed their places."""
+        """The regions for which bound symbols were moved together."""
         return [(places, one) for places, one in self.stretches if places in self.chains]
 
 
 def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, excluded: Collection[str] = ()) -> FusionPlan:
-    """The regions of a trace that are worth a kernel, of the bound symbols that an executor fuses.
+    """Partition a trace into regions that are worth a kernel, of the bound symbols that an executor `fuses`.
 
-    With `updates` regions may write to what they are given. What then gets another place writes to no name of
-    `excluded`. Regions that compute the same return the same: whatever of it is read later behind any of them.
+    With `updates`, regions may write to their inputs; bound symbols that write to a name in `excluded` are not moved.
+    Regions with equal bodies return the same outputs, namely all that is read behind any of them.
     """
-    bsyms = _Partitioning(trace, fuses, updates)
-    arranged = bsyms.rearranged(excluded)
+    rules = _Partitioning(trace, fuses, updates)
+    arranged = rules.rearranged(excluded)
     last_read = _last_reads(arranged.bsyms, trace.outputs)
-    places = [*_groups(arranged, bsyms, last_read)]
+    places = [*_groups(arranged, rules, last_read)]
     groups = [one for one in places if _is_worthwhile(arranged.bsyms[one.start : one.stop])]
     found = [(one, stretch(arranged.bsyms[one.start : one.stop])) for one in groups]
     returned: dict[str, set[str]] = {}
@@ -61,7 +62,10 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
 
 
 class _Partitioning:
-    """Tells which bound symbols can move into a region: unclaimed, without effects, unseen by autograd."""
+    """Decides which bound symbols may join a region: unclaimed ones that autograd does not record.
+
+    They have no effects but, with `updates`, writes to their inputs.
+    """
 
     def __init__(self, trace: Trace, fuses: Fuses, updates: bool) -> None:
         self.trace = trace
@@ -70,23 +74,25 @@ class _Partitioning:
         self.writes = any(bsym.mutates for bsym in trace.bound_symbols)
         made = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
         followed = followed_by_autograd(trace)
-        self.requires_grad_names = followed & made  # autograd has to see these being made; regions are opaque to it
+        self.recorded_results = followed & made  # autograd has to see the operations that make these
         self.aliasing = alias_sets(trace.bound_symbols, trace.aliases) if self.writes else alias_sets(())
         self.written = {self.aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
         pairs = zip(trace.bound_symbols, may_be_recorded(trace, followed), strict=True)
         self.recorded = {id(bsym) for bsym, found in pairs if found}
 
     def rearranged(self, excluded: Collection[str]) -> Rearranged:
-        """The bound symbols, chains of updates together."""
+        """The bound symbols, those of each chain of updates side by side; unchanged without updates."""
         bsyms = self.trace.bound_symbols
         if not (self.updates and self.writes) or environment_of(self.trace.inputs) is not None:
-            return Rearranged(bsyms)  # which shapes are equal would be decided by symbolic sizes
+            return Rearranged(bsyms)  # comparing symbolic shapes would add constraints
         reads = Counter(proxy.name for bsym in bsyms for proxy in bsym.inputs)
         reads.update(proxy.name for proxy in self.trace.outputs)
-        return rearranged(bsyms, Limits(self.takes, self._divides, excluded, self.aliasing, self.written, reads))
+        return rearranged(
+            bsyms, Limits(self.can_fuse_apart, self._can_split_foreach, excluded, self.aliasing, self.written, reads)
+        )
 
-    def takes(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may be part of a region that stands apart."""
+    def can_fuse_apart(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol may join a region that shares no written memory with the rest (`stands_apart`)."""
         if bsym.executor or bsym.ordered or not bsym.operations or not self._is_unfollowed(bsym):
             return False
         if bsym.mutates:
@@ -95,50 +101,55 @@ class _Partitioning:
             return False
         return all(_is_pure(one, numbers=self.updates) for one in bsym.operations) and self.fuses(bsym)
 
-    def takes_anywhere(self, bsym: BoundSymbol) -> bool:
-        """Whether it may be part of any region: it makes no memory that is written to, or a view of it.
+    def can_fuse(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol may join any region: it writes nothing and returns no memory that is written to.
 
-        It may read such memory, since no bound symbol of a region crosses a bound symbol that writes.
+        It may read such memory, since no bound symbol of a region is moved across one that writes.
         """
         return not bsym.mutates and not any(
             self.aliasing.representative(proxy.name) in self.written for proxy in bsym.outputs
         )
 
-    def _divides(self, bsym: BoundSymbol) -> bool:
+    def _can_split_foreach(self, bsym: BoundSymbol) -> bool:
+        """Whether an operation on lists of tensors (`_foreach_add_`) may be split into one for each tensor."""
         return self._is_unfollowed(bsym) and not bsym.ordered and not bsym.executor
 
     def _is_unfollowed(self, bsym: BoundSymbol) -> bool:
-        if any(proxy.name in self.requires_grad_names for proxy in (*bsym.inputs, *bsym.outputs)):
+        if any(proxy.name in self.recorded_results for proxy in (*bsym.inputs, *bsym.outputs)):
             return False
         return not bsym.mutates or id(bsym) not in self.recorded
 
 
-def _groups(arranged: Rearranged, bsyms: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
+def _groups(arranged: Rearranged, rules: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
     """The chains, and between them the longest runs of bound symbols that are taken, none of them across a cut."""
     borders = sorted((one.start, one.stop) for one in arranged.chains)
     for (_, start), (stop, end) in pairwise([(0, 0), *borders, (len(arranged.bsyms),) * 2]):
-        yield from _between(range(start, stop), arranged.bsyms, bsyms, last_read)
+        yield from _regions_between_chains(range(start, stop), arranged.bsyms, rules, last_read)
         if end > stop:
             yield range(stop, end)
 
 
-def _between(
-    places: range, every: Sequence[BoundSymbol], bsyms: _Partitioning, last_read: Mapping[str, int]
+def _regions_between_chains(
+    places: range, every: Sequence[BoundSymbol], rules: _Partitioning, last_read: Mapping[str, int]
 ) -> Iterator[range]:
+    """Yield the ranges of regions within a range that has no chain: runs of bound symbols that can be fused.
+
+    A run that shares written memory with the rest is reduced to the bound symbols that may join any region.
+    """
     part = every[places.start : places.stop]
-    takes = [bsyms.takes(bsym) for bsym in part]
-    strict = [taken and bsyms.takes_anywhere(bsym) for taken, bsym in zip(takes, part, strict=True)]
-    for run in _joined(_runs(divided(part), takes if bsyms.updates else strict), part):
+    takes = [rules.can_fuse_apart(bsym) for bsym in part]
+    fusible_anywhere = [taken and rules.can_fuse(bsym) for taken, bsym in zip(takes, part, strict=True)]
+    for run in _split_at_unconnected_updates(_runs(divided(part), takes if rules.updates else fusible_anywhere), part):
         group = part[run.start : run.stop]
         made = (proxy.name for bsym in group for proxy in bsym.defines)
         read = {name for name in made if last_read[name] >= places.start + run.stop}
-        apart = not bsyms.updates or stands_apart(group, read, bsyms.aliasing, bsyms.written)
-        for one in [run] if apart else _runs([run], strict):
+        apart = not rules.updates or stands_apart(group, read, rules.aliasing, rules.written)
+        for one in [run] if apart else _runs([run], fusible_anywhere):
             yield range(one.start + places.start, one.stop + places.start)
 
 
-def _joined(runs: Iterable[range], bsyms: Sequence[BoundSymbol]) -> Iterator[range]:
-    """The runs without updates of and by nothing that is made in them, which would only stand beside the rest."""
+def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSymbol]) -> Iterator[range]:
+    """Split runs at each write that reads nothing made in its run, and leave that write out of them."""
     for run in runs:
         start, made = run.start, set[str]()
         for place in run:
@@ -163,7 +174,7 @@ def _runs(divisions: Iterable[range], takes: Sequence[bool]) -> Iterator[range]:
 
 
 def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict[str, int]:
-    """The place at which each name is read last; what is returned is read behind the last bound symbol."""
+    """Map each name to the position of its last read, of its definition if it is unread, or the end if returned."""
     found = {proxy.name: place for place, bsym in enumerate(bsyms) for proxy in bsym.defines}
     for place, bsym in enumerate(bsyms):
         found.update((proxy.name, place) for proxy in bsym.inputs)
@@ -172,7 +183,7 @@ def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict
 
 
 def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:
-    """Whether an aten operation only computes and writes nothing. (Shapes that depend on data never come this far.)"""
+    """Whether an aten operation writes nothing and all its proxies are strided tensors, or `numbers` if allowed."""
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
@@ -185,6 +196,6 @@ def _is_strided(proxy: Proxy) -> bool:
 
 
 def _is_worthwhile(group: Sequence[BoundSymbol]) -> bool:
-    """Whether a compiler has something to write: more than one operation that is neither called nor a view."""
+    """Whether a region has at least two operations that a compiler writes code for: no views, no library calls."""
     written = [one for bsym in group for one in bsym.operations if not (is_extern_call(one) or is_view(one))]
     return len(written) > 1

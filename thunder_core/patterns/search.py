@@ -1,4 +1,7 @@
-"""Search: the places in a trace where a pattern's sketch can be laid, backwards from each one that may be its last."""
+"""Backtracking subgraph search: the candidate matches of a pattern's sketches in a trace.
+
+Each search starts from a bound symbol that may compute the largest output of a sketch, its anchor.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from thunder_core.patterns.placeholder import MISSING, Call, Item, Node, Paramet
 from thunder_core.patterns.spelling import COMMUTATIVE_FAMILIES, CONVERSIONS, MAYBE_NOOP
 from thunder_core.patterns.trace_index import TraceIndex
 
-MOST_TRIES = 8  # ways to lay one sketch at one bound symbol that are worth proving
+MAX_CANDIDATES = 8  # of one sketch at one anchor; each costs a proof, and what is beyond is dropped
 
 
 @dataclass(frozen=True)
@@ -29,64 +32,72 @@ class MatchCandidate:
 
 
 class _State(NamedTuple):
-    """The state of a search: nodes and parameters with what they stand for, and the bound symbols in use."""
+    """The state of a search: what each node of the sketch stands for, and the positions of the bound symbols in use."""
 
-    bound: dict[Node, Any]
+    bindings: dict[Node, Any]
     positions: frozenset[int]
 
-    def binding(self, node: Node, value: Any, *positions: int) -> _State:
-        return _State({**self.bound, node: value}, self.positions.union(positions))
+    def bind(self, node: Node, value: Any, *positions: int) -> _State:
+        return _State({**self.bindings, node: value}, self.positions.union(positions))
 
 
-Goals = tuple[tuple[Any, Any], ...]
+Goals = tuple[tuple[Any, Any], ...]  # values of the sketch with those of the trace that they are to stand for
 
 
 def anchors(pattern: Pattern, index: TraceIndex) -> list[int]:
-    """The positions that may be the pattern's last, from the end of the trace to its beginning."""
-    return sorted({p for sketch in pattern.sketches for p in _anchors(sketch.roots[-1], index)}, reverse=True)
+    """The positions of bound symbols that may compute the largest output of a sketch, the last one first."""
+    return sorted(
+        {p for sketch in pattern.sketches for p in _possible_producers(sketch.roots[-1], index)}, reverse=True
+    )
 
 
 def candidates(pattern: Pattern, index: TraceIndex, anchor: int) -> Iterator[MatchCandidate]:
-    """Possible matches that end in that bound symbol."""
+    """Yield possible matches whose largest output is computed at an anchor."""
     for sketch in pattern.sketches:
-        yield from islice(_laid(pattern, sketch.roots, index, anchor), MOST_TRIES)
+        yield from islice(_candidates_at(pattern, sketch.roots, index, anchor), MAX_CANDIDATES)
 
 
-def _laid(pattern: Pattern, sketch: Sequence[Value], index: TraceIndex, anchor: int) -> Iterator[MatchCandidate]:
-    for state in _results(sketch, index, anchor, _State({}, frozenset()), anchor):
-        if all(parameter in state.bound for parameter in pattern.parameters):
-            arguments = tuple(index.known(state.bound[parameter]) for parameter in pattern.parameters)
+def _candidates_at(
+    pattern: Pattern, sketch: Sequence[Value], index: TraceIndex, anchor: int
+) -> Iterator[MatchCandidate]:
+    for state in _match_outputs(sketch, index, anchor, _State({}, frozenset()), anchor):
+        if all(parameter in state.bindings for parameter in pattern.parameters):
+            arguments = tuple(index.known(state.bindings[parameter]) for parameter in pattern.parameters)
             yield MatchCandidate(arguments, state.positions)
 
 
-def _results(sketch: Sequence[Value], index: TraceIndex, position: int, state: _State, anchor: int) -> Iterator[_State]:
-    """Ways to lay the last result at a position, and each one before it at the nearest position that fits."""
+def _match_outputs(
+    sketch: Sequence[Value], index: TraceIndex, position: int, state: _State, anchor: int
+) -> Iterator[_State]:
+    """Yield each state with the last output at a position, and the others anywhere, nearest to the anchor first."""
     if not index.free[position]:
         return
     for proxy in index.bsym_at(position).defines:
-        for found in _solved(((sketch[-1], proxy),), state, index):
-            yield from _earlier(sketch[:-1], index, found, anchor)
+        for found in _unify(((sketch[-1], proxy),), state, index):
+            yield from _match_remaining_outputs(sketch[:-1], index, found, anchor)
 
 
-def _earlier(sketch: Sequence[Value], index: TraceIndex, state: _State, anchor: int) -> Iterator[_State]:
+def _match_remaining_outputs(
+    sketch: Sequence[Value], index: TraceIndex, state: _State, anchor: int
+) -> Iterator[_State]:
     if not sketch:
         yield state
-    elif node_of(sketch[-1]) in state.bound:
-        yield from _earlier(sketch[:-1], index, state, anchor)
+    elif node_of(sketch[-1]) in state.bindings:
+        yield from _match_remaining_outputs(sketch[:-1], index, state, anchor)
     else:
-        for position in _nearest(_anchors(sketch[-1], index), anchor):
-            yield from _results(sketch, index, position, state, anchor)
+        for position in _nearest(_possible_producers(sketch[-1], index), anchor):
+            yield from _match_outputs(sketch, index, position, state, anchor)
 
 
 def _nearest(positions: list[int], anchor: int) -> Iterator[int]:
-    """Positions by their distance from the anchor, those before it first."""
+    """Yield the positions before the anchor, the nearest first, then those from the anchor on."""
     middle = bisect_left(positions, anchor)
     yield from reversed(positions[:middle])
     yield from positions[middle:]
 
 
-def _anchors(value: Value, index: TraceIndex) -> list[int]:
-    """The positions of the bound symbols that may make a value of the sketch."""
+def _possible_producers(value: Value, index: TraceIndex) -> list[int]:
+    """The positions of bound symbols that may make a value of the sketch, also behind calls that may be no-ops."""
     found: set[int] = set()
     node: Any = node_of(value)
     while isinstance(node, Call | Item):
@@ -101,34 +112,37 @@ def _anchors(value: Value, index: TraceIndex) -> list[int]:
 # ---- one sketch, one place ----------------------------------------------------------------------------------------
 
 
-def _solved(goals: Goals, state: _State, index: TraceIndex) -> Iterator[_State]:
-    """Every way in which each expected value is the actual one beside it."""
+def _unify(goals: Goals, state: _State, index: TraceIndex) -> Iterator[_State]:
+    """Yield each extension of a state under which all goals hold, by unification with backtracking."""
     while goals:
         (expected, actual), goals = goals[0], goals[1:]
         if not is_placeholder(expected):
-            inner = _inside(expected, actual)
+            inner = _subgoals(expected, actual)
             if inner is None:
                 return
             goals = inner + goals
             continue
         node = node_of(expected)
-        known = state.bound.get(node, MISSING)
+        known = state.bindings.get(node, MISSING)
         if known is not MISSING:
-            if not _same(known, actual):
+            if not _equal(known, actual):
                 return
         elif isinstance(node, Parameter):
-            if not _may_be(node, actual):
+            if not _accepts(node, actual):
                 return
-            state = state.binding(node, actual)
+            state = state.bind(node, actual)
         else:
-            for more, further in _steps(node, actual, state, index):
-                yield from _solved(more + goals, further, index)
+            for more, further in _expansions(node, actual, state, index):
+                yield from _unify(more + goals, further, index)
             return
     yield state
 
 
-def _inside(expected: Any, actual: Any) -> Goals | None:
-    """The conditions on the parts, constants aside; None where a tensor of the program meets something else."""
+def _subgoals(expected: Any, actual: Any) -> Goals | None:
+    """The goals for the items of a container; None if it cannot match.
+
+    Constants are not compared here: the proof of a match does that.
+    """
     if isinstance(actual, Proxy):
         return None
     if isinstance(expected, slice) and isinstance(actual, slice):
@@ -140,36 +154,49 @@ def _inside(expected: Any, actual: Any) -> Goals | None:
     return tuple(zip(expected, actual, strict=True))
 
 
-def _steps(node: Call | Item, actual: Any, state: _State, index: TraceIndex) -> Iterator[tuple[Goals, _State]]:
-    """Ways in which a call may make a value of the program: what must hold besides, and what is settled with it."""
+def _expansions(node: Call | Item, actual: Any, state: _State, index: TraceIndex) -> Iterator[tuple[Goals, _State]]:
+    """Yield the goals and the state for each way in which a call of the sketch may have made a value of the trace.
+
+    One of these is that it did nothing and left no bound symbol (`MAYBE_NOOP`).
+    """
     if not isinstance(actual, Proxy):
         return
-    yield from _made_by(node, actual, state, index)
+    yield from _expansions_from_producer(node, actual, state, index)
     if isinstance(node, Call) and node.family in MAYBE_NOOP:
-        yield ((node.first, actual),), state.binding(node, actual)
+        yield ((node.first, actual),), state.bind(node, actual)
 
 
-def _made_by(node: Call | Item, actual: Proxy, state: _State, index: TraceIndex) -> Iterator[tuple[Goals, _State]]:
+def _expansions_from_producer(
+    node: Call | Item, actual: Proxy, state: _State, index: TraceIndex
+) -> Iterator[tuple[Goals, _State]]:
     position = index.producer.get(actual.name)
     if position is None or not index.free[position]:
         return
     output = index.bsym_at(position).output
     item = node if isinstance(node, Item) else node.item
-    if item is not None and _item(output, item.index) is actual and state.bound.get(item.call, position) == position:
-        settled = state.binding(node, actual, position).binding(item.call, position)
-        yield from ((goals, settled) for goals in _pairings(item.call, position, index))
+    if (
+        item is not None
+        and _item_of_output(output, item.index) is actual
+        and state.bindings.get(item.call, position) == position
+    ):
+        extended = state.bind(node, actual, position).bind(item.call, position)
+        yield from ((goals, extended) for goals in _argument_goals(item.call, position, index))
     if isinstance(node, Call) and index.families[position] == node.family and isinstance(output, Proxy):
-        settled = state.binding(node, actual, position)
-        yield from ((goals, settled) for goals in _pairings(node, position, index))
+        extended = state.bind(node, actual, position)
+        yield from ((goals, extended) for goals in _argument_goals(node, position, index))
 
 
-def _item(output: Any, index: int) -> Any:
+def _item_of_output(output: Any, index: int) -> Any:
     inside = isinstance(output, tuple | list) and -len(output) <= index < len(output)
     return output[index] if inside else None
 
 
-def _pairings(call: Call, position: int, index: TraceIndex) -> Iterator[Goals]:
-    """The arguments of a call beside those of a bound symbol of its family; both ways for commutative ones."""
+def _argument_goals(call: Call, position: int, index: TraceIndex) -> Iterator[Goals]:
+    """Yield the goals that pair a call's arguments with those of a bound symbol of its family.
+
+    For commutative families the first two are paired both ways. There are none where an argument is missing, or where
+    the bound symbol has a further one that is a proxy.
+    """
     if index.families[position] != call.family:
         return
     if call.family in CONVERSIONS:
@@ -190,7 +217,7 @@ def _pairings(call: Call, position: int, index: TraceIndex) -> Iterator[Goals]:
 
 
 def _plausible(expected: Any, actual: Any, index: TraceIndex) -> bool:
-    """Whether what makes a value is of the family that it would have to be of: a look ahead that is cheap."""
+    """False if what makes a value cannot be a call of the family that is expected: cheap pruning."""
     node = expected._node if type(expected) is Value else None
     if type(node) is not Call or node.family in MAYBE_NOOP or node.item is not None:
         return True
@@ -198,13 +225,13 @@ def _plausible(expected: Any, actual: Any, index: TraceIndex) -> bool:
     return position is not None and index.families[position] == node.family
 
 
-def _same(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, Proxy) or isinstance(other, Proxy):
         return isinstance(one, Proxy) and isinstance(other, Proxy) and one.name == other.name
     return type(one) is type(other) and repr(one) == repr(other)
 
 
-def _may_be(parameter: Parameter, actual: Any) -> bool:
+def _accepts(parameter: Parameter, actual: Any) -> bool:
     if parameter.kind is None:
         return True
     if parameter.kind is torch.Tensor:

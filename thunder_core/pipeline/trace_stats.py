@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from thunder_core.claiming.claim import claims_by_executor, program_lines
+from thunder_core.claiming.claim import claims_by_executor, program_bsyms
 from thunder_core.ir.trace import Trace
 from thunder_core.memory.use import MemoryUse
 from thunder_core.pipeline.executors import NamedExecutor
@@ -85,7 +85,7 @@ def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[Refused
 def operation_counts(trace: Trace) -> tuple[OperationCount, ...]:
     """The number of calls of each operation, the most frequent first."""
     claimed = (bsym for bsym in trace.bound_symbols if bsym.executor)
-    counts = Counter(inner.symbol.name for bsym in claimed for inner in program_lines(bsym))
+    counts = Counter(inner.symbol.name for bsym in claimed for inner in program_bsyms(bsym))
     return tuple(OperationCount(name=name, count=count) for name, count in counts.most_common())
 
 

@@ -1,4 +1,4 @@
-"""Functionalization: writes become operations that make new tensors, and what was given is written to at the end."""
+"""Functionalization of a trace: in-place writes become out-of-place operations, inputs are written to at the end."""
 
 from __future__ import annotations
 
@@ -28,31 +28,34 @@ MADE_BY = "functionalize"
 COPY = torch.ops.aten.copy_.default
 INFERENCE = "inference_mode."
 RESIZES = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
-PARTS_FROM_AUTOGRAD = "aten.detach."  # what is written there, autograd does not see
+DETACH = "aten.detach."  # autograd does not see writes to its result
 FACTORY = re.compile(r"torch\.ops\.aten\.(new_\w+|\w+_like|zeros|ones|full|empty|rand|randn|eye|arange)\.")
-LOOKS_AROUND = "aten.as_strided."  # at memory that need not be part of the tensor that it is given
+AS_STRIDED = "aten.as_strided."  # may address memory that is no part of its input
 
 
 @dataclass(frozen=True)
 class Functionalize(Transform):
-    """Functionalize writes to tensors and their views; what comes from outside gets one final copy.
+    """Replace in-place writes by out-of-place operations, with PyTorch's own functionalization.
 
-    So these bound symbols can be shared, fused and differentiated like all others. It is PyTorch's own
-    functionalization that turns them around. Memory is left as it is, with all bound symbols that write to it, where
-    they do more than give it other values: where inputs overlap, where a state is changed on the way or a tensor gets
-    another size in place, and where autograd does not see each write, or follows what came from outside (the final copy
-    would change what it saved). Of what stays PyTorch may say that it was modified before the backward read it; of what
-    is functional it need not.
+    An input or constant that is written to gets one `copy_` at the end of the trace. An alias set keeps its in-place
+    writes where several inputs or constants share it, where autograd follows an input or constant in it (the final copy
+    would change what autograd saved), where an operation resizes it or replaces its storage, where a bound symbol that
+    changes the state of the process may touch it, and where autograd follows it and it is touched with grad mode off or
+    detached. A kept write still bumps the version counter of the tensor, so that autograd can report that it was
+    modified by an in-place operation; a functionalized write does not.
     """
 
     before: ClassVar[tuple[str, ...]] = ("cse", "dce")
 
     def __call__(self, trace: Trace) -> Trace:
-        """The trace with every write that can be said otherwise said otherwise."""
+        """Return the trace with in-place writes functionalized wherever that is safe.
+
+        An alias set that turns out not to be functionalizable keeps its writes, and the pass starts again.
+        """
         aliasing = alias_sets(trace.bound_symbols, trace.aliases)
         representatives = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
         if representatives:
-            representatives -= _Excluded(trace, aliasing).representatives()
+            representatives -= _KeptMemory(trace, aliasing).kept_representatives()
         while representatives:
             try:
                 return _Rewriting(trace, aliasing, frozenset(representatives)).trace()
@@ -62,15 +65,15 @@ class Functionalize(Transform):
 
 
 class _KeepWrites(Exception):
-    """Some memory has to be left as it is."""
+    """The in-place writes to some alias sets have to stay; `representatives` names these sets."""
 
     def __init__(self, representatives: Iterable[str]) -> None:
         super().__init__()
         self.representatives = frozenset(representatives)
 
 
-class _Excluded:
-    """The memory of a trace, by the representatives of its alias sets, that is left as it is."""
+class _KeptMemory:
+    """Finds the alias sets of a trace whose in-place writes must be kept, by their representatives."""
 
     def __init__(self, trace: Trace, aliasing: AliasSets) -> None:
         self.trace = trace
@@ -81,41 +84,49 @@ class _Excluded:
             aliasing.representative(name) for name in (*(p.name for p in trace.inputs), *trace.constants)
         )
 
-    def representatives(self) -> set[str]:
-        """All of them."""
+    def kept_representatives(self) -> set[str]:
+        """Return the representatives of the alias sets whose in-place writes must be kept."""
         found = {
             representative
             for representative, count in self.given.items()
             if count > 1 or representative in self.followed
         }
-        enabled = torch.is_grad_enabled()
+        enabled = torch.is_grad_enabled()  # becomes the grad mode at the end
         bsyms = self.trace.bound_symbols
         for bsym, enabled in zip(bsyms, grad_modes(bsyms), strict=True):
             found |= set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.followed
-            found |= self._ordered(bsym) if bsym.ordered else set()
+            found |= self._kept_for_ordered(bsym) if bsym.ordered else set()
             for operation in bsym.at_level("aten"):
-                found |= self._operation(operation, bsym)
+                found |= self._kept_for_operation(operation, bsym)
             if INFERENCE in bsym.symbol.name or is_decisive(bsym):
                 return {
                     self.aliasing.representative(name) for each in self.trace.bound_symbols for name in each.mutates
                 }
-        return found if enabled else found | self.followed
+        if enabled:
+            return found
+        return found | self.followed  # autograd does not see what happens to the results later
 
     def _of(self, proxies: Iterable[Proxy]) -> set[str]:
         return {self.aliasing.representative(proxy.name) for proxy in proxies}
 
-    def _ordered(self, bsym: BoundSymbol) -> set[str]:
-        """A bound symbol that changes a state may read memory, as drawing random numbers of its size does, but no more.
+    def _kept_for_ordered(self, bsym: BoundSymbol) -> set[str]:
+        """Return the alias sets to keep because of a bound symbol that changes the state of the process.
 
-        What it draws from the generator that there is may go anywhere.
+        There are none if all of its aten operations change at most the default generator, or if it writes nothing and
+        returns no memory of its inputs; else all that it reads or returns are kept.
         """
-        if bsym.subsymbols and all(map(_draws_or_computes, bsym.at_level("aten"))):
+        if bsym.subsymbols and all(map(_advances_default_generator_at_most, bsym.at_level("aten"))):
             return set()
         given, made = self._of(bsym.inputs), self._of(bsym.outputs)
         only_reads = bool(bsym.subsymbols) and not bsym.mutates and not given & made
         return set() if only_reads else given | made
 
-    def _operation(self, operation: BoundSymbol, bsym: BoundSymbol) -> set[str]:
+    def _kept_for_operation(self, operation: BoundSymbol, bsym: BoundSymbol) -> set[str]:
+        """Return the alias sets to keep because of one aten operation of a bound symbol.
+
+        These are for resizes, in-place view operations on inputs or outputs, `detach` of a tensor that autograd
+        follows, `as_strided` outside of its input, and updates of running statistics that the schema does not declare.
+        """
         name = operation.symbol.name.removeprefix("torch.ops.")
         memory = self._of(operation.outputs)
         if name.startswith(RESIZES):
@@ -123,10 +134,10 @@ class _Excluded:
         target = operation.symbol.target
         if isinstance(target, torch._ops.OpOverload) and is_reshaping(target):
             return memory & (self.given.keys() | self._of(self.trace.outputs))  # the object is seen from outside
-        if name.startswith(PARTS_FROM_AUTOGRAD):
-            parts = any(proxy.name in self.recorded for proxy in bsym.inputs) and _is_used(operation, bsym)
-            return memory & self.followed if parts else set()
-        if _looks_around(operation):
+        if name.startswith(DETACH):
+            detaches = any(proxy.name in self.recorded for proxy in bsym.inputs) and _is_used(operation, bsym)
+            return memory & self.followed if detaches else set()
+        if _is_as_strided(operation):
             return memory & (self.given.keys() | (set() if _stays_within(operation) else self.followed))
         if updates_statistics(target) and any(proxy.name in self.recorded for proxy in bsym.outputs):
             return {self.aliasing.representative(name) for name in bsym.mutates}
@@ -151,12 +162,12 @@ class _Rewriting:
         self._functionalizer = Functionalizer(lambda: next(self._fresh), environment_of(self.source.inputs))
 
     def trace(self) -> Trace:
-        """The whole trace; `_KeepWrites` where that cannot be."""
+        """Return the functionalized trace; raise `_KeepWrites` for alias sets where that cannot be."""
         for bsym in self.source.bound_symbols:
-            if self._transforms(bsym):
+            if self._must_be_functionalized(bsym):
                 self._run(bsym)
             else:
-                self.bsyms.append(self._reading(bsym))
+                self.bsyms.append(self._with_current_values(bsym))
         written = self._copies()
         names = self._returned(written)
 
@@ -168,13 +179,16 @@ class _Rewriting:
     def _of(self, names: Iterable[str]) -> set[str]:
         return {self.aliasing.representative(name) for name in names} & self.representatives
 
-    def _transforms(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol writes to memory that is named anew, or makes a view of it."""
+    def _must_be_functionalized(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol writes to a functionalized alias set, or returns memory of one that it was given."""
         given, made = (self._of(proxy.name for proxy in proxies) for proxies in (bsym.inputs, bsym.defines))
         return bool(self._of(bsym.mutates) or given & made)
 
     def _run(self, bsym: BoundSymbol) -> None:
-        """The bound symbol in operations that do not write."""
+        """Functionalize the aten operations of a bound symbol and append what they become.
+
+        Raises `_KeepWrites` if PyTorch cannot, or if the bound symbol also writes to memory that keeps its writes.
+        """
         representatives = self._of(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
         if not {self.aliasing.representative(name) for name in bsym.mutates} <= self.representatives:
             raise _KeepWrites(representatives)  # it writes to other memory too, which is left as it is
@@ -182,10 +196,10 @@ class _Rewriting:
             for operation in bsym.at_level("aten"):
                 if operation.gives_number:
                     continue
-                if _looks_around(operation):
+                if _is_as_strided(operation):
                     self._value(operation.args[0], representatives)  # in memory as it is in the trace, or unfit
                 self._functionalizer.run(operation)
-        except Exception as error:  # whatever PyTorch says to the operation under functionalization
+        except Exception as error:  # whatever PyTorch raises under functionalization
             raise _KeepWrites(representatives) from error
         for proxy in bsym.inputs:
             if isinstance(proxy, TensorProxy) and proxy.name in bsym.mutates:
@@ -195,8 +209,11 @@ class _Rewriting:
                 self._renamed[proxy.name] = self._value(proxy, representatives)
         self._take(bsym)
 
-    def _reading(self, bsym: BoundSymbol) -> BoundSymbol:
-        """A bound symbol that only reads, in the names of the values."""
+    def _with_current_values(self, bsym: BoundSymbol) -> BoundSymbol:
+        """Return a bound symbol that is not functionalized, reading the current values of what it reads.
+
+        Tensors that it makes in functionalized alias sets are registered with the functionalizer.
+        """
         read = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and self._of([proxy.name])]
         names: dict[str, Proxy] = {proxy.name: self._value(proxy) for proxy in read}
         names |= {proxy.name: self._renamed[proxy.name] for proxy in bsym.inputs if proxy.name in self._renamed}
@@ -207,23 +224,26 @@ class _Rewriting:
         return bsym.renamed(names) if names else bsym
 
     def _take(self, bsym: BoundSymbol | None) -> None:
-        """Write down the operations that came out, at the place of the bound symbol."""
+        """Append the operations that the functionalizer has recorded, with the source line of a bound symbol."""
         for one in self._functionalizer.take_operations():
             self.bsyms.append(one if bsym is None else replace(one, source=bsym.source, module=bsym.module))
 
     def _value(self, proxy: TensorProxy, representatives: Iterable[str] = ()) -> TensorProxy:
-        """The value of a name now, if that is as the rest of the trace knows it, down to its strides."""
+        """Return the proxy that holds the current value of a tensor.
+
+        Raises `_KeepWrites` if its shape, strides or dtype differ from what the trace says.
+        """
         representatives = representatives or self._of([proxy.name])
         try:
             value = self._functionalizer.value(proxy)
-        except Exception as error:  # the same
+        except Exception as error:  # whatever PyTorch raises under functionalization
             raise _KeepWrites(representatives) from error
         if (value.shape, value.stride, value.dtype) != (proxy.shape, proxy.stride, proxy.dtype):
             raise _KeepWrites(representatives)
         return replace(value, requires_grad=proxy.requires_grad)
 
     def _copies(self) -> set[str]:
-        """Write to what came from outside what it has to have at the end; the representatives of their alias sets."""
+        """Append the final `copy_` to each input and constant; return the representatives of their alias sets."""
         last = {self.aliasing.representative(name): bsym for bsym in self.source.bound_symbols for name in bsym.mutates}
         used = {proxy.name: proxy for bsym in self.source.bound_symbols for proxy in bsym.inputs}
         given = [used[name] for name in (*(p.name for p in self.source.inputs), *self.source.constants) if name in used]
@@ -237,25 +257,29 @@ class _Rewriting:
         return self._of(proxy.name for proxy in given)
 
     def _returned(self, written: set[str]) -> dict[str, Proxy]:
-        """New names for what is returned: a view of what came from outside is one again, the others are values."""
+        """Return new names for the outputs.
+
+        A view of an input that was written to is computed from the input again; any other functionalized tensor is
+        replaced by its current value.
+        """
         names: dict[str, Proxy] = dict(self._renamed)
         for proxy in self.source.outputs:
             if self._of([proxy.name]) & written:
-                self._view_again(proxy, names)
+                self._replay_views(proxy, names)
             elif self._of([proxy.name]) and isinstance(proxy, TensorProxy):
                 names[proxy.name] = self._value(proxy)
         self._take(None)
         return names
 
-    def _view_again(self, proxy: Proxy, names: dict[str, Proxy]) -> None:
-        """Make a view again, of what was written to at the end."""
+    def _replay_views(self, proxy: Proxy, names: dict[str, Proxy]) -> None:
+        """Append the view operations that lead to an output again, so that it aliases the input after its `copy_`."""
         maker = self._makers.get(proxy.name)
         if maker is None or proxy.name in names:
             return
         if maker.has_effect or not is_view(maker):
             raise _KeepWrites(self._of([proxy.name]))
         for given in maker.inputs:
-            self._view_again(given, names)
+            self._replay_views(given, names)
         read = {given.name for given in maker.inputs}
         for made in _names(maker):
             if isinstance(made, TensorProxy) and made.name not in read:
@@ -263,13 +287,13 @@ class _Rewriting:
         self.bsyms.append(maker.renamed(names))
 
 
-def _looks_around(operation: BoundSymbol) -> bool:
-    """Whether an operation addresses memory by strides of its own."""
-    return operation.symbol.name.removeprefix("torch.ops.").startswith(LOOKS_AROUND)
+def _is_as_strided(operation: BoundSymbol) -> bool:
+    """Whether an operation is `aten.as_strided`, which may address memory outside of its input."""
+    return operation.symbol.name.removeprefix("torch.ops.").startswith(AS_STRIDED)
 
 
 def _stays_within(operation: BoundSymbol) -> bool:
-    """Whether what an operation addresses by strides of its own are elements of its input, as their metadata tells."""
+    """Whether an `as_strided` addresses elements of its input alone, as far as their metadata tells."""
     (source, *_), result = operation.args, operation.output
     offset = operation.args[3] if len(operation.args) > 3 else operation.kwargs.get("storage_offset")
     if offset is not None or not isinstance(source, TensorProxy) or not isinstance(result, TensorProxy):
@@ -278,8 +302,11 @@ def _stays_within(operation: BoundSymbol) -> bool:
     return bool(torch.ops.aten.is_non_overlapping_and_dense(read)) and span(addressed) <= span(read)
 
 
-def _draws_or_computes(operation: BoundSymbol) -> bool:
-    """Whether an operation changes no state but that of the random numbers."""
+def _advances_default_generator_at_most(operation: BoundSymbol) -> bool:
+    """Whether an operation changes at most the default random number generator.
+
+    It does if it is of ATen and takes neither a generator nor proxies other than those of tensors.
+    """
     target = operation.symbol.target
     return isinstance(target, torch._ops.OpOverload) and not any(
         isinstance(leaf, torch.Generator | Proxy) and not isinstance(leaf, TensorProxy)
@@ -288,9 +315,10 @@ def _draws_or_computes(operation: BoundSymbol) -> bool:
 
 
 def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
-    """Whether anyone reads what an operation makes; what autograd makes for itself on the way, nobody does.
+    """Whether another operation of a bound symbol reads the result of an operation, or the bound symbol returns it.
 
-    Nor does it matter for what has just been made with nothing but another tensor's shape.
+    It is not used either if its inputs were made by factory functions (`zeros`, `new_empty`), as autograd does not
+    follow these.
     """
     given = {proxy.name for proxy in operation.inputs}
     makers = [one for one in bsym.at_level("aten") if any(proxy.name in given for proxy in one.defines)]
@@ -304,7 +332,7 @@ def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
 
 
 def _names(bsym: BoundSymbol) -> Iterator[Proxy]:
-    """Each name that a bound symbol or one of its operations returns."""
+    """Yield each proxy that a bound symbol or one of its sub-symbols returns."""
     yield from bsym.outputs
     for part in bsym.subsymbols:
         yield from _names(part)

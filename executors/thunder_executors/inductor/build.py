@@ -14,7 +14,7 @@ from thunder_core.fusion.region import Region
 from thunder_core.fusion.watch import advance
 from thunder_executors.inductor import library
 from thunder_executors.inductor.compilers import Compilers, compilers
-from thunder_executors.inductor.generate import CppKernel, Generated, Unsupported, generate, refusal_for
+from thunder_executors.inductor.generate import CppKernel, GeneratedCode, Unsupported, generate, refusal_for
 from thunder_executors.inductor.machine import processors
 from thunder_executors.inductor.outputs import check_outputs
 from thunder_executors.inductor.sizes import in_own_environment
@@ -72,7 +72,7 @@ def draft(region: Region, number: int) -> Draft | Refusal:
         return refusal_for(error)
 
 
-def _renamed(generated: Generated, number: int) -> tuple[str, dict[str, CppKernel]]:
+def _renamed(generated: GeneratedCode, number: int) -> tuple[str, dict[str, CppKernel]]:
     """The wrapper and its kernels with names that tell regions apart."""
     text, kernels = generated.wrapper, {}
     for place, (name, kernel) in sorted(enumerate(generated.kernels.items()), reverse=True):

@@ -29,7 +29,7 @@ from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compile_fx_inner
 from thunder_executors.inductor.sizes import conditions_of
 
-SETTINGS: dict[str, Any] = {
+INDUCTOR_CONFIG: dict[str, Any] = {
     "compile_threads": 1,
     "fx_graph_cache": False,
     "force_disable_caches": True,
@@ -37,13 +37,14 @@ SETTINGS: dict[str, Any] = {
     "freezing": False,
     "max_autotune": False,
     "graph_partition": False,
-    "cpp.vec_isa_ok": True,  # what the CPU has is read from it; compiling a probe for each takes seconds
+    "cpp.vec_isa_ok": True,  # the instruction sets that the CPU reports are trusted; a probe of each takes seconds
 }
 
-# A parallel region with the number of threads that it was compiled for, by which its accumulators are counted.
-PARALLEL = re.compile(r"#pragma omp parallel(?: num_threads\((\d+)\))?")
+# A parallel region of OpenMP with its number of threads, which is also the number of accumulators that it has.
+OMP_PARALLEL = re.compile(r"#pragma omp parallel(?: num_threads\((\d+)\))?")
 LOGGER = logging.getLogger("torch._inductor.utils")
-OF_THE_MACHINE = (InvalidCxxCompiler, OSError, MemoryError, torch.OutOfMemoryError, subprocess.SubprocessError)
+# Errors that come from the state of the machine: a later attempt may succeed.
+ENVIRONMENT_ERRORS = (InvalidCxxCompiler, OSError, MemoryError, torch.OutOfMemoryError, subprocess.SubprocessError)
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,11 @@ class CppKernel:
 
 
 @dataclass(frozen=True)
-class Generated:
-    """The module that Inductor wrote, its kernels by the names that it calls them, and the strides of its results.
+class GeneratedCode:
+    """The wrapper module that Inductor wrote, and its C++ kernels by the names to which the wrapper binds them.
 
-    `conditions` are what it decided by the region's symbols, as Python.
+    `strides` are those of each result, None where they are not known. `conditions` are the guards on the region's
+    symbols that the code relies on, as Python.
     """
 
     wrapper: str
@@ -68,18 +70,21 @@ class Generated:
 
 
 class Unsupported(Exception):
-    """Inductor wrote something that cannot be kept; the message says what."""
+    """Inductor generated code that an artifact cannot store; the message says what."""
 
 
-def generate(region: Region) -> Generated:
-    """Have Inductor write the region, whose symbols are its own; raises `Unsupported`, or whatever Inductor raises."""
-    with for_all_sizes() if region.symbols else nullcontext():
+def generate(region: Region) -> GeneratedCode:
+    """Generate Inductor's code for a region whose symbols are in a `ShapeEnv` of its own.
+
+    Raises `Unsupported`, or whatever Inductor raises.
+    """
+    with size_oblivious_codegen() if region.symbols else nullcontext():
         return _generated(region, *graph_of(region))
 
 
 @contextmanager
-def for_all_sizes() -> Iterator[None]:
-    """While this lasts, PyTorch and Inductor do not ask whether a symbolic size is one, where they need not."""
+def size_oblivious_codegen() -> Iterator[None]:
+    """While this lasts, PyTorch and Inductor specialize on a size that is 0 or 1 only where they must."""
     compute = fake_impls._compute_stride
 
     def stride(old_shape: Any, old_stride: Any, new_shape: Any, size_oblivious: bool = True) -> Any:
@@ -89,61 +94,66 @@ def for_all_sizes() -> Iterator[None]:
         yield
 
 
-def _generated(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> Generated:
+def _generated(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> GeneratedCode:
     sources: list[CppKernel] = []
 
-    def note(self: object, argtypes: list[str], source_code: str) -> object:
+    def record_kernel(self: object, argtypes: list[str], source_code: str) -> object:  # compiles nothing
         sources.append(CppKernel(tuple(argtypes), with_bounded_teams(source_code)))
         return None
 
-    settings = {**SETTINGS, "cpp.threads": torch.get_num_threads()}  # said, it is written into every parallel region
-    with quiet(), config.patch(settings), mock.patch.object(AsyncCompile, "cpp_pybinding", note), torch.no_grad():
+    settings = {**INDUCTOR_CONFIG, "cpp.threads": torch.get_num_threads()}  # so that it stands in every parallel region
+    with (
+        temporary_cache_without_warnings(),
+        config.patch(settings),
+        mock.patch.object(AsyncCompile, "cpp_pybinding", record_kernel),
+        torch.no_grad(),
+    ):
         compiled: Any = compile_fx_inner(graph, fakes)
     if getattr(compiled, "constants", None):
-        raise Unsupported("it holds constant tensors")
-    kernels = dict(zip(_names(compiled.source_code), sources, strict=True))
+        raise Unsupported("the generated code holds constant tensors")
+    kernels = dict(zip(_kernel_names(compiled.source_code), sources, strict=True))
     strides = strides_of(compiled, named_sizes(region.symbols))
-    return Generated(compiled.source_code, kernels, strides, conditions_of(region))
+    return GeneratedCode(compiled.source_code, kernels, strides, conditions_of(region))
 
 
 def with_bounded_teams(source: str) -> str:
     """A kernel whose parallel regions have at most the threads that they were compiled for, and that a call may use.
 
-    With more, threads would write behind the accumulators that each has one of. With more than a call may use, what
-    PyTorch is told later (`torch.set_num_threads`) would not hold, and a forked child, which has to use one thread,
-    would wait for those of its parent.
+    With more, some threads would write behind the accumulators, of which there is one for each thread. With more than
+    a call may use, what PyTorch is told later (`torch.set_num_threads`) would not hold, and a forked child, which has
+    to use one thread, would wait for those of its parent.
     """
-    return PARALLEL.sub(_bounded, source)
+    return OMP_PARALLEL.sub(_bounded, source)
 
 
 def _bounded(region: re.Match[str]) -> str:
     if region[1] is None:
-        raise Unsupported("it has a parallel region for any number of threads")
+        raise Unsupported("the generated code has a parallel region without a fixed number of threads")
     allowed = "omp_get_max_threads()"
     return f"#pragma omp parallel num_threads({allowed} < {region[1]} ? {allowed} : {region[1]})"
 
 
 def strides_of(compiled: Any, sizes: Sizes = NO_SIZES) -> tuple[tuple[Any, ...] | None, ...]:
-    """The strides of the results, which Inductor gives as texts; None where it does not say."""
+    """The strides of each result, evaluated from the expressions that Inductor gives; None where it gives none."""
     found = compiled.output_strides or ()
     return tuple(None if one is None else tuple(size_of(str(size), sizes) for size in one) for one in found)
 
 
-def _names(wrapper: str) -> list[str]:
+def _kernel_names(wrapper: str) -> list[str]:
     """The names to which the module binds its kernels, in the order in which it compiles them."""
     return [line.partition(" = ")[0] for line in wrapper.splitlines() if " = async_compile.cpp_pybinding(" in line]
 
 
 def refusal_for(error: Exception) -> Refusal:
-    """The refusal of a region for which Inductor raised; one that is the machine's fault may pass, and is not kept."""
+    """The refusal of a region for which Inductor raised; it lasts unless the machine's state was the cause."""
     cause = getattr(error, "inner_exception", error)
     told = str(error).strip().partition("\n")[0]
-    return Refusal(f"Inductor: {type(error).__name__}: {told}", lasting=not isinstance(cause, OF_THE_MACHINE))
+    return Refusal(f"Inductor: {type(error).__name__}: {told}", lasting=not isinstance(cause, ENVIRONMENT_ERRORS))
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """While this lasts, Inductor's files go into a folder that is then removed, and it warns of nothing."""
+def temporary_cache_without_warnings() -> Iterator[None]:
+    """While this lasts, Inductor warns of nothing, and its files go to a folder that is removed at the end."""
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder),

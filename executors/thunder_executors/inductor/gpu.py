@@ -21,12 +21,12 @@ from thunder_core.fusion.region import Region
 from thunder_core.fusion.watch import advance
 from thunder_executors.inductor.cubins import compiled, numbers_of
 from thunder_executors.inductor.generate import (
-    SETTINGS,
-    Generated,
+    INDUCTOR_CONFIG,
+    GeneratedCode,
     Unsupported,
-    quiet,
     refusal_for,
     strides_of,
+    temporary_cache_without_warnings,
 )
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compile_fx_inner
@@ -75,7 +75,7 @@ def built(region: Region, target: str) -> MachineCode | Refusal:
     return MachineCode(whole, library_of(kernels), ())
 
 
-def generate(region: Region, target: str) -> tuple[Generated, dict[str, str]]:
+def generate(region: Region, target: str) -> tuple[GeneratedCode, dict[str, str]]:
     """Inductor's wrapper in the form that it has on the CPU, and the sources of its kernels by their names."""
     graph, fakes = graph_of(region)
     sources: dict[str, str] = {}
@@ -84,8 +84,8 @@ def generate(region: Region, target: str) -> tuple[Generated, dict[str, str]]:
         sources[kernel_name] = source_code
 
     with ExitStack() as stack:
-        stack.enter_context(quiet())
-        stack.enter_context(config.patch(SETTINGS))
+        stack.enter_context(temporary_cache_without_warnings())
+        stack.enter_context(config.patch(INDUCTOR_CONFIG))
         stack.enter_context(mock.patch.object(AsyncCompile, "triton", note))
         stack.enter_context(torch.no_grad())
         for patch in () if torch.cuda.is_available() else (forgetting(), *pretending(target)):
@@ -93,7 +93,7 @@ def generate(region: Region, target: str) -> tuple[Generated, dict[str, str]]:
         written: Any = compile_fx_inner(graph, fakes)
     if getattr(written, "constants", None):
         raise Unsupported("it holds constant tensors")
-    return Generated(plain(written.source_code, set(sources)), {}, strides_of(written)), sources
+    return GeneratedCode(plain(written.source_code, set(sources)), {}, strides_of(written)), sources
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 from thunder_core.errors import CompilerFailed
 from thunder_core.fusion.machine_code import MODULE
 from thunder_executors.inductor.compilers import Compilers
-from thunder_executors.inductor.generate import SETTINGS, CppKernel, Unsupported
+from thunder_executors.inductor.generate import INDUCTOR_CONFIG, CppKernel, Unsupported
 from thunder_executors.inductor.machine import processors
 
 MEMORY = 1 << 30  # bytes that a compiler may need for the headers and the kernels of one unit
@@ -97,7 +97,7 @@ def _reader(name: str, argument: str) -> str:
 
 def vector_extension() -> VecISA:
     """The widest vectors of this CPU that Inductor writes code for, read from the CPU."""
-    with config.patch({"cpp.vec_isa_ok": SETTINGS["cpp.vec_isa_ok"]}):
+    with config.patch({"cpp.vec_isa_ok": INDUCTOR_CONFIG["cpp.vec_isa_ok"]}):
         return pick_vec_isa()
 
 

@@ -6,14 +6,14 @@ import ast
 
 from thunder_core.analysis.aliasing import alias_sets
 from thunder_core.fusion.region import Region
-from thunder_executors.inductor.generate import Generated, Unsupported
+from thunder_executors.inductor.generate import GeneratedCode, Unsupported
 from thunder_executors.inductor.graph import same_layout
 from thunder_executors.inductor.sizes import text_of_sizes
 from thunder_executors.inductor.strides import VIEWS
 from thunder_executors.inductor.wrapper import statements, unpacked
 
 
-def check_outputs(region: Region, generated: Generated) -> None:
+def check_outputs(region: Region, generated: GeneratedCode) -> None:
     """Raise `Unsupported` where a program could tell Inductor's results from PyTorch's."""
     for proxy, stride in zip(region.outputs, generated.strides, strict=True):
         if stride is not None and not same_layout(proxy.shape, proxy.stride, stride):
