@@ -37,13 +37,13 @@ def test_steps_grow_with_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
         pattern = getattr(hugging_face, name)
         executor.replaces(pattern)(pattern.function)
     steps = [0]
-    step = search._steps
+    step = search._expansions
 
     def counted(*args: object) -> object:
         steps[0] += 1
         return step(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(search, "_steps", counted)
+    monkeypatch.setattr(search, "_expansions", counted)
     taken = []
     for count in (8, 16):
         steps[0] = 0
