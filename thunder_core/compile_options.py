@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from thunder_core.errors import BadOption
+from thunder_core.symbolic_arguments import SymbolicArgument
 
 CacheMode = Literal["constant values", "symbolic values", "same input", "no caching"]
 SharpEdges = Literal["allow", "warn", "error"]
@@ -37,12 +38,14 @@ class CompileOptions:
     data_dependent: DataDependence
     memory_budget: int | float
     max_programs: int
+    symbolic: tuple[SymbolicArgument, ...]
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             require_choice(name, getattr(self, name), choices)
         require_budget(self.memory_budget)
         require_limit(self.max_programs)
+        require_names(self.symbolic)
 
 
 def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
@@ -65,3 +68,9 @@ def require_limit(limit: int) -> None:
     """Raise `BadOption` for what is no number of programs."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise BadOption(f"max_programs={limit!r:.80} is no number of programs", fix="use an integer from 1 on")
+
+
+def require_names(symbolic: object) -> None:
+    """Raise `BadOption` for what are no symbolic arguments; `symbolic_arguments` makes them of names and ranges."""
+    if not isinstance(symbolic, tuple) or not all(isinstance(one, SymbolicArgument) for one in symbolic):
+        raise BadOption(f"symbolic={symbolic!r:.80} are no symbolic arguments", fix="use symbolic_arguments(names)")

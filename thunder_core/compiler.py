@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.acquire import acquire, collection_paused, constrained
+from thunder_core.acquire.named import NamedValue, named_values, require_parameters
 from thunder_core.acquire.numbers import NeedsValues
+from thunder_core.acquire.shortfall import shortfalls
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
 from thunder_core.analysis.aliasing import alias_sets
 from thunder_core.autodiff.program_derivative import (
@@ -34,7 +36,7 @@ from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
 from thunder_core.dump import Dump, NoSink, Sink, asked_dump
-from thunder_core.errors import Bug, CannotReplay, EnvironmentLacks, UnknownName, WrongInputs
+from thunder_core.errors import Bug, CannotReplay, EnvironmentLacks, SpecializationWarning, UnknownName, WrongInputs
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace, with_number_inputs
@@ -44,6 +46,8 @@ from thunder_core.runtime.compiled import Specializations
 from thunder_core.runtime.library.objects import GuardFailed
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.program import Program, Stage
+from thunder_core.runtime.retraces import warn_of
+from thunder_core.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
 from thunder_core.transforms.cse import ShareCommonExpressions
 from thunder_core.transforms.dce import DropDeadCode
 
@@ -116,14 +120,14 @@ class Compiler:
         It is compiled for symbolic numbers and sizes where that can be, as far as the options ask for it.
         """
         reason = ""
-        ways = self._ways(changing, args, kwargs)
+        named = self._named(subject, args, kwargs)
+        ways = self._ways(changing, named, args, kwargs)
         while ways:
             symbolic = ways.pop(0)
             try:
                 program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.may_be else reason)
                 if symbolic.avoid_one_hints:
                     program.prepare(subject, args, kwargs)
-                return program
             except GuardFailed:  # what was decided by a number of Python's that was computed from another size
                 continue
             except NotForThisCall as error:
@@ -135,15 +139,37 @@ class Compiler:
                 if not ways:
                     raise
                 reason = reason or first_line(error) or type(error).__name__
+            else:
+                warn_of_shortfalls(subject, named, program)
+                return program
         raise Bug("a call was compiled in no way", fix="report this with the program that was compiled")
 
-    def _ways(self, changing: frozenset[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Symbolic]:
+    def _named(
+        self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Mapping[str, SymbolicArgument]:
+        """The sizes and numbers of a call that are symbolic by name, by their paths; not those out of their range."""
+        if self.device is not None:
+            return {}
+        values = named_values(self.options.symbolic, subject, args, kwargs)
+        for value in values:
+            if not value.is_in_range:
+                warn_of(subject, *out_of_range(value))
+        return {value.path: value.argument for value in values if value.is_in_range}
+
+    def _ways(
+        self,
+        changing: frozenset[str],
+        named: Mapping[str, SymbolicArgument],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> list[Symbolic]:
         """The ways to trace a call, of which the first is taken that serves it: with symbolic numbers, and without."""
         if self.device is not None:
             return [CONSTANT]
-        if self.options.cache != "symbolic values":
+        arguments = self.options.cache == "symbolic values"
+        if not (arguments or named):
             return [Symbolic(changing), CONSTANT] if changing else [CONSTANT]
-        general = Symbolic(changing, arguments=True, sizes=True)
+        general = Symbolic(changing, named, arguments=arguments, sizes=True)
         special = any(size == 1 for tensor in tensors_in((args, kwargs)) for size in tensor.shape)
         examples = [replace(general, avoid_one_hints=True)] if special else []
         return [*examples, general, replace(general, oblivious=False), CONSTANT]
@@ -193,6 +219,7 @@ class Compiler:
                 watch.note(body)
         if acquired.sizes is not None and (violated := acquired.sizes.violated()):
             raise NotForThisCall(violated)
+        guards_of_program = len(acquired.guards)
         acquired = constrained(acquired, forward.inputs)
         if acquired.sizes is not None:
             watch.add(acquired.prologue)
@@ -208,6 +235,8 @@ class Compiler:
             acquired.places,
             acquired.shapes,
             constant_because,
+            acquired.guards[guards_of_program:],
+            tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
         )
 
     def _differentiated(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
@@ -303,6 +332,7 @@ def jit(
     data_dependent: DataDependence = "guard",
     memory_budget: float = 1.0,
     max_programs: int = MAX_PROGRAMS,
+    symbolic: Given = (),
     dump: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
@@ -330,11 +360,18 @@ def jit(
     `max_programs` bounds how many programs are kept; where there would be more, the one that was used longest ago goes.
     That, and tracing again a third time for one reason, is said once, by a `RecompileWarning`.
 
+    `symbolic` names sizes and numbers among the arguments that are symbols from the first call on, whatever `cache`
+    says: `["input_ids.size(1)", "scale"]`, or with ranges `{"input_ids.size(1)": (1, 8192), "scale": None}`. What a
+    range implies is decided without a guard. A call outside of it is traced as if the name had not been given, with a
+    `RecompileWarning`; a program that does not serve the whole range, by what it decides, with a
+    `SpecializationWarning`.
+
     `dump` is a folder in which each program gets a folder of its own, with every stage of its traces as a file, written
     as soon as it is there. `THUNDER_LOGS` in the environment asks for that without a change of code.
 
-    Raises `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called, and
-    `RecipeConflict` for transforms that exclude each other.
+    Raises `BadSymbolicArgument` for names and ranges in `symbolic` that cannot be, here or at a call that has nothing
+    of that name, `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called,
+    and `RecipeConflict` for transforms that exclude each other.
     """
     if isinstance(executors, str | Executor):
         raise WrongInputs(f"executors={executors!r:.80} is one, not several", fix="write executors=[...]")
@@ -347,11 +384,33 @@ def jit(
         data_dependent=data_dependent,
         memory_budget=memory_budget,
         max_programs=max_programs,
+        symbolic=symbolic_arguments(symbolic),
     )
+    require_parameters(subject, options.symbolic)
     ordered = order_transforms((*transforms, *ALWAYS))
     asked = asked_dump(dump)  # what the environment asks for is looked up again when something is compiled
     found = tuple(map(find_executor, executors))
     return compiled_by(Compiler(ordered, found, options, dump=asked if dump is not None else None), subject)
+
+
+def out_of_range(value: NamedValue) -> tuple[str, str]:
+    """A value of a call that is not in the range of its name, in words, and what to do."""
+    name, told = value.argument.name, value.argument.range_text
+    what = (
+        f"was called with {name} {value.value}, outside of the range that symbolic= gives it, {told}; for such calls "
+        "it is traced as if that name had not been given"
+    )
+    return what, "give it a wider range, or keep such calls away from what is compiled"
+
+
+def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, SymbolicArgument], program: Program) -> None:
+    """Warn of what was named as symbolic and is not, or not in all of its range, in a program."""
+    if named and program.constant_because:
+        names = ", ".join(argument.name for argument in named.values())
+        what = f"is traced for the very values of {names}, which symbolic= names: {program.constant_because}"
+        warn_of(subject, what, "leave out of what is compiled what needs the values", SpecializationWarning)
+    for shortfall in program.shortfalls:
+        warn_of(subject, shortfall.what, shortfall.fix, SpecializationWarning)
 
 
 def compiled_by(compiler: Compiler | Unequipped, subject: Callable[..., Any]) -> Any:

@@ -12,6 +12,7 @@ from thunder_core import compiler
 from thunder_core.claiming.executor import Executor
 from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, SharpEdges
 from thunder_core.errors import WrongInputs
+from thunder_core.symbolic_arguments import Given
 from thunder_core.transform import Transform
 
 
@@ -23,6 +24,7 @@ def jit(
     cache: CacheMode = "constant values",
     sharp_edges: SharpEdges = "error",
     max_programs: int = MAX_PROGRAMS,
+    symbolic: Given = (),
     dump: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Compile a function that reads no data but its arguments.
@@ -51,5 +53,6 @@ def jit(
         sharp_edges=sharp_edges,
         functional=True,
         max_programs=max_programs,
+        symbolic=symbolic,
         dump=dump,
     )

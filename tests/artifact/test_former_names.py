@@ -50,6 +50,7 @@ def as_schema_4(folder: Path) -> Path:
         (folder / name).write_bytes(text)
         content["files"][name] = {"size": len(text), "digest": digest_of(text)}
     del content["digest"]
+    del content["compiler"]["options"]["symbolic"]
     content = json.loads(formerly(json.dumps({**content, "schema_version": 4})))
     digest = digest_of((json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
     (folder / MANIFEST).write_text(json.dumps({**content, "digest": digest}, indent=1, ensure_ascii=False) + "\n")

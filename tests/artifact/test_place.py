@@ -28,6 +28,7 @@ OPTIONS = {
     "data_dependent": "guard",
     "memory_budget": 1.0,
     "max_programs": 64,
+    "symbolic": (),
 }
 
 

@@ -21,11 +21,13 @@ from thunder_core.ir.sizes import symbols_of, text_of
 from thunder_core.ir.trace import Trace, with_number_inputs
 
 MADE_BY = "check constraints"
+GIVEN = "the range that it was given"  # who needed a constraint, where it is nothing but that
+Origin = SourceLine | str | None
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """A condition on symbols, and the user's line that needed it; None where a pass of the compiler did."""
+    """A condition on symbols, and who needed it: the user's line, or None for a pass of the compiler."""
 
     condition: sympy.Basic
     where: SourceLine | None
@@ -35,12 +37,14 @@ class Constraint:
 class Interval:
     """The integers that a symbol may be: from `lower` to `upper`, None for no bound, but for those `excluded`.
 
-    `where` has the user's line that gave each bound, and each excluded integer, first.
+    `where` has the user's line that gave each bound, and each excluded integer, first. The bounds that it begins with
+    may be a `given` range.
     """
 
     symbol: sympy.Symbol
     lower: int | None
     upper: int | None = None
+    given: bool = False
     excluded: dict[int, SourceLine | None] = field(default_factory=dict)
     where: dict[str, SourceLine | None] = field(default_factory=dict)
 
@@ -90,10 +94,12 @@ class Interval:
         """The bounds as PyTorch has them."""
         return ValueRanges(-int_oo if self.lower is None else self.lower, int_oo if self.upper is None else self.upper)
 
-    def texts(self) -> Iterator[tuple[str, SourceLine | None]]:
-        """The conditions as Python, with the line that first needed each."""
-        name, lower = str(self.symbol), self.lower
-        where = self.where.get("lower") or self.where.get("upper")
+    def texts(self, name: str = "") -> Iterator[tuple[str, Origin]]:
+        """The conditions as Python, on the symbol or another name for it, with who first needed each."""
+        name, lower = name or str(self.symbol), self.lower
+        where: Origin = self.where.get("lower") or self.where.get("upper")
+        if self.given and not self.where:
+            where = GIVEN
         if lower is not None and lower == self.upper:
             yield f"{name} == {lower}", where
         elif lower is not None or self.upper is not None:
@@ -102,26 +108,43 @@ class Interval:
         yield from ((f"{name} != {value}", where) for value, where in self.excluded.items())
 
 
-def simplified_constraints(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, ...], SourceLine | None]]:
-    """The constraints of a recording as Python, merged and without those that follow from bounds.
+@dataclass(frozen=True)
+class Merged:
+    """The constraints of a recording, merged: the interval of each symbol, and by their texts those that are no bounds.
 
-    Each with its symbols and the user's line that first needed it.
+    What follows from the intervals is left out.
     """
-    intervals = {symbol: Interval(symbol, sizes.lower_bound(symbol)) for symbol in sizes.sources}
+
+    intervals: dict[sympy.Symbol, Interval]
+    others: dict[str, Constraint]
+
+
+def merged_constraints(sizes: Sizes) -> Merged:
+    """The constraints of a recording, merged."""
+    intervals = {
+        symbol: Interval(symbol, *sizes.range_of(symbol), given=sizes.has_given_range(symbol))
+        for symbol in sizes.sources
+    }
     others: dict[str, Constraint] = {}
     for guard in sizes.guards():
         constraint = Constraint(*guard)
         symbols = symbols_of(constraint.condition)
         if len(symbols) != 1 or not intervals[symbols[0]].restrict(constraint):
             others.setdefault(text_of(constraint.condition), constraint)
-    found = []
-    for symbol, interval in intervals.items():
+    for interval in intervals.values():
         interval.tighten()
-        found += [(text, (symbol,), where) for text, where in interval.texts()]
     ranges = {symbol: interval.range for symbol, interval in intervals.items()}
-    for text, constraint in others.items():
-        if not is_implied(constraint.condition, ranges):
-            found.append((text, tuple(symbols_of(constraint.condition)), constraint.where))
+    left = {text: one for text, one in others.items() if not is_implied(one.condition, ranges)}
+    return Merged(intervals, left)
+
+
+def simplified_constraints(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Origin]]:
+    """The constraints of a recording as Python, each with its symbols and who first needed it."""
+    merged = merged_constraints(sizes)
+    found: list[tuple[str, tuple[sympy.Symbol, ...], Origin]] = []
+    for symbol, interval in merged.intervals.items():
+        found += [(text, (symbol,), where) for text, where in interval.texts()]
+    found += [(text, tuple(symbols_of(one.condition)), one.where) for text, one in merged.others.items()]
     return found
 
 
@@ -163,13 +186,17 @@ def imports_of(texts: Iterable[str]) -> frozenset[str]:
     return frozenset({"math"} if any("math." in text for text in texts) else ())
 
 
-def constraint_message(
-    text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: SourceLine | None
-) -> str:
+def constraint_message(text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: Origin) -> str:
     """The message of a failed constraint: the numbers that it is about, the condition, and who needed it."""
     names = ", ".join(f"{symbol} = {path}" for symbol, path in zip(symbols[1:], paths[1:], strict=True))
-    place = f"needed at {where}" if where is not None else "needed by what it is compiled to"
-    return f"{paths[0]}: had {text}{f' with {names}' if names else ''}, {place}"
+    return f"{paths[0]}: had {text}{f' with {names}' if names else ''}, {origin_text(where)}"
+
+
+def origin_text(where: Origin) -> str:
+    """The words for who needed a constraint."""
+    if where is None:
+        return "needed by what it is compiled to"
+    return where if isinstance(where, str) else f"needed at {where}"
 
 
 def with_numbers_passed(computation: Trace, prologue: Trace) -> tuple[Trace, Trace]:

@@ -133,6 +133,7 @@ class Acquisition(Observer):
             self._line,
             self.symbolic_sizes,
             expression_path,
+            range_of=symbolic.range_of,
             avoid_one_hints=symbolic.avoid_one_hints,
             real_hints_for=symbolic.real_hints_for,
             oblivious=symbolic.oblivious,

@@ -12,7 +12,7 @@ from thunder_core.compile_options import CompileOptions
 from thunder_core.runtime.autograd_signature import AutogradSignature
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
 
-SCHEMA_VERSION: Literal[5] = 5  # `upgrade.py` says what the earlier ones lack
+SCHEMA_VERSION: Literal[6] = 6  # `upgrade.py` says what the earlier ones lack
 SIGNATURE = "signature.json"  # beside the manifest, which does not list it
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
@@ -78,7 +78,7 @@ class StoredAutogradSignature(AutogradSignature):
 
 
 class ProgramFacts(StoredFacts):
-    """One program: its stages in order, and its guards and sharp edges in words.
+    """One program: its stages in order, and its guards and sharp edges in words; `constraints` are guards on symbols.
 
     One with a `derivative` has backwards of its own; `recorded` says why one that is differentiated has none. One that
     checks values of tensors may have `written` to inputs at these places before it does so for the last time.
@@ -86,6 +86,7 @@ class ProgramFacts(StoredFacts):
 
     stages: tuple[StageFacts, ...]
     guards: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
     sharp_edges: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     derivative: StoredAutogradSignature | None = None
@@ -151,10 +152,11 @@ class Manifest(SealedManifest):
     """Everything about an artifact that is not in one of its files; `digest` is that of the manifest without itself.
 
     `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order; `drawn` are
-    the sizes and the seed that they were drawn with. `train` says that what is called is a step of training, with
-    labels and in train mode; `tolerance` by what its outputs are validated. `weights` are the model's parameters and
-    buffers by their names, where they were included, and `shell` what they are put into. `machine` is where compiled
-    regions run. `cubins` are kernels for a GPU of the architecture `target` (`sm_90`), where it was made for one.
+    the sizes and the seed that they were drawn with, and `dynamic` the ranges of sizes that the programs serve. `train`
+    says that what is called is a step of training, with labels and in train mode; `tolerance` by what its outputs are
+    validated. `weights` are the model's parameters and buffers by their names, where they were included, and `shell`
+    what they are put into. `machine` is where compiled regions run. `cubins` are kernels for a GPU of the architecture
+    `target` (`sm_90`), where it was made for one.
     """
 
     leaves_out_defaults: ClassVar[bool] = True
@@ -174,6 +176,7 @@ class Manifest(SealedManifest):
     programs: tuple[ProgramFacts, ...]
     example: tuple[str, ...] = ()
     drawn: dict[str, int] = {}
+    dynamic: dict[str, tuple[int, int]] = {}
     train: bool = False
     validation: ValidationState = "off"
     tolerance: ToleranceFacts | None = None

@@ -96,6 +96,7 @@ def stored_program(
     return StoredProgram(
         stages=tuple(stored_stage(stages[name], sources[name]) for name in sources),
         guards=facts.guards,
+        constraints=facts.constraints,
         sharp_edges=facts.sharp_edges,
         derivative=stored_derivative(artifact, facts, finder, strict=strict),
         recorded=facts.recorded,

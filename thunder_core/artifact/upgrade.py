@@ -85,9 +85,18 @@ def _constants_of(stage: Content) -> Content:
     return {"constants": found} if "constants" in stage else {}
 
 
+def without_symbolic(content: Content) -> Content:
+    """Schema 5 did not keep which arguments were symbolic by name, which none were."""
+    compiler = content["compiler"]
+    if "symbolic" in compiler["options"]:
+        raise ValueError("schema 5 has no such option: symbolic")
+    return {**content, "compiler": {**compiler, "options": {**compiler["options"], "symbolic": []}}}
+
+
 UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     1: without_derivatives,
     2: without_options,
     3: without_limit,
     4: with_former_names,
+    5: without_symbolic,
 }

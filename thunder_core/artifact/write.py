@@ -202,6 +202,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
     return ProgramFacts(
         stages=tuple(stages),
         guards=program.guards,
+        constraints=program.constraints,
         sharp_edges=tuple(str(getattr(edge, "what", edge)) for edge in program.sharp_edges),
         devices=tuple(sorted(devices_of(program.last("computation")))),
         derivative=stored_autograd_signature(program),

@@ -19,6 +19,7 @@ from torch._guards import ShapeGuard, Source
 from torch._prims_common import is_contiguous_for_memory_format_or_false
 from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.numbers import int_oo
 
 from thunder_core.capture.layouts import is_symbolic
 from thunder_core.capture.numbers import Numbers, SymbolicInteger
@@ -26,6 +27,9 @@ from thunder_core.errors import SourceLine
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.sizes import GENERIC_HINT, size_for_trace, symbols_of
 from thunder_core.ir.tree import replace_leaves
+from thunder_core.symbolic_arguments import Bounds
+
+NO_BOUNDS: Bounds = (None, None)
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,10 @@ class TraceShapeEnv(ShapeEnv):
         expression = size.node.expr
         if expression.is_Symbol and expression.is_positive:
             self.guards.append(ShapeGuard(sympy.Ge(expression, 1, evaluate=False), self.where(), False))  # type: ignore[arg-type]
+
+    def restrict(self, symbol: sympy.Symbol, lower: int | None, upper: int | None) -> None:
+        """Let a symbol be within bounds, so that what they imply is decided without a guard."""
+        self.constrain_symbol_range(symbol, -int_oo if lower is None else lower, int_oo if upper is None else upper)
 
     def _generate_unique_id(self, source_name: str) -> int:  # noqa: ARG002
         self.unique_ids.add(len(self.unique_ids))
@@ -130,6 +138,7 @@ class Sizes:
         places_of: Callable[[torch.Tensor], Mapping[int, Any]],
         expression: Callable[[sympy.Basic, Mapping[sympy.Symbol, Any], int], Any],
         *,
+        range_of: Callable[[Any], Bounds] = lambda source: NO_BOUNDS,
         avoid_one_hints: bool = False,
         real_hints_for: frozenset[str] = frozenset(),
         oblivious: bool = True,
@@ -142,7 +151,8 @@ class Sizes:
         self.values: dict[sympy.Symbol, sympy.Integer] = {}
         self._places_of = places_of
         self._expression = expression
-        self._lower_bounds: dict[sympy.Symbol, int | None] = {}
+        self._range_of = range_of
+        self._ranges: dict[sympy.Symbol, Bounds] = {}
         self._symbols: dict[Any, torch.SymInt] = {}
         self._computed: dict[sympy.Basic, Any] = {}
 
@@ -167,22 +177,31 @@ class Sizes:
     def symbol(self, source: Any, value: int, *, least: int | None = None, hint: int | None = None) -> torch.SymInt:
         """The symbol of a number from outside, made when it is met for the first time.
 
-        `least` is the least that it can be, and `hint` what is decided by in place of its value.
+        `least` is the least that it can be, and `hint` what is decided by in place of its value, as far as the range
+        goes that the source was given.
         """
         if source not in self._symbols:
             environment, named = self.environment, NamedSource(str(source))
             create = environment.create_unspecified_symbol if least is None else environment.create_symbol
-            hint = value if hint is None else hint
+            lower, upper = self._range_of(source)
+            hint = value if hint is None else hint if upper is None else min(hint, upper)
             symbol = create(hint, named, DimDynamic.DYNAMIC)
-            self.sources[symbol], self._lower_bounds[symbol] = source, least
+            lower = least if lower is None else lower
+            self.sources[symbol], self._ranges[symbol] = source, (lower, upper)
+            if self.has_given_range(symbol):
+                environment.restrict(symbol, lower, upper)
             self.values[symbol] = sympy.Integer(value)
             size: Any = environment.create_symintnode(symbol, hint=hint, source=named)
             self._symbols[source] = size
         return self._symbols[source]
 
-    def lower_bound(self, symbol: sympy.Symbol) -> int | None:
-        """The least value that a symbol can have: one for a size, None for any integer."""
-        return self._lower_bounds[symbol]
+    def range_of(self, symbol: sympy.Symbol) -> Bounds:
+        """The least and the greatest value of a symbol: what was given, else one or more for a size, None for any."""
+        return self._ranges[symbol]
+
+    def has_given_range(self, symbol: sympy.Symbol) -> bool:
+        """Whether the range of a symbol was given by the user."""
+        return self._range_of(self.sources[symbol]) != NO_BOUNDS
 
     def source_of(self, size: torch.SymInt) -> Any:
         """The source of a symbol, or of what the prologue computes from symbols."""

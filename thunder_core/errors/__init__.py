@@ -62,6 +62,7 @@ from thunder_core.errors.unsupported import (
     NotDifferentiable,
     NotTraceable,
     OperationFailed,
+    RangeNotServed,
     UnknownArchitecture,
 )
 from thunder_core.errors.usage import (
@@ -72,6 +73,7 @@ from thunder_core.errors.usage import (
     BadOption,
     BadPattern,
     BadRecipe,
+    BadSymbolicArgument,
     CacheNotUsable,
     ModelNotFound,
     NoLoss,
@@ -88,7 +90,13 @@ from thunder_core.errors.usage import (
     WrongInputs,
 )
 from thunder_core.errors.validation import AllZero, NotComparable, NotFinite, OtherRandomNumbers, OutOfTolerance
-from thunder_core.errors.warnings import DegradedWarning, RecompileWarning, SharpEdgeWarning, UnsignedWarning
+from thunder_core.errors.warnings import (
+    DegradedWarning,
+    RecompileWarning,
+    SharpEdgeWarning,
+    SpecializationWarning,
+    UnsignedWarning,
+)
 
 __all__ = [
     "AllZero",
@@ -104,6 +112,7 @@ __all__ = [
     "BadPattern",
     "BadRecipe",
     "BadSignature",
+    "BadSymbolicArgument",
     "BaselineError",
     "Bug",
     "CacheDamaged",
@@ -141,6 +150,7 @@ __all__ = [
     "OutputNotWritable",
     "PackageMissing",
     "PythonNotSupported",
+    "RangeNotServed",
     "RecipeConflict",
     "RecipeMismatch",
     "RecompileWarning",
@@ -151,6 +161,7 @@ __all__ = [
     "SharpEdgeWarning",
     "SlowerThanBaseline",
     "SourceLine",
+    "SpecializationWarning",
     "SpeedupMissed",
     "ThunderError",
     "UnknownArchitecture",

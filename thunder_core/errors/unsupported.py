@@ -88,3 +88,14 @@ class NotTraceable(UnsupportedError):
     """
 
     code = "TH0809"
+
+
+class RangeNotServed(UnsupportedError):
+    """A few programs do not serve all of a range that `--dynamic` names. Nothing was written.
+
+    The model decides by the size itself, again and again: the message names the size, the line that needed it to be
+    what it was, and what the programs serve. A narrower range may need fewer programs; so does a model that decides by
+    a comparison rather than by the size itself.
+    """
+
+    code = "TH0810"

@@ -186,3 +186,15 @@ class BadData(UsageError):
     """
 
     code = "TH0221"
+
+
+class BadSymbolicArgument(UsageError):
+    """A name or a range in `symbolic=` or `--dynamic` cannot be, or the call has nothing of that name.
+
+    A name is that of a parameter for a number (`scale`), and ends in a dimension for a size of a tensor
+    (`input_ids.size(1)`); items of lists, tuples and dicts may stand in between (`batch['input_ids'].size(1)`). A range
+    is the least and the greatest value, both included: two different integers, of a size from 1 on, and None for no
+    bound. Only `int` and `float` can be symbolic, and only integers have a range.
+    """
+
+    code = "TH0222"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RecompileWarning(UserWarning):
-    """A compiled function is traced again and again, or has more programs than are kept.
+    """A compiled function is traced again and again, has more programs than are kept, or is called out of a range.
 
     The message says for what it is traced and what can be done. Python's `warnings` say it once for each place.
     """
@@ -20,3 +20,10 @@ class DegradedWarning(UserWarning):
 
 class UnsignedWarning(UserWarning):
     """An artifact was loaded that nobody has signed whose key is trusted, though there is a list of trusted keys."""
+
+
+class SpecializationWarning(UserWarning):
+    """A size or number that was named as symbolic is a constant in a program, or not all of its range is served by it.
+
+    The message names the line that decided by it and what to write. Other values are traced as further programs.
+    """

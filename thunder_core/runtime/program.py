@@ -74,7 +74,8 @@ class Program:
     while it runs, that they are others. `numbers` are the paths of the numbers that it wants to be what they were, by
     the number of the guard, `shapes` those of tensors with their shapes then; `places` are the ways to what guards
     look at, for those that a selector may follow. Where sizes were to be symbolic and are not, that is
-    `constant_because` of something.
+    `constant_because` of something. `constraints` are those of the `guards` that are on symbols; `shortfalls` say of
+    which of those that were named not all values are served.
     """
 
     stages: tuple[Stage, ...]
@@ -86,6 +87,8 @@ class Program:
     places: Mapping[int, Place] = field(default_factory=dict)
     shapes: Mapping[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     constant_because: str = ""
+    constraints: tuple[str, ...] = ()
+    shortfalls: tuple[Any, ...] = ()
     _written: tuple[int, ...] | None = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)

@@ -52,8 +52,13 @@ class Retraces:
             self._warn(what, "make its inputs differ less, or allow for more: jit(..., max_programs=...)")
 
     def _warn(self, what: str, fix: str) -> None:
-        name = getattr(self.subject, "__qualname__", type(self.subject).__name__)
-        warnings.warn(printable(f"{name} {what}; fix: {fix}"), RecompileWarning, stacklevel=callers_level())
+        warn_of(self.subject, what, fix)
+
+
+def warn_of(subject: Callable[..., Any], what: str, fix: str, category: type[UserWarning] = RecompileWarning) -> None:
+    """Warn of a subject, at the line that called what was compiled."""
+    name = getattr(subject, "__qualname__", type(subject).__name__)
+    warnings.warn(printable(f"{name} {what}; fix: {fix}"), category, stacklevel=callers_level())
 
 
 def fix_for(error: Exception) -> str:

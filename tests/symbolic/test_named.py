@@ -1,0 +1,249 @@
+"""Sizes and numbers that are named are symbolic from the first call on, in the ranges that they were given."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from thunder_core.compiler import last_program, specializations_of
+from thunder_core.errors import BadSymbolicArgument, RecompileWarning, SpecializationWarning, WrongInputs
+from thunder_core.symbolic_arguments import SymbolicArgument, parse_name, symbolic_arguments
+
+
+def scaled(x: torch.Tensor, step: int, scale: float = 2.0) -> torch.Tensor:
+    return x * scale + step
+
+
+def halves(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[0] > 100 else x
+
+
+def assert_serves(compiled: Any, function: Callable[..., Any], calls: list[tuple[Any, ...]]) -> None:
+    for call in calls:
+        assert torch.equal(compiled(*call), function(*call))
+
+
+def test_what_is_named_is_symbolic_from_the_first_call_and_nothing_else() -> None:
+    compiled = thunder.jit(scaled, symbolic=["x.size(1)", "step", "scale"])
+    assert_serves(compiled, scaled, [(torch.randn(2, n), n, n / 3) for n in (3, 1, 64)])
+    assert thunder.cache_misses(compiled) == 1
+    trace = thunder.last_traces(compiled)[-1]
+    assert "f32[2, s" in str(trace), trace
+
+
+def test_a_range_decides_what_it_implies_without_a_guard() -> None:
+    def bounded(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if 2 <= x.shape[0] <= 100 and x.shape[0] * 2 < 201 else x
+
+    compiled = thunder.jit(bounded, symbolic={"x.size(0)": (2, 100)})
+    assert_serves(compiled, bounded, [(torch.ones(n),) for n in (2, 7, 100)])
+    assert thunder.cache_misses(compiled) == 1
+    assert last_program(compiled).constraints == ("args[0].size(0): had 2 <= s0 <= 100, the range that it was given",)
+
+
+def test_a_range_of_a_number_is_decided_by_as_well() -> None:
+    def chosen(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x + n if n > 0 else x
+
+    compiled = thunder.jit(chosen, symbolic={"n": (1, 9)})
+    assert_serves(compiled, chosen, [(torch.ones(3), n) for n in (1, 5, 9)])
+    assert thunder.cache_misses(compiled) == 1
+    with pytest.warns(RecompileWarning, match=r"called with n 0, outside of the range .* from 1 to 9"):
+        assert_serves(compiled, chosen, [(torch.ones(3), 0)])
+
+
+def test_a_call_out_of_the_range_is_told_and_traced_as_if_nothing_was_named() -> None:
+    compiled = thunder.jit(halves, symbolic={"x.size(0)": (101, 200)})
+    assert_serves(compiled, halves, [(torch.ones(150),), (torch.ones(101),)])
+    with pytest.warns(RecompileWarning, match=r"halves was called with x\.size\(0\) 50, outside .* from 101 to 200"):
+        assert_serves(compiled, halves, [(torch.ones(50),)])
+    assert thunder.recompile_reasons(compiled) == [
+        "args[0].size(0): had 101 <= s0 <= 200, the range that it was given, is 50"
+    ]
+    assert_serves(compiled, halves, [(torch.ones(150),)])
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_range_is_refused_beyond_its_ends_where_one_program_is_to_serve_all() -> None:
+    compiled = thunder.jit(halves, symbolic={"x.size(0)": (101, 200)}, cache="same input")
+    assert_serves(compiled, halves, [(torch.ones(150),), (torch.ones(101),)])
+    with pytest.raises(WrongInputs, match="the range that it was given, is 201"):
+        compiled(torch.ones(201))
+
+
+def test_a_program_that_does_not_serve_the_range_is_told_with_the_line_that_decided() -> None:
+    compiled = thunder.jit(halves, symbolic={"x.size(0)": (1, 200)})
+    line = halves.__code__.co_firstlineno + 1
+    with pytest.warns(SpecializationWarning) as told:
+        assert_serves(compiled, halves, [(torch.ones(150),), (torch.ones(200),)])
+    (message,) = (str(one.message) for one in told)
+    assert "101 <= x.size(0) <= 200, needed at" in message
+    assert f"test_named.py:{line}, in halves" in message
+    assert "{'x.size(0)': (101, 200)}" in message
+    with pytest.warns(SpecializationWarning, match=r"1 <= x\.size\(0\) <= 100"):
+        assert_serves(compiled, halves, [(torch.ones(100),), (torch.ones(1),)])
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_named_size_that_becomes_a_constant_is_told() -> None:
+    def told(x: torch.Tensor) -> tuple[torch.Tensor, str]:
+        return x + 1, f"{x.shape[0]}"
+
+    compiled = thunder.jit(told, symbolic=["x.size(0)"])
+    with pytest.warns(SpecializationWarning, match=r"one value of x\.size\(0\).* == 4, needed at .*told"):
+        compiled(torch.ones(4))
+
+
+def test_a_condition_that_leaves_values_out_is_told() -> None:
+    def even(x: torch.Tensor) -> torch.Tensor:
+        return x.view(2, -1) if x.shape[0] % 2 == 0 else x
+
+    compiled = thunder.jit(even, symbolic={"x.size(0)": (2, 64)})
+    with pytest.warns(SpecializationWarning, match=r"x\.size\(0\) % 2"):
+        compiled(torch.ones(8))
+
+
+def test_what_cannot_be_traced_with_symbols_is_told() -> None:
+    def asked(x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return x, torch._C._VariableFunctions.is_floating_point(x) and __import__("json").dumps([x.shape[0]])
+
+    compiled = thunder.jit(asked, symbolic=["x.size(0)"])
+    with pytest.warns(SpecializationWarning, match=r"traced for the very values of x\.size\(0\)"):
+        compiled(torch.ones(4))
+
+
+NAMES = {
+    "scale": ("scale", (), None),
+    "x.size(1)": ("x", (), 1),
+    "x.size(-1)": ("x", (), -1),
+    "batch['input_ids'].size(1)": ("batch", ("input_ids",), 1),
+    'batch["a b"][0].size(2)': ("batch", ("a b", 0), 2),
+    "rest[-1]": ("rest", (-1,), None),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_parsed(name: str) -> None:
+    path = parse_name(name)
+    assert (path.argument, path.items, path.dimension) == NAMES[name]
+
+
+def items(batch: dict[str, Any], rest: list[Any]) -> torch.Tensor:
+    return batch["x"] * rest[0][1]
+
+
+def stars(x: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:
+    return x * rest[1] + named["y"]
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+        return x * 2 if y is None else x + y
+
+
+def test_items_are_named() -> None:
+    compiled = thunder.jit(items, symbolic=["batch['x'].size(0)", "rest[-1][1]"])
+    for n in (3, 5):
+        call: tuple[Any, ...] = ({"x": torch.ones(n)}, [(0, n)])
+        assert torch.equal(compiled(*call), items(*call))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_arguments_are_named_that_stars_take_and_by_keyword_and_by_position() -> None:
+    compiled = thunder.jit(stars, symbolic=["x.size(0)", "rest[1]", "y.size(0)"])
+    for n in (3, 5):
+        assert torch.equal(compiled(torch.ones(n), 7, n, y=torch.ones(n)), torch.ones(n) * n + 1)
+    assert thunder.cache_misses(compiled) == 1
+    module = thunder.jit(Doubled(), symbolic=["x.size(0)", "y.size(0)"])
+    for n in (3, 5):
+        assert torch.equal(module(x=torch.ones(n)), torch.ones(n) * 2)
+        assert torch.equal(module(torch.ones(n), torch.ones(n)), torch.ones(n) * 2)
+    assert thunder.cache_misses(module) == 2  # with and without y
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "no list": ("x", "no list of names"),
+    "a number": (3, "no list of names"),
+    "no name": ([3], "neither a number nor a size"),
+    "another grammar": (["x.shape[0]"], r"input_ids\.size\(1\)"),
+    "an attribute": (["x.weight.size(0)"], "neither a number nor a size"),
+    "unknown": (["xx.size(0)"], "did you mean x"),
+    "of the end": ({"x.size(0)": (8, 1)}, "has no values"),
+    "one value": ({"x.size(0)": (8, 8)}, "but one value"),
+    "no pair": ({"x.size(0)": (1, 2, 3)}, "no pair"),
+    "words": ({"x.size(0)": ("1", "2")}, "not integers"),
+    "booleans": ({"x.size(0)": (True, 8)}, "not integers"),
+    "zero": ({"x.size(0)": (0, 8)}, "a size of 0 is never symbolic"),
+}
+BAD_CALLS: dict[str, tuple[Any, str]] = {
+    "dimension": (["x.size(2)"], r"the tensor has the shape \[3\]"),
+    "a tensor": (["x"], r"x\.size\(0\)"),
+    "no tensor": (["step.size(0)"], "no tensor but a int"),
+    "an item of a tensor": (["x[0]"], "an item of a Tensor"),
+    "twice": (["x.size(0)", "x.size(-1)"], "one thing twice"),
+    "range of a float": ({"scale": (1, 2)}, "it is a float"),
+    "no number": (["text"], "which is a str"),
+    "a boolean": (["flag"], "which is a bool"),
+    "no item": (["table['b']"], "no such item: 'b'"),
+}
+
+
+def any_of(x: Any, step: Any, scale: Any, text: Any, flag: Any, table: Any) -> Any:
+    return x
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_names_and_ranges_that_cannot_be_are_refused_when_they_are_given(name: str) -> None:
+    given, told = BAD[name]
+    with pytest.raises(BadSymbolicArgument, match=told):
+        thunder.jit(halves, symbolic=given)
+
+
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_names_that_lead_nowhere_are_refused_by_the_call(name: str) -> None:
+    given, told = BAD_CALLS[name]
+    compiled = thunder.jit(any_of, symbolic=given)
+    with pytest.raises(BadSymbolicArgument, match=told):
+        compiled(torch.ones(3), 1, 2.0, "a", True, {"a": 1})
+
+
+def test_a_misspelled_keyword_is_refused_by_the_call() -> None:
+    with pytest.raises(BadSymbolicArgument, match="no argument is called 'yy'"):
+        thunder.jit(stars, symbolic=["yy.size(0)"])(torch.ones(2), 1, 2, y=torch.ones(2))
+
+
+def test_names_are_kept_by_copies_pickles_and_artifacts(tmp_path: Any) -> None:
+    compiled = thunder.jit(Doubled(), symbolic={"x.size(0)": (2, 64)})
+    loaded = None
+    for one in (compiled, copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        for n in (2, 64, 7):
+            assert torch.equal(one(torch.ones(n)), torch.full((n,), 2.0))
+        assert thunder.cache_misses(one) == 1
+        assert specializations_of(one).options.symbolic == (SymbolicArgument("x.size(0)", 2, 64),)
+    folder = thunder.save(compiled, tmp_path / "a")
+    loaded = thunder.load(folder, Doubled(), strict=True)
+    for n in (2, 64, 9):
+        assert torch.equal(loaded(torch.ones(n)), torch.full((n,), 2.0))
+    with pytest.raises(WrongInputs, match="2 <= s0 <= 64, the range that it was given, is 65"):
+        loaded(torch.ones(65))
+    with pytest.warns(RecompileWarning, match="outside of the range"):
+        thunder.load(folder, Doubled())(torch.ones(65))
+
+
+def test_a_size_of_zero_and_an_argument_that_is_none_are_no_error() -> None:
+    compiled = thunder.jit(Doubled(), symbolic=["x.size(0)", "y.size(0)"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compiled(torch.ones(0), None).shape == (0,)
+
+
+def test_ranges_are_told_in_words() -> None:
+    told = [one.range_text for one in symbolic_arguments({"a": None, "b": (1, None), "c": (None, 2), "d": (1, 2)})]
+    assert told == ["any", "from 1 on", "up to 2", "from 1 to 2"]

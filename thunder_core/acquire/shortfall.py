@@ -1,0 +1,64 @@
+"""Shortfalls: of sizes and numbers that were named as symbolic, those of whose values a program does not serve all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import sympy
+
+from thunder_core.acquire.constraints import Interval, Merged, Origin, merged_constraints, origin_text
+from thunder_core.capture.sizes import Sizes
+from thunder_core.ir.sizes import symbols_of, text_of
+from thunder_core.symbolic_arguments import SymbolicArgument
+
+ASKS = "ask for its value nowhere: what formats or hashes it, and a loop of so many turns, does"
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """A named size or number of which a program serves not all values: what it serves, who needed that, what to do."""
+
+    name: str
+    what: str
+    fix: str
+
+
+def shortfalls(sizes: Sizes, named: Mapping[str, SymbolicArgument]) -> Iterator[Shortfall]:
+    """The shortfalls of a recording, by the paths of what was named."""
+    merged = merged_constraints(sizes)
+    for symbol, interval in merged.intervals.items():
+        argument = named.get(str(sizes.sources[symbol]))
+        if argument is not None:
+            yield from _of_symbol(argument, interval, dict(_conditions(merged, symbol, argument.name)))
+
+
+def _conditions(merged: Merged, symbol: sympy.Symbol, name: str) -> Iterator[tuple[str, Origin]]:
+    """The conditions on one symbol alone that narrow its range, with its name in place of the symbol."""
+    interval = merged.intervals[symbol]
+    if interval.where or interval.excluded:
+        yield from interval.texts(name)
+    for one in merged.others.values():
+        if symbols_of(one.condition) == [symbol]:
+            yield text_of(one.condition, {symbol: name}), one.where
+
+
+def _of_symbol(argument: SymbolicArgument, interval: Interval, conditions: dict[str, Origin]) -> Iterator[Shortfall]:
+    told = "; ".join(f"{text}, {origin_text(where)}" for text, where in conditions.items())
+    if interval.lower is not None and interval.lower == interval.upper:
+        what = f"is traced for one value of {argument.name}, which symbolic= names: {told}"
+        yield Shortfall(argument.name, what, f"{ASKS}; or leave {argument.name} out of symbolic=")
+    elif conditions and argument.has_range:
+        what = (
+            f"has a program that does not serve all of {argument.name} {argument.range_text}, as symbolic= has it, but "
+            f"{told}; other values are traced as further programs"
+        )
+        yield Shortfall(argument.name, what, _narrower(argument, interval))
+
+
+def _narrower(argument: SymbolicArgument, interval: Interval) -> str:
+    """Advise the range that is served, where it is another than the one that was given."""
+    decide = "decide by nothing that depends on it"
+    if (interval.lower, interval.upper) == (argument.lower, argument.upper):
+        return decide
+    return f"{decide}, or name what is served: {{{argument.name!r}: ({interval.lower}, {interval.upper})}}"

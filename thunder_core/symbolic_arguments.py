@@ -1,0 +1,113 @@
+"""Symbolic arguments: the sizes and numbers of a call that its user named as symbolic, with their ranges."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from thunder_core.errors import BadSymbolicArgument
+
+Bounds = tuple[int | None, int | None]
+Given = Sequence["str | SymbolicArgument"] | Mapping[str, Sequence[int | None] | None]
+
+ITEM = r"\[(?:-?\d+|'[^']*'|\"[^\"]*\")\]"
+NAME = re.compile(rf"(?P<argument>[^\W\d]\w*)(?P<items>(?:{ITEM})*)(?:\.size\((?P<dimension>-?\d+)\))?")
+WRITE = (
+    'write the name of a parameter for a number ("scale"), and for a size its dimension ("input_ids.size(1)"), with '
+    "items of lists and dicts in between (\"batch['input_ids'].size(1)\")"
+)
+WRITE_RANGE = 'write the least and the greatest value, as in {"input_ids.size(1)": (1, 8192)}, or None for no range'
+
+
+@dataclass(frozen=True)
+class ArgumentPath:
+    """A parsed name: the parameter, the items that lead on from it, and the dimension where it is a size."""
+
+    argument: str
+    items: tuple[str | int, ...]
+    dimension: int | None
+
+
+@dataclass(frozen=True)
+class SymbolicArgument:
+    """A size or a number among the arguments that is symbolic from the first call on, by the name that its user wrote.
+
+    It may have the values from `lower` to `upper`, both included; None is no bound.
+    Raises `BadSymbolicArgument` for a name that is not of the grammar, and for a range that cannot be.
+    """
+
+    name: str
+    lower: int | None
+    upper: int | None
+
+    def __post_init__(self) -> None:
+        path = parse_name(self.name)
+        require_bounds(self.name, (self.lower, self.upper), least=None if path.dimension is None else 1)
+
+    @property
+    def path(self) -> ArgumentPath:
+        """The name in its parts."""
+        return parse_name(self.name)
+
+    @property
+    def has_range(self) -> bool:
+        """Whether it has a bound at all."""
+        return self.lower is not None or self.upper is not None
+
+    def includes(self, value: float) -> bool:
+        """Whether a value lies within the range."""
+        return (self.lower is None or value >= self.lower) and (self.upper is None or value <= self.upper)
+
+    @property
+    def range_text(self) -> str:
+        """The range in words: `from 1 to 8192`, `from 2 on`, `up to 64`."""
+        if self.upper is None:
+            return "any" if self.lower is None else f"from {self.lower} on"
+        return f"up to {self.upper}" if self.lower is None else f"from {self.lower} to {self.upper}"
+
+
+def parse_name(name: object) -> ArgumentPath:
+    """The parts of a name such as `batch['input_ids'].size(1)`; raises `BadSymbolicArgument`."""
+    match = NAME.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
+        raise BadSymbolicArgument(f"{name!r:.80} names neither a number nor a size of an argument", fix=WRITE)
+    items = tuple(ast.literal_eval(item[1:-1]) for item in re.findall(ITEM, match["items"]))
+    return ArgumentPath(match["argument"], items, None if match["dimension"] is None else int(match["dimension"]))
+
+
+def require_bounds(name: str, bounds: Bounds, least: int | None = None) -> None:
+    """Raise `BadSymbolicArgument` for bounds between which there are not at least two values from `least` on."""
+    lower, upper = bounds
+    if not all(bound is None or type(bound) is int for bound in bounds):
+        raise BadSymbolicArgument(f"the range of {name} is {bounds!r:.80}, which are not integers", fix=WRITE_RANGE)
+    if least is not None and any(bound is not None and bound < least for bound in bounds):
+        raise BadSymbolicArgument(
+            f"the range of {name} begins at {min(bound for bound in bounds if bound is not None)}, and a size of 0 is "
+            "never symbolic: what holds for tensors that have elements need not hold for one that has none",
+            fix=f"begin the range of {name} at {least}; a call with a size of 0 is traced as a program of its own",
+        )
+    if lower is not None and upper is not None and lower >= upper:
+        wrong = "which has but one value" if lower == upper else "which has no values"
+        raise BadSymbolicArgument(f"the range of {name} is ({lower}, {upper}), {wrong}", fix=WRITE_RANGE)
+
+
+def symbolic_arguments(given: Given) -> tuple[SymbolicArgument, ...]:
+    """The arguments that are symbolic, by their names alone or by names with ranges; raises `BadSymbolicArgument`."""
+    if isinstance(given, str) or not isinstance(given, Mapping | Iterable):
+        raise BadSymbolicArgument(f"symbolic={given!r:.80} is no list of names", fix='write symbolic=["x.size(0)"]')
+    if isinstance(given, Mapping):
+        return tuple(SymbolicArgument(name, *bounds_of(name, bounds)) for name, bounds in given.items())
+    return tuple(
+        one if isinstance(one, SymbolicArgument) else SymbolicArgument(one, None, None) for one in dict.fromkeys(given)
+    )
+
+
+def bounds_of(name: object, given: object) -> Bounds:
+    """The bounds that a range gives; raises `BadSymbolicArgument` for what is no range."""
+    if given is None:
+        return None, None
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise BadSymbolicArgument(f"the range of {name} is {given!r:.80}, which is no pair", fix=WRITE_RANGE)
+    return given[0], given[1]
