@@ -202,16 +202,22 @@ def test_an_artifact_of_an_earlier_schema_runs_and_what_it_does_not_say_is_refus
         loaded(torch.ones(7, 4))
 
 
-def test_an_artifact_of_schema_3_keeps_as_many_programs_as_were_kept_then(artifact, model, x):
+LATER_OPTIONS = {3: ("max_programs", "symbolic"), 4: ("symbolic",), 5: ("symbolic",)}  # what a schema did not have
+
+
+@pytest.mark.parametrize("schema", LATER_OPTIONS)
+def test_an_artifact_of_an_earlier_schema_has_the_options_that_were_in_force_then(artifact, model, x, schema):
     path = artifact / MANIFEST
     content = json.loads(path.read_bytes())
-    del content["digest"], content["compiler"]["options"]["max_programs"], content["compiler"]["options"]["symbolic"]
-    content["schema_version"] = 3
+    del content["digest"]
+    for name in LATER_OPTIONS[schema]:
+        del content["compiler"]["options"][name]
+    content["schema_version"] = schema
     digest = digest_of((json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
     path.write_text(json.dumps({**content, "digest": digest}, indent=1, ensure_ascii=False) + "\n")
     loaded = thunder.load(artifact, model)
     assert torch.equal(loaded(x), model(x))
-    assert options_of(loaded).max_programs == 64
+    assert (options_of(loaded).max_programs, options_of(loaded).symbolic) == (64, ())
 
 
 @pytest.mark.parametrize("schema", [1, 2])

@@ -92,11 +92,11 @@ def test_force_replaces_an_artifact_as_a_whole(tmp_path):
 FOREIGN_MANIFESTS = {
     "a browser extension's": b'{\n "manifest_version": 3,\n "name": "mine",\n "version": "1.0"\n}\n',
     "a web app's": b'{"short_name": "mine", "start_url": "/", "icons": []}',
-    "one that only begins so": b'{\n "schema_version": 5,\n "name": "mine"\n}\n',
+    "one that only begins so": f'{{\n "schema_version": {SCHEMA_VERSION},\n "name": "mine"\n}}\n'.encode(),
     "an image's": b'{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}',
     "none": b"",
     "one that was edited": manifest("old").replace(b'"recipe": "old"', b'"recipe": "new"'),
-    "a later version's": manifest("old").replace(b'"schema_version": 5', b'"schema_version": 999'),
+    "a later version's": manifest("old").replace(b'"schema_version": %d' % SCHEMA_VERSION, b'"schema_version": 999'),
 }
 
 
