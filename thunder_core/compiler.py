@@ -16,7 +16,7 @@ from thunder_core.acquire.acquire import acquire, collection_paused, constrained
 from thunder_core.acquire.named import NamedValue, named_values, require_parameters
 from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.shortfall import shortfalls
-from thunder_core.acquire.symbolic import CONSTANT, Symbolic
+from thunder_core.acquire.symbolic import CONSTANT, IsSymbolic, Symbolic, arguments_differ
 from thunder_core.analysis.aliasing import alias_sets
 from thunder_core.autodiff.program_derivative import (
     ProgramDerivative,
@@ -29,7 +29,6 @@ from thunder_core.autodiff.rules import with_rules
 from thunder_core.autodiff.tape import first_line
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.capture.sizes import size_oblivious
-from thunder_core.capture.tensors import tensors_in
 from thunder_core.claiming.claim import claim
 from thunder_core.claiming.device_code import DeviceCode, targeting
 from thunder_core.claiming.executor import Executor, find_executor
@@ -45,6 +44,7 @@ from thunder_core.recipe import Transform, order_transforms
 from thunder_core.runtime.compiled import Specializations
 from thunder_core.runtime.library.objects import GuardFailed
 from thunder_core.runtime.module import compiled_function, compiled_module
+from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program, Stage
 from thunder_core.runtime.retraces import warn_of
 from thunder_core.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
@@ -55,6 +55,7 @@ AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
 CLONE = "torch.ops.aten.clone.default"
 CLONES = (CLONE, "torch.Tensor.clone", "torch.clone")
+NOT_FOR_THIS_CALL = "what was decided by sizes does not hold for the call"
 NEEDS_VALUES = "C code looks at numbers inside of a container"
 ELSEWHERE = "it was traced for a device that need not be here"
 ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
@@ -73,6 +74,11 @@ def tells_copies_from_views(trace: Trace) -> bool:
     return any(known.representative(proxy.name) in made for proxy in trace.outputs)
 
 
+def takes_all_sizes(executor: Executor) -> bool:
+    """Whether an executor does in a program with symbolic sizes all that it does in one for the sizes of a call."""
+    return executor.symbolic_sizes and not executor.replacements
+
+
 class NotForThisCall(Exception):
     """A program that was compiled for symbolic sizes does not serve the call, or perhaps not as eager PyTorch does.
 
@@ -80,7 +86,7 @@ class NotForThisCall(Exception):
     """
 
     def __init__(self, violated: frozenset[str] = frozenset()) -> None:
-        super().__init__("what was decided by sizes does not hold for the call")
+        super().__init__(NOT_FOR_THIS_CALL)
         self.violated = violated
 
 
@@ -113,7 +119,7 @@ class Compiler:
         subject: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        changing: frozenset[str] = frozenset(),
+        observed: ObservedValues | None = None,
     ) -> Program:
         """Trace the subject on these arguments and compile what it did.
 
@@ -121,27 +127,33 @@ class Compiler:
         """
         reason = ""
         named = self._named(subject, args, kwargs)
-        ways = self._ways(changing, named, args, kwargs)
+        ways = self._ways(observed or ObservedValues(), named, args, kwargs)
         while ways:
             symbolic = ways.pop(0)
             try:
                 program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.may_be else reason)
                 if symbolic.avoid_one_hints:
                     program.prepare(subject, args, kwargs)
-            except GuardFailed:  # what was decided by a number of Python's that was computed from another size
+            except IsSymbolic:
                 continue
+            except GuardFailed:  # what was decided by a number of Python's that was computed from another size
+                reason = reason or NOT_FOR_THIS_CALL
             except NotForThisCall as error:
+                reason = reason or NOT_FOR_THIS_CALL
                 if error.violated and not symbolic.real_hints_for:
-                    ways.insert(0, replace(symbolic, real_hints_for=error.violated))
+                    ways.insert(0, symbolic.again(real_hints_for=error.violated))
+                    continue
             except NeedsValues:
-                reason = reason or NEEDS_VALUES
+                reason, ways = reason or NEEDS_VALUES, [CONSTANT]
             except Exception as error:
-                if not ways:
+                if not ways or symbolic.is_constant:
                     raise
                 reason = reason or first_line(error) or type(error).__name__
             else:
-                warn_of_shortfalls(subject, named, program)
-                return program
+                if symbolic.is_constant or not symbolic.probing:
+                    warn_of_shortfalls(subject, named, program)
+                    return program
+            ways = [way for way in ways if not symbolic.is_like(way)]
         raise Bug("a call was compiled in no way", fix="report this with the program that was compiled")
 
     def _named(
@@ -158,21 +170,26 @@ class Compiler:
 
     def _ways(
         self,
-        changing: frozenset[str],
+        observed: ObservedValues,
         named: Mapping[str, SymbolicArgument],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> list[Symbolic]:
-        """The ways to trace a call, of which the first is taken that serves it: with symbolic numbers, and without."""
-        if self.device is not None:
-            return [CONSTANT]
+        """The ways to trace a call, of which the first is taken that serves it: with symbolic numbers, and without.
+
+        Whether any differ is tried first, unless the arguments tell, or it was asked for symbols.
+        """
         arguments = self.options.cache == "symbolic values"
-        if not (arguments or named):
-            return [Symbolic(changing), CONSTANT] if changing else [CONSTANT]
-        general = Symbolic(changing, named, arguments=arguments, sizes=True)
-        special = any(size == 1 for tensor in tensors_in((args, kwargs)) for size in tensor.shape)
-        examples = [replace(general, avoid_one_hints=True)] if special else []
-        return [*examples, general, replace(general, oblivious=False), CONSTANT]
+        asked = arguments or bool(named)
+        if self.device is not None or not (asked or observed.any_there):
+            return [CONSTANT]
+        numbers = [] if asked else [Symbolic(observed)]
+        if not asked and not (observed.sizes_may_be_symbolic and all(map(takes_all_sizes, self.executors))):
+            return [*numbers, CONSTANT]
+        probes = [] if asked or arguments_differ(observed, args, kwargs) else [Symbolic(observed, probing=True)]
+        general = Symbolic(observed, named, arguments=arguments, sizes=True)
+        ways = [general.again(avoid_one_hints=True), general, general.again(oblivious=False)]
+        return [*probes, *ways, *numbers, CONSTANT]
 
     def _compiled(
         self,
@@ -204,7 +221,7 @@ class Compiler:
                 watch.add(acquired.prologue)
                 watch.add(acquired.epilogue)
                 trace = acquired.computation
-                if oblivious and tells_copies_from_views(trace):
+                if oblivious and acquired.sizes is not None and tells_copies_from_views(trace):
                     raise NotForThisCall
                 for transform in self.transforms:
                     trace = watch.note(check_trace(transform(trace)))
@@ -233,7 +250,7 @@ class Compiler:
             recorded,
             acquired.numbers,
             acquired.places,
-            acquired.shapes,
+            acquired.observed,
             constant_because,
             acquired.guards[guards_of_program:],
             tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
@@ -273,10 +290,10 @@ class Unequipped:
         subject: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        changing: frozenset[str] = frozenset(),
+        observed: ObservedValues | None = None,
     ) -> Program:
         """The program for such a call, if the executor has come to be there; raises as `settings` does."""
-        return self.settings(subject, args, kwargs, changing)
+        return self.settings(subject, args, kwargs, observed)
 
 
 def compiler_by_names(

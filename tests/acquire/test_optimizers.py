@@ -121,8 +121,7 @@ def test_a_learning_rate_that_changes_is_traced_once(kind: str) -> None:
         optimizer.param_groups[0]["lr"] *= 0.9
 
     compiled = assert_trains_alike(step, training(kind), training(kind), decay)
-    assert thunder.cache_misses(compiled) == 3
-    assert thunder.recompile_reasons(compiled)[-2].startswith("args[1].param_groups[0]['lr']: was ")
+    assert thunder.cache_misses(compiled) == 2
     assert "optimizer_param_groups_0_lr" in str(thunder.last_traces(compiled)[-1])
 
 
@@ -135,7 +134,7 @@ def test_schedulers_step_outside() -> None:
         for scheduler in schedulers:
             scheduler.step()
     assert_same_state(*pairs)
-    assert thunder.cache_misses(compiled) == 3
+    assert thunder.cache_misses(compiled) == 2
 
 
 def test_a_number_that_the_program_looks_at_is_guarded() -> None:
@@ -346,7 +345,7 @@ def test_a_whole_step_is_fused_and_follows_eager() -> None:
         for _, optimizer in (ours, eager):
             optimizer.param_groups[0]["lr"] *= 0.9
     torch.testing.assert_close(dict(ours[0].named_parameters()), dict(eager[0].named_parameters()))
-    assert thunder.cache_misses(compiled) == 3
+    assert thunder.cache_misses(compiled) == 2
     lines = thunder.last_traces(compiled)[-1].bound_symbols
     fused = [line for line in lines if line.executor == "inductor"]
     assert fused

@@ -48,7 +48,7 @@ class Other(Config):
 
 
 def by_number(x: Tensor, number: int) -> Tensor:
-    return x.sum() + torch.zeros(number)
+    return x.sum() + torch.zeros(int(f"{number}"))
 
 
 def by_shape(x: Tensor) -> Tensor:
@@ -157,7 +157,8 @@ def test_reasons_are_those_of_all_programs_the_last_used_first() -> None:
     before = len(thunder.recompile_reasons(compiled))
     compiled(x, 9)
     reasons = thunder.recompile_reasons(compiled)[before:]
-    assert reasons == [f"args[1]: was {number}, is 9" for number in (2, 1, 3)]
+    told = [reason.partition(", needed")[0] for reason in reasons]
+    assert told == ["args[1]: had s0 == 2", "args[1]: was 1, is 9", "args[1]: had s0 == 3"]
 
 
 def test_what_a_path_raises_leads_nowhere() -> None:

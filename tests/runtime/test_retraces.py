@@ -15,7 +15,14 @@ from thunder_core.errors import BadOption
 
 
 def scaled(x: Tensor, factor: int) -> Tensor:
-    return torch.zeros(factor) + x.sum()
+    return torch.zeros(int(f"{factor}")) + x.sum()
+
+
+class Told(nn.Linear):
+    """A layer that formats its batch size, so that a program is for one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + len(f"{x.shape[0]}")
 
 
 def told(function: Any, *calls: tuple[Any, ...]) -> list[str]:
@@ -34,17 +41,16 @@ def test_the_third_time_is_told_and_only_that() -> None:
     compiled = thunder.jit(scaled)
     x = torch.ones(2)
     (message,) = told(compiled, *((x, number) for number in range(1, 9)))
-    assert message.startswith("3: scaled was traced again 3 times for one reason (args[1]: was 3, is 4)")
+    assert message.startswith("3: scaled was traced again 3 times for one reason (args[1]: had s0 == 3, needed at ")
     assert "as a tensor" in message
 
 
 def test_other_reasons_are_counted_apart() -> None:
     compiled = thunder.jit(scaled)
     x = torch.ones(2)
-    calls = [(x, 1), (x, 2), (torch.ones(3), 2), (torch.ones(4), 2), (x, 3)]
-    assert told(compiled, *calls) == []
-    (message,) = told(compiled, (torch.ones(5), 3))
-    assert "args[0]: was f32[2], is f32[5]" in message and "few shapes" in message
+    assert told(compiled, (x, 1), (x, 2), (x.double(), 2), (x, 3)) == []
+    (message,) = told(compiled, (x.int(), 3))
+    assert "args[0]: was f32[2], is i32[2]" in message
 
 
 def test_what_does_not_retrace_is_not_told_of() -> None:
@@ -61,9 +67,9 @@ def test_values_of_tensors_are_told_of_by_their_line() -> None:
 
 
 def test_a_module_is_told_of_by_its_class() -> None:
-    compiled = thunder.jit(nn.Linear(2, 2).eval())
+    compiled = thunder.jit(Told(2, 2).eval())
     (message,) = told(compiled, *((torch.ones(size, 2),) for size in range(1, 6)))
-    assert message.startswith("3: Linear was traced again 3 times")
+    assert message.startswith("4: Told was traced again 3 times")
 
 
 def test_a_counter_is_not_told_of() -> None:
@@ -101,10 +107,10 @@ def test_many_integers_fit_where_they_are_allowed_for() -> None:
 
 
 def test_every_way_to_compile_takes_the_limit() -> None:
-    model = nn.Linear(2, 2)
+    model = Told(2, 2)
     for compiled in (
         thunder.compile(model, max_programs=1),
-        functional.jit(lambda x: x + 1, max_programs=1),
+        functional.jit(lambda x: x + len(f"{x.shape[0]}"), max_programs=1),
         thunder.jit(model, max_programs=1),
     ):
         for size in (1, 2, 1):

@@ -18,7 +18,7 @@ from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.prologue import Prologue
 from thunder_core.acquire.run import Run, process_state
 from thunder_core.acquire.sharp import SharpEdge, Surprises, settle, users_line
-from thunder_core.acquire.symbolic import CONSTANT, Symbolic
+from thunder_core.acquire.symbolic import CONSTANT, IsSymbolic, Symbolic
 from thunder_core.capture.symbolic_probe import HiddenNumbers
 from thunder_core.compile_options import SharpEdges
 from thunder_core.errors import DataDependent, ThunderError
@@ -123,7 +123,7 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
     try:
         with collection_paused(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
             return interpret(run.subject, observer=run)(*args, **kwargs)
-    except (HiddenNumbers, NeedsValues, ThunderError):
+    except (HiddenNumbers, IsSymbolic, NeedsValues, ThunderError):
         raise
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and error is not run.interrupt:  # the user's, not the program's

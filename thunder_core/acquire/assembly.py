@@ -13,6 +13,7 @@ from thunder_core.acquire.constraints import with_constraint_checks, with_number
 from thunder_core.acquire.epilogue import Epilogue
 from thunder_core.acquire.gradients import spelled_out, without_autograd
 from thunder_core.acquire.guards import Guard
+from thunder_core.acquire.observed import observed_values
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import Prologue
 from thunder_core.acquire.run import Run
@@ -32,7 +33,8 @@ class Acquired:
     """The three traces of a program; `guards[n]` says in words what the prologue's check number n wants.
 
     `numbers` are the paths of those checks that want a number to be what it was; `places` the plain ways to what checks
-    look at, and `shapes` those of tensors with the shapes that they had. `sizes` are the symbols, if there are any.
+    look at. `observed` has the numbers and sizes from outside in this call by their paths, symbolic ones among them.
+    `sizes` are the symbols, if there are any.
     """
 
     prologue: Trace
@@ -42,7 +44,7 @@ class Acquired:
     sharp_edges: tuple[SharpEdge, ...]
     numbers: Mapping[int, str]
     places: Mapping[int, tuple[tuple[str, Any], ...]]
-    shapes: Mapping[int, tuple[str, tuple[int, ...]]]
+    observed: Mapping[str, int | float]
     sizes: Sizes | None = None
 
 
@@ -98,8 +100,8 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
         edges,
         numbers,
         prologue.places,
-        prologue.shapes,
-        sizes,
+        observed_values(lasting_guards(run), run.outside.symbolic),
+        sizes if symbols else None,
     )
 
 

@@ -60,7 +60,6 @@ class Prologue:
         self.bsyms: list[BoundSymbol] = []
         self.refusals: list[str] = []
         self.numbers: dict[int, Path] = {}
-        self.shapes: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.places: dict[int, tuple[tuple[str, object], ...]] = {}
         self._names = {**names, **{path: name for name, path in symbols.items()}}
         self._symbols = list(symbols.values())
@@ -163,8 +162,6 @@ class Prologue:
             self.numbers[len(self.refusals)] = guard.path
         if guard.kind not in OF_NAMESPACE and (place := plain_place(guard.path)) is not None:
             self.places[len(self.refusals)] = place
-        if guard.kind == "tensor":
-            self.shapes[len(self.refusals)] = (str(guard.path), tuple(guard.path.value.shape))
         subject = self._held(guard.path)
         condition = self._condition(guard, subject)
         if condition.count(subject) > 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from thunder_core.acquire.observer import Acquisition
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, path_name
 from thunder_core.acquire.sharp import SharpEdge
-from thunder_core.acquire.symbolic import CONSTANT, Symbolic
+from thunder_core.acquire.symbolic import CONSTANT, Symbolic, is_parameter
 from thunder_core.capture.settings import device_contexts
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.ir.literal import unique_name
@@ -97,24 +96,10 @@ class Run(Acquisition):
         path = self.outside.path_of(tensor)
         if path is None or not self.outside.symbolic.may_be:
             return {}
+        if is_parameter(path):
+            return {}
         places = {place: path.child("size", place, size) for place, size in enumerate(tensor.shape)}
-        changed = self._changed_sizes if path.lineage()[0] in self.roots[1:] else ()
-        return {
-            place: size
-            for place, size in places.items()
-            if self.outside.symbolic.includes(size) or size.value in changed
-        }
-
-    @cached_property
-    def _changed_sizes(self) -> frozenset[int]:
-        """The sizes of the arguments that differ from call to call: others that are as large change with them."""
-        found: set[int] = set()
-        for tensor in tensors_in((self.args, self.kwargs)):
-            path = self.outside.path_of(tensor)
-            if path is not None:
-                sizes = [path.child("size", place, size) for place, size in enumerate(tensor.shape)]
-                found.update(size.value for size in sizes if str(size) in self.outside.symbolic.changing)
-        return frozenset(found)
+        return {place: size for place, size in places.items() if self.outside.symbolic.includes(size)}
 
     def edges(self) -> tuple[SharpEdge, ...]:
         """The sharp edges that were met."""
@@ -131,6 +116,8 @@ class Run(Acquisition):
 
         Without this these would live until the garbage collector comes, which may be long after the call.
         """
+        if hasattr(self, "machine"):
+            self.machine.is_over = True
         for path in (*self.roots, *self.outside.paths.values()):
             path.forget_children()
         if self.recorder.sizes is not None:
@@ -150,6 +137,8 @@ class Run(Acquisition):
     def name_input(self, value: torch.Tensor | torch.Generator) -> str:
         """An input's name is made from its path; a tensor without one is a constant of the trace."""
         path = self.outside.path_of(value)
+        if self.outside.symbolic.probing and isinstance(value, torch.Tensor):
+            self.symbolic_sizes(value)
         if path is None:
             what = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else "a generator"
             self.note_edge(f"{what} that no path leads to became a constant")

@@ -3,43 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
 
 from thunder_core.acquire.paths import Path
+from thunder_core.runtime.observed_values import Number, ObservedValues
 from thunder_core.symbolic_arguments import Bounds, SymbolicArgument
 
 ARGUMENTS = ("args", "kwargs")
+MODULE_TENSORS = ("_parameters", "_buffers")
+
+
+class IsSymbolic(BaseException):
+    """A recording for constant numbers and sizes came by one that differs from call to call."""
 
 
 @dataclass(frozen=True)
 class Symbolic:
-    """The numbers and sizes that are symbolic: those at the paths `changing`, and of `arguments` all.
+    """The numbers and sizes that are symbolic: those that differ from what was `observed`, and of `arguments` all.
 
-    Those at the paths of `named` are, too, in the ranges that they were given.
-
-    With `sizes`, sizes of tensors are among them, and integers are expressions in symbols; without, numbers are known
-    to the trace by their names alone. `avoid_one_hints`, `real_hints_for` and
-    `oblivious` are as `capture.sizes.Sizes` has them.
+    Those at the paths of `named` are, too, in the ranges that they were given. `met_numbers` and `met_sizes` have those
+    that a recording came by, by their paths, with their values in its call. With `sizes`, sizes of tensors are among
+    them, and integers are expressions in symbols; without, numbers are known to the trace by their names alone.
+    `avoid_one_hints`, `real_hints_for` and `oblivious` are as `capture.sizes.Sizes` has them. A recording that is
+    `probing` is for constants, and ends with `IsSymbolic` where anything is symbolic.
     """
 
-    changing: frozenset[str] = frozenset()
+    observed: ObservedValues = field(default_factory=ObservedValues)
     named: Mapping[str, SymbolicArgument] = field(default_factory=dict)
     arguments: bool = False
     sizes: bool = False
     avoid_one_hints: bool = False
     real_hints_for: frozenset[str] = frozenset()
     oblivious: bool = True
+    probing: bool = False
+    met_numbers: dict[str, Number] = field(default_factory=dict, compare=False)
+    met_sizes: dict[str, Number] = field(default_factory=dict, compare=False)
 
-    @cached_property
+    @property
     def may_be(self) -> bool:
         """Whether anything may be symbolic."""
-        return bool(self.changing or self.named) or self.arguments
+        return self.arguments or self.observed.any_there or bool(self.named)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether a recording came by nothing that is symbolic."""
+        return not self.met_numbers and not self.met_sizes
+
+    def again(self, **changes: Any) -> Symbolic:
+        """Likewise for another recording, but for what is changed."""
+        return replace(self, **changes, met_numbers={}, met_sizes={})
+
+    def is_like(self, other: Symbolic) -> bool:
+        """Whether what another recording would take for symbols, and its hints, are those of this one.
+
+        Numbers alone are tried again where there are any, and other hints than ones where a size is one.
+        """
+        if other.may_be and not other.sizes:
+            return not self.met_numbers
+        same = replace(self, avoid_one_hints=False) == other
+        return same and self.avoid_one_hints and 1 not in self.met_sizes.values()
 
     def includes(self, path: Path) -> bool:
         """Whether the number or size at a path is symbolic."""
         text = str(path)
-        return text in self.changing or text in self.named or (self.arguments and is_argument(path))
+        chosen = text in self.named or (self.arguments and is_argument(path))
+        if not chosen and not self.observed.differs(text, path.value):
+            return False
+        (self.met_sizes if path.step == "size" else self.met_numbers)[text] = path.value
+        if self.probing:
+            raise IsSymbolic
+        return True
 
     def range_of(self, path: Path) -> Bounds:
         """The range that a number or size was given by its name."""
@@ -51,6 +87,29 @@ def is_argument(path: Path) -> bool:
     """Whether a path leads to an argument, to an item of one, or to a size of such a tensor."""
     root, *steps = path.lineage()
     return root.step == "root" and root.key in ARGUMENTS and all(step.step in ("item", "size") for step in steps)
+
+
+def arguments_differ(observed: ObservedValues, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a number or size of the arguments, as far as containers of Python's own hold them, is another one."""
+    pending: list[tuple[str, Any]] = [("args", args), ("kwargs", kwargs)]
+    while pending:
+        path, value = pending.pop()
+        kind = type(value)
+        if kind in (tuple, list):
+            pending += [(f"{path}[{place}]", item) for place, item in enumerate(value)]
+        elif kind is dict:
+            pending += [(f"{path}[{key!r}]", item) for key, item in value.items() if type(key) is str]
+        elif kind in (int, float) and observed.differs(path, value):
+            return True
+        elif kind is torch.Tensor:
+            pending += [(f"{path}.size({place})", size) for place, size in enumerate(value.shape)]
+    return False
+
+
+def is_parameter(path: Path) -> bool:
+    """Whether a path leads to a parameter or buffer of a module, whose sizes are constants."""
+    tables = [step for step in path.lineage() if step.step == "entry" and step.key in MODULE_TENSORS]
+    return bool(tables) or isinstance(path.value, torch.nn.Parameter)
 
 
 CONSTANT = Symbolic()  # nothing is symbolic

@@ -15,6 +15,7 @@ from thunder_core.artifact.manifest import CompilerFacts
 from thunder_core.artifact.trust import Trust
 from thunder_core.errors import WrongInputs
 from thunder_core.runtime.compiled import reason
+from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
 
 COMPILER = "thunder_core.artifact.compilers:compiler_of"
@@ -38,10 +39,10 @@ class Retracer:
         subject: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        changing: frozenset[str] = frozenset(),
+        observed: ObservedValues | None = None,
     ) -> Program:
         """A new program for these inputs."""
-        program: Program = self.settings(subject, args, kwargs, changing)
+        program: Program = self.settings(subject, args, kwargs, observed)
         return program
 
     @property
@@ -69,7 +70,7 @@ class Strict:
         subject: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        changing: frozenset[str] = frozenset(),  # noqa: ARG002
+        observed: ObservedValues | None = None,  # noqa: ARG002
     ) -> Program:
         """Raise `WrongInputs`."""
         reasons = dict.fromkeys(refusal(program, subject, args, kwargs) for program in self.programs)

@@ -32,6 +32,8 @@ def _drive(frame: Frame) -> Generator[Any, Any, Any]:
             try:
                 value = (yield from given.pop()) if frame.suspended == DELEGATED else (yield given.pop())
             except BaseException as error:
+                if frame.machine.is_over:
+                    raise
                 error.__traceback__ = below(error)
                 frame.pending = error
             else:
@@ -52,6 +54,8 @@ async def _drive_async_generator(frame: Frame) -> AsyncGenerator[Any, Any]:
             try:
                 value = (await _awaited(given.pop())) if frame.suspended == DELEGATED else (yield given.pop())
             except BaseException as error:
+                if frame.machine.is_over:
+                    raise
                 error.__traceback__ = below(error)
                 frame.pending = error
             else:

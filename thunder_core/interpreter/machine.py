@@ -29,9 +29,13 @@ builtins_of = operator.attrgetter("__builtins__")  # typeshed has it for some ve
 
 
 class Machine:
-    """Runs Python functions by their bytecode, on real objects; tells nobody (see ObservedMachine)."""
+    """Runs Python functions by their bytecode, on real objects; tells nobody (see ObservedMachine).
+
+    Where it `is_over`, generators that are suspended end without running the rest of their bodies.
+    """
 
     observer: "Observer | None" = None
+    is_over = False
 
     def __init__(self, cache: ProgramCache = programs) -> None:
         self.cache = cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.runtime.dispatch import ProgramIndex, Refusal, Route
 from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
+from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.raising import RaisingCalls
 from thunder_core.runtime.retraces import Retraces
@@ -24,14 +25,14 @@ from thunder_core.runtime.tracers import require_no_tracer
 
 
 class Compiler(Protocol):
-    """Traces and compiles a call; numbers at the paths `changing` become inputs, as far as that can be."""
+    """Traces and compiles a call; numbers and sizes that were `observed` to change are symbolic, as far as can be."""
 
     def __call__(
         self,
         subject: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        changing: frozenset[str] = frozenset(),
+        observed: ObservedValues | None = None,
     ) -> Program:
         """The program for such a call."""
 
@@ -49,9 +50,10 @@ PATHS = 32  # and for so many ways through a program that its values decide
 class Specializations:
     """The programs of one subject (a function or module), the most recently used first.
 
-    The `options` say when a program may be made. A number that was another one at a later call, such as a learning
-    rate, is `changing`. One that `inherits` was compiled without settings of its own, so that a program which calls it
-    has it compiled by those that it has; one that `derives` is a derivative of that compiled function.
+    The `options` say when a program may be made. By what was `observed`, a number or a size that was another one at a
+    later call, such as a learning rate or a length, is symbolic from then on. One that `inherits` was compiled without
+    settings of its own, so that a program which calls it has it compiled by those that it has; one that `derives` is a
+    derivative of that compiled function.
     """
 
     subject: Callable[..., Any]
@@ -61,7 +63,7 @@ class Specializations:
     last: Program | None = None
     hits: int = 0
     misses: int = 0
-    changing: set[str] = field(default_factory=set)
+    observed: ObservedValues = field(default_factory=ObservedValues)
     reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
     raising: RaisingCalls = field(init=False)
     retraces: Retraces = field(init=False)
@@ -152,13 +154,12 @@ class Specializations:
         self.reasons.extend(reasons)
         if refusals:
             self.retraces.note(*refusals[0], reasons[0])
-        self.changing.update(path for refusal in refusals if (path := number_refused(*refusal)) is not None)
-        if self.options.cache == "symbolic values":
-            self.changing.update(path for refusal in refusals for path in sizes_refused(*refusal))
+        numbers = (number_refused(*refusal) for refusal in refusals)
+        self.observed.changing.update(path for path in numbers if path is not None)
         if self.options.data_dependent != "retrace":
             require_few_values(refusals)
         try:
-            program = self.compiler(self.subject, args, kwargs, frozenset(self.changing))
+            program = self.compiler(self.subject, args, kwargs, self.observed)
         except Uninitialized:
             return self.subject(*args, **kwargs)
         except ProgramRaised as error:
@@ -204,8 +205,10 @@ class Specializations:
         if self.options.cache == "no caching":
             return
         self.add(program)
+        self.observed.note(program)
         self.raising.compiled()
         self.index.add(program, route.features)
+        self.selector.compiled(program, args, kwargs)
         self.selector.learn(program, route.places, self.subject, args, kwargs)
         if len(self.programs) > self.options.max_programs:
             self.retraces.note_dropped(self.options.max_programs)
@@ -221,15 +224,6 @@ class Specializations:
 def number_refused(program: Program, error: Exception) -> str | None:
     """The path of the number for which a program refused a call, if it was for one."""
     return program.numbers.get(error.number) if isinstance(error, GuardFailed) else None
-
-
-def sizes_refused(program: Program, error: Exception) -> Iterator[str]:
-    """The paths of the sizes for which a program refused a tensor of a call."""
-    if isinstance(error, GuardFailed) and error.number in program.shapes and isinstance(error.found, torch.Tensor):
-        path, shape = program.shapes[error.number]
-        if error.found.dim() == len(shape):
-            sizes = zip(shape, error.found.shape, strict=True)
-            yield from (f"{path}.size({place})" for place, (old, new) in enumerate(sizes) if old != new)
 
 
 def require_few_values(refusals: Iterable[Refusal]) -> None:

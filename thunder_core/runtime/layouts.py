@@ -7,7 +7,7 @@ each bound symbol that does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -109,17 +109,23 @@ def differs(found: torch.Tensor, proxy: TensorProxy, *, exactly: bool = False) -
     """Whether a tensor is another than a proxy says, in what kernels and derivatives go by.
 
     Strides do not matter where there are no elements; those of dimensions of size one do where they decide which memory
-    format the tensor suggests, or with `exactly`.
+    format the tensor suggests, or with `exactly`. Symbolic sizes and strides are whatever they are.
     """
-    if tuple(found.shape) != proxy.shape or found.dtype != proxy.dtype or found.layout is not torch.strided:
+    if len(found.shape) != len(proxy.shape) or found.dtype != proxy.dtype or found.layout is not torch.strided:
         return True
-    strides = tuple(found.stride())
-    if strides == proxy.stride or not found.numel():
+    if tuple(found.shape) != with_symbolic_from(found.shape, proxy.shape):
+        return True
+    shape, strides, wanted = found.shape, tuple(found.stride()), with_symbolic_from(found.stride(), proxy.stride)
+    if strides == wanted or not found.numel():
         return False
-    pairs = zip(proxy.shape, strides, proxy.stride, strict=True)
-    if exactly or any(size > 1 and one != other for size, one, other in pairs):
+    if exactly or any(size > 1 and one != other for size, one, other in zip(shape, strides, wanted, strict=True)):
         return True
-    return is_channels_last(proxy.shape, strides) != is_channels_last(proxy.shape, proxy.stride)
+    return is_channels_last(shape, strides) != is_channels_last(shape, wanted)
+
+
+def with_symbolic_from(sizes: Sequence[int], wanted: Sequence[Any]) -> tuple[int, ...]:
+    """The sizes or strides that are wanted, with what a tensor has for those that are symbolic."""
+    return tuple(one if type(one) is int else size for size, one in zip(sizes, wanted, strict=True))
 
 
 def described(shape: Any, strides: Any, dtype: torch.dtype) -> str:

@@ -72,10 +72,10 @@ class Program:
     `prepare(subject, args, kwargs)` is the prologue: it checks the guards and returns what the computation and the
     epilogue need, or raises `GuardFailed`, or what a path raises. A program that expects values of tensors may find,
     while it runs, that they are others. `numbers` are the paths of the numbers that it wants to be what they were, by
-    the number of the guard, `shapes` those of tensors with their shapes then; `places` are the ways to what guards
-    look at, for those that a selector may follow. Where sizes were to be symbolic and are not, that is
-    `constant_because` of something. `constraints` are those of the `guards` that are on symbols; `shortfalls` say of
-    which of those that were named not all values are served.
+    the number of the guard; `observed` has by their paths the numbers and sizes that it was traced with. `places` are
+    the ways to what guards look at, for those that a selector may follow. Where sizes were to be symbolic and are not,
+    that is `constant_because` of something. `constraints` are those of the `guards` that are on symbols; `shortfalls`
+    say of which of those that were named not all values are served.
     """
 
     stages: tuple[Stage, ...]
@@ -85,7 +85,7 @@ class Program:
     recorded: str = ""
     numbers: Mapping[int, str] = field(default_factory=dict)
     places: Mapping[int, Place] = field(default_factory=dict)
-    shapes: Mapping[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    observed: Mapping[str, int | float] = field(default_factory=dict)
     constant_because: str = ""
     constraints: tuple[str, ...] = ()
     shortfalls: tuple[Any, ...] = ()

@@ -24,6 +24,8 @@ class Selector:
 
     The key is made of what lies at a few places, by a function that is generated when one more is learned. It is one
     that is made quickly, until two programs have the same; from then on it has strides and devices of tensors too.
+    Calls like the one that a program was compiled for lead to it from the beginning: one for symbolic sizes would take
+    those of programs that are for these sizes alone.
     """
 
     def __init__(self) -> None:
@@ -31,6 +33,7 @@ class Selector:
         self._programs: dict[Hashable, Program] = {}
         self._key: Key | None = None
         self._value_key: ValueKey = quick_key_of
+        self._compiled_for: dict[Program, dict[Place, tuple[Hashable, Hashable]]] = {}
 
     def choose(
         self, subject: Any, args: tuple[Any, ...], kwargs: dict[str, Any], default: Program | None
@@ -46,22 +49,37 @@ class Selector:
         further = further[: MOST_PLACES - len(self._places)]
         if further:
             self._places.update(dict.fromkeys(further))
-            self._programs.clear()
-            self._key = key_function(tuple(self._places), self._value_key)
+            self._begin_anew(self._value_key)
         if self._key is None:
             return
         key = self._key(subject, args, kwargs)
         if self._value_key is quick_key_of and self._programs.get(key, program) is not program:
-            self._value_key = key_of
-            self._key = key_function(tuple(self._places), key_of)
-            self._programs.clear()
+            self._begin_anew(key_of)
             key = self._key(subject, args, kwargs)
         if len(self._programs) >= MOST_KEYS:
             self._programs.clear()
         self._programs[key] = program
 
+    def compiled(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Record what a new program was compiled for."""
+        roots = {"args": args, "kwargs": kwargs}
+        places = [place for place in set(program.places.values()) if place[0][0] == "root" and place[0][1] in roots]
+        found = {place: found_at(place, roots[place[0][1]]) for place in places}
+        self._compiled_for[program] = {place: (quick_key_of(value), key_of(value)) for place, value in found.items()}
+
+    def _begin_anew(self, value_key: ValueKey) -> None:
+        """Have another key, by which no program is known but by what it was compiled for."""
+        self._value_key = value_key
+        self._key = key_function(tuple(self._places), value_key)
+        self._programs.clear()
+        for program, keys in self._compiled_for.items():
+            if all(place in keys for place in self._places):
+                own = tuple(keys[place][value_key is key_of] for place in self._places)
+                self._programs.setdefault(own if len(own) > 1 else own[0], program)
+
     def discard(self, program: Program) -> None:
         """Remove a program that is not kept any more."""
+        self._compiled_for.pop(program, None)
         for key in [key for key, chosen in self._programs.items() if chosen is program]:
             del self._programs[key]
 
@@ -77,6 +95,16 @@ def key_function(places: tuple[Place, ...], value_key: ValueKey = quick_key_of) 
     lines.append(f"    return {', '.join(names)}")
     generated: Key = executable(Source("\n".join([*lines, ""]), constants), "key")
     return generated
+
+
+def found_at(place: Place, owner: Any) -> Any:
+    """The value that lies at a place, from its root on."""
+    try:
+        for kind, key in place[1:]:
+            owner = item_of(owner, key) if kind == "item" else entry_of(owner, key)
+    except Exception:
+        return NOWHERE
+    return owner
 
 
 def expression(place: Place, constants: dict[str, Any]) -> str:

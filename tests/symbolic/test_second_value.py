@@ -1,0 +1,193 @@
+"""By default a size is symbolic from its second value on, and programs for the sizes of one call stay what they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from tests.symbolic.programs import FEATURES, PROGRAMS
+from tests.symbolic.test_sizes import assert_same
+from thunder_core.compiler import last_program, specializations_of
+from thunder_core.runtime.program import Program
+
+
+def weighed(x: Tensor, y: Tensor) -> Tensor:
+    return (x.softmax(1) * y).sum(-1) + x.shape[1]
+
+
+def pair(batch: int, length: int) -> tuple[Tensor, Tensor]:
+    return torch.randn(batch, length, 4), torch.randn(batch, length, 4)
+
+
+def misses(function: Callable[..., Any], compiled: Any, calls: list[tuple[Any, ...]]) -> list[int]:
+    """How many programs there are after each call, all of which give what eager PyTorch gives."""
+    counts = []
+    for arguments in calls:
+        assert_same(function(*arguments), compiled(*arguments))
+        counts.append(thunder.cache_misses(compiled))
+    return counts
+
+
+@pytest.mark.parametrize(
+    "shapes, counts",
+    [
+        (((2, 16), (2, 17), (2, 18), (2, 1), (2, 99)), [1, 2, 2, 2, 2]),
+        (((2, 16), (3, 17), (5, 18), (1, 1), (4, 8)), [1, 2, 2, 2, 2]),
+        (((2, 16), (2, 17), (3, 17), (4, 18), (1, 1)), [1, 2, 3, 3, 3]),
+        (((1, 1), (2, 8), (3, 1), (1, 9)), [1, 2, 2, 2]),
+        (((2, 8), (2, 1), (2, 9), (2, 16)), [1, 2, 2, 2]),
+        (((2, 8), (2, 0), (2, 9), (2, 16)), [1, 2, 3, 3]),
+    ],
+)
+def test_the_second_length_makes_the_program_for_all(shapes: Any, counts: list[int]) -> None:
+    compiled = thunder.jit(weighed)
+    assert misses(weighed, compiled, [pair(*shape) for shape in shapes]) == counts
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_programs_equal_eager_from_the_second_size_on(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name])
+    for shape in ((2, 7), (2, 9), (1, 5), (4, 1)):
+        x = torch.randn(*shape, FEATURES)
+        assert_same(PROGRAMS[name](x.clone()), compiled(x.clone()))
+
+
+def test_a_program_for_the_sizes_of_a_call_goes_on_to_serve_them() -> None:
+    compiled = thunder.jit(weighed)
+    ran: list[Program] = []
+    for length in (16, 17, 18, 16, 17, 16):
+        compiled(*pair(2, length))
+        ran.append(last_program(compiled))
+    static, symbolic = ran[:2]
+    assert ran == [static, symbolic, symbolic, static, symbolic, static]
+
+
+def test_sizes_by_attributes_and_items_change() -> None:
+    class Cache:
+        def __init__(self) -> None:
+            self.layers = [{"keys": torch.randn(2, 3)}]
+
+    def joined(cache: Cache, x: Tensor) -> Tensor:
+        keys = cache.layers[0]["keys"]
+        cache.layers[0]["keys"] = torch.cat([keys, x], 0)
+        return cache.layers[0]["keys"] @ x.T
+
+    compiled, mine, eagers = thunder.jit(joined), Cache(), Cache()
+    eagers.layers[0]["keys"] = mine.layers[0]["keys"].clone()
+    for _ in range(5):
+        x = torch.randn(1, 3)
+        assert_same(joined(eagers, x), compiled(mine, x))
+        assert_same(eagers.layers[0]["keys"], mine.layers[0]["keys"])
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_sizes_of_parameters_are_constant() -> None:
+    def applied(layer: torch.nn.Module, x: Tensor) -> Any:
+        return layer(x)
+
+    compiled = thunder.jit(applied)
+    for width in (3, 4, 5):
+        layer = torch.nn.Linear(4, width)
+        assert_same(applied(layer, torch.ones(2, 4)), compiled(layer, torch.ones(2, 4)))
+    assert thunder.cache_misses(compiled) == 3
+    assert not any("s0" in str(trace) for trace in thunder.last_traces(compiled))
+
+
+def test_what_stays_the_same_is_constant_where_something_else_is_new() -> None:
+    compiled = thunder.jit(weighed)
+    x, y = pair(2, 16)
+    compiled(x, y)
+    compiled(x.double(), y)
+    with torch.no_grad():
+        compiled(x, y)
+    assert thunder.cache_misses(compiled) == 3
+    assert not specializations_of(compiled).observed.changing
+    assert "s0" not in str(thunder.last_traces(compiled)[-1])
+
+
+def test_what_changed_once_is_symbolic_ever_after() -> None:
+    compiled = thunder.jit(weighed)
+    for length, kind in ((16, torch.float32), (17, torch.float32), (16, torch.float64), (18, torch.float64)):
+        one, other = (tensor.to(kind) for tensor in pair(2, length))
+        torch.testing.assert_close(compiled(one, other), weighed(one, other))
+    assert thunder.cache_misses(compiled) == 3
+
+
+def test_what_cannot_be_symbolic_is_traced_for_its_sizes_and_no_more_attempts_are_made() -> None:
+    def told(x: Tensor) -> tuple[Tensor, str]:
+        return x + 1, json.dumps([x.shape[0]])
+
+    compiled = thunder.jit(told)
+    for length in range(2, 8):
+        assert_same(told(torch.ones(length)), compiled(torch.ones(length)))
+    assert not specializations_of(compiled).observed.sizes_may_be_symbolic
+    assert thunder.cache_misses(compiled) == 6
+
+
+def test_training_has_one_backward_for_all_lengths() -> None:
+    layer = torch.nn.Linear(4, 4)
+    compiled = thunder.jit(layer)
+    for length in (16, 17, 18, 5, 1):
+        x = torch.randn(2, length, 4)
+        wanted = torch.autograd.grad(layer(x).square().mean(), layer.weight)
+        found = torch.autograd.grad(compiled(x).square().mean(), layer.weight)
+        torch.testing.assert_close(found, wanted)
+    assert thunder.cache_misses(compiled) == 2
+    assert not thunder.last_backward_reason(compiled)
+
+
+def test_a_compiled_function_inside_of_another_is_symbolic_with_it() -> None:
+    inner = thunder.jit(lambda x: x.softmax(0) * x.shape[0])
+
+    def outer(x: Tensor) -> Any:
+        return inner(x) + 1
+
+    compiled = thunder.jit(outer)
+    assert misses(lambda x: x.softmax(0) * x.shape[0] + 1, compiled, [(torch.randn(n),) for n in (3, 4, 5, 1)])[-1] == 2
+
+
+def test_an_executor_that_takes_constant_sizes_alone_keeps_its_programs() -> None:
+    """A program that the user's executor would take no part in is not made in place of one that it runs."""
+
+    def doubled(x: Tensor) -> Tensor:
+        return x + x
+
+    fast = thunder.OperatorExecutor("double_by_product")
+
+    @fast.replaces(doubled)
+    def product(x: Tensor) -> Tensor:
+        return x * 2
+
+    compiled = thunder.jit(lambda x: doubled(x).sin(), executors=[fast])
+    for length in (3, 4, 5):
+        assert_same((torch.ones(length) * 2).sin(), compiled(torch.ones(length)))
+        assert any(bsym.executor == fast.name for bsym in thunder.last_traces(compiled)[-1].bound_symbols)
+    assert thunder.cache_misses(compiled) == 3
+
+
+def test_an_artifact_holds_the_program_of_the_first_length_and_that_for_all(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    compiled = thunder.jit(model)
+    with torch.no_grad():
+        for length in (16, 17):
+            compiled(torch.randn(length, 4))
+        thunder.save(compiled, tmp_path / "artifact")
+        loaded = thunder.load(tmp_path / "artifact", model, strict=True)
+        for length in (16, 17, 300, 1):
+            x = torch.randn(length, 4)
+            torch.testing.assert_close(loaded(x), model(x))
+    assert len(specializations_of(loaded).programs) == 2
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_the_symbolic_program_is_kept_where_one_program_may_be() -> None:
+    compiled = thunder.jit(weighed, max_programs=1)
+    assert misses(weighed, compiled, [pair(2, length) for length in (16, 17, 18, 16, 17)])[-1] == 2

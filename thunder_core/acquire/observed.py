@@ -1,0 +1,28 @@
+"""The numbers and sizes from outside that a program was traced with, for comparison with those of later calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from thunder_core.acquire.guards import Guard
+from thunder_core.acquire.outside import NUMBERS
+from thunder_core.acquire.symbolic import Symbolic, is_parameter
+from thunder_core.runtime.observed_values import Number, unambiguous
+
+
+def observed_values(guards: Iterable[Guard], symbolic: Symbolic) -> dict[str, Number]:
+    """The numbers and sizes from outside that a recording was guarded for, or took as symbols, by their paths."""
+    values: dict[str, set[Number]] = {}
+    for path, value in guarded_values(guards):
+        values.setdefault(path, set()).add(value)
+    return unambiguous(values) | symbolic.met_numbers | symbolic.met_sizes
+
+
+def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
+    """The paths and values of the numbers, and of the sizes of tensors, that guards want to be what they were."""
+    for guard in guards:
+        if guard.kind == "equal" and type(guard.expected) in NUMBERS:
+            yield str(guard.path), guard.expected
+        elif guard.kind == "tensor" and not is_parameter(guard.path):
+            sizes = enumerate(guard.path.value.shape)
+            yield from ((f"{guard.path}.size({place})", size) for place, size in sizes)
