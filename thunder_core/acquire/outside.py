@@ -237,7 +237,9 @@ class Outside:
     def changing(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
         """The path to a number that the program reads, if it is one that changes from call to call."""
         path = self.paths.get(id(owner))
-        if path is None or not self._may_change(value) or id(owner) in self._expanded or not is_constant(key):
+        if path is None or not self._may_change(value) or not is_constant(key):
+            return None
+        if is_item and id(owner) in self._expanded:
             return None
         if self.is_own(owner, key) is not False if is_item else self.effects.has_written(owner, key):
             return None
