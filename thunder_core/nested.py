@@ -75,7 +75,7 @@ class CallsByLine:
 
         One that was compiled without settings of its own never is.
         """
-        if compiled.inherits:
+        if compiled.uses_callers_settings:
             return False
         options = compiled.options
         if options.functional and options.sharp_edges != "error":

@@ -14,7 +14,7 @@ from thunder_core import plugins
 from thunder_core.artifact.manifest import CompilerFacts
 from thunder_core.artifact.trust import Trust
 from thunder_core.errors import WrongInputs
-from thunder_core.runtime.compiled import reason
+from thunder_core.runtime.compiled import refusal_reason
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
 
@@ -85,5 +85,5 @@ def refusal(program: Program, subject: Any, args: tuple[Any, ...], kwargs: dict[
     try:
         program.prepare(subject, args, kwargs)
     except Exception as error:  # a path may run the user's code
-        return reason(program, error)
+        return refusal_reason(program, error)
     return "it does take them"

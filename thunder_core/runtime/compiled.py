@@ -41,9 +41,9 @@ class Compiler(Protocol):
         """The settings that it compiles with: the transforms, the options and the device."""
 
 
-REASONS_KEPT = 100
-VALUES = 8  # for so many values of one line are traces made, for equal inputs otherwise, and then no more
-PATHS = 32  # and for so many ways through a program that its values decide
+MAX_REASONS = 100  # the latest ones are kept
+MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor which one line asks for
+MAX_VALUES = 32  # programs that differ by values of tensors, all lines together
 
 
 @dataclass(eq=False)
@@ -51,9 +51,10 @@ class Specializations:
     """The programs of one subject (a function or module), the most recently used first.
 
     The `options` say when a program may be made. By what was `observed`, a number or a size that was another one at a
-    later call, such as a learning rate or a length, is symbolic from then on. One that `inherits` was compiled without
-    settings of its own, so that a program which calls it has it compiled by those that it has; one that `derives` is a
-    derivative of that compiled function.
+    later call, such as a learning rate or a length, is symbolic from then on. With `uses_callers_settings` it was
+    compiled without settings of its own, and a traced program that calls it inlines it by the settings of that program.
+    `derivative_of` is the compiled function that it is a derivative of, or None. `last` is the program of the latest
+    call, and `hits` and `misses` count the calls that found a program and those that were traced.
     """
 
     subject: Callable[..., Any]
@@ -64,17 +65,17 @@ class Specializations:
     hits: int = 0
     misses: int = 0
     observed: ObservedValues = field(default_factory=ObservedValues)
-    reasons: deque[str] = field(default_factory=lambda: deque(maxlen=REASONS_KEPT))
+    reasons: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_REASONS))
     raising: RaisingCalls = field(init=False)
     retraces: Retraces = field(init=False)
     index: ProgramIndex = field(default_factory=ProgramIndex)
     selector: Selector = field(default_factory=Selector)
-    inherits: bool = False
-    derives: Any = None
+    uses_callers_settings: bool = False
+    derivative_of: Any = None
 
     @property
-    def programs_of(self) -> Specializations:
-        """The programs that a compiled function runs: these."""
+    def specializations(self) -> Specializations:
+        """The programs that a compiled function runs; a compiled method has this property, too."""
         return self
 
     def __post_init__(self) -> None:
@@ -82,7 +83,10 @@ class Specializations:
         self.retraces = Retraces(self.subject)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a program that takes the arguments, the one that ran last if it does, or trace anew."""
+        """Run a program that takes the arguments, or compile one.
+
+        The program that ran last is asked first, or, where there are several, the one that the selector chooses.
+        """
         first = next(iter(self.programs), None)
         many = len(self.programs) > 1
         program = self.selector.choose(self.subject, args, kwargs, first) if many else first
@@ -91,7 +95,7 @@ class Specializations:
             while program is not None:
                 try:
                     inputs, outside = program.prepare(self.subject, args, kwargs)
-                except ArtifactError:  # its text cannot be executed
+                except ArtifactError:  # the program was stored and is damaged, which no other one may hide
                     raise
                 except Exception as error:  # a path may run the user's code: whatever it raises, it leads nowhere
                     route = route or Route(self.programs, self.index)
@@ -109,7 +113,7 @@ class Specializations:
                     failure = error
                 else:
                     if route is not None:
-                        self._prefer(program, route, args, kwargs)
+                        self._learn_route(program, route, args, kwargs)
                     elif program is not first:
                         self.programs.move_to_end(program, last=False)
                     self.hits += 1
@@ -123,8 +127,8 @@ class Specializations:
         finally:
             del route  # what refused the call has tracebacks that hold this frame
 
-    def _prefer(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Ask a program first from now on, for calls like this one and after those that refused what it took."""
+    def _learn_route(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note that a program took a call which those on the `route` refused: it is asked first for calls like it."""
         self.index.add(program, route.features)
         self.selector.learn(program, route.places, self.subject, args, kwargs)
         self.programs.move_to_end(program, last=False)
@@ -135,10 +139,15 @@ class Specializations:
         self.programs.move_to_end(program, last=False)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
-        """Trace a call that every program has refused, and make it."""
+        """Make a call that every program has refused.
+
+        A program is compiled for it and run; the call of a module with lazy parameters, and one that is known to raise,
+        runs in eager PyTorch. Raises `WrongInputs` with `cache="same input"`, and `DataDependent` where there are too
+        many values of tensors.
+        """
         require_no_tracer((*args, *kwargs.values()))
         refusals = route.in_order()
-        reasons = [reason(*refusal) for refusal in refusals]
+        reasons = [refusal_reason(*refusal) for refusal in refusals]
         if self.options.cache == "same input" and self.programs:
             raise WrongInputs(
                 f'cache="same input" was asked for, and the input is another: {"; ".join(reasons)}',
@@ -177,7 +186,7 @@ class Specializations:
             inputs, outside = program.prepare(self.subject, args, kwargs)
         except GuardFailed as refused:
             raise Bug(
-                f"the guards of a new program refuse its own inputs: {reason(program, refused)}",
+                f"the guards of a new program refuse its own inputs: {refusal_reason(program, refused)}",
                 fix="report this with the program that was compiled",
             ) from None
         self._keep(program, route, args, kwargs)
@@ -222,20 +231,20 @@ class Specializations:
 
 
 def number_refused(program: Program, error: Exception) -> str | None:
-    """The path of the number for which a program refused a call, if it was for one."""
+    """The path of the number whose guard refused a call; None if it was refused for another reason."""
     return program.numbers.get(error.number) if isinstance(error, GuardFailed) else None
 
 
 def require_few_values(refusals: Iterable[Refusal]) -> None:
-    """Raise `DataDependent` where the programs that would take these inputs are for too many different values."""
+    """Raise `DataDependent` for a call that programs refused for too many different values of tensors."""
     met: dict[SourceLine | None, list[UnexpectedValue]] = {}
     for program, error in refusals:
         if isinstance(error, UnexpectedValue):
             met.setdefault(program.line_of(error), []).append(error)
-    many = sum(map(len, met.values())) >= PATHS
+    many = sum(map(len, met.values())) >= MAX_VALUES
     for line, errors in sorted(met.items(), key=lambda item: -len(item[1])):
         values = dict.fromkeys(f"{error.wanted!s:.40}" for error in errors)
-        if many or len(values) >= VALUES:
+        if many or len(values) >= MAX_VALUES_OF_A_LINE:
             seen = ", ".join((*values, f"{errors[0].found!s:.40}"))
             raise DataDependent(
                 f"the program was traced {len(errors)} times for values of a tensor at this line, and now gets yet "
@@ -247,14 +256,14 @@ def require_few_values(refusals: Iterable[Refusal]) -> None:
 
 
 def is_uninitialized(subject: Callable[..., Any]) -> bool:
-    """Whether a module waits for its first input to know the shapes of its parameters; that call is eager's."""
+    """Whether a module has lazy parameters or buffers, which its first call, in eager PyTorch, materializes."""
     if not isinstance(subject, torch.nn.Module):
         return False
     tensors = (*torch.nn.Module.parameters(subject), *torch.nn.Module.buffers(subject))
     return any(map(torch.nn.parameter.is_lazy, tensors))
 
 
-def reason(program: Program, error: Exception) -> str:
+def refusal_reason(program: Program, error: Exception) -> str:
     """The reason why a program does not take an input: the path, what was there while tracing, and what is now."""
     if isinstance(error, UnexpectedValue):
         line = program.line_of(error)
@@ -263,11 +272,11 @@ def reason(program: Program, error: Exception) -> str:
     if not isinstance(error, GuardFailed):
         return f"a value that the program read is not there any more: {type(error).__name__}: {error}"
     told = program.guards[error.number] if error.number < len(program.guards) else f"guard {error.number}"
-    return f"{told}, is {described(error.found)}"
+    return f"{told}, is {describe_value(error.found)}"
 
 
-def described(value: Any) -> str:
-    """A value in a few words: constants as they are, tensors by their metadata, the rest by their class."""
+def describe_value(value: Any) -> str:
+    """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class."""
     if isinstance(value, torch.Tensor):
         grad = ", requires grad" if value.requires_grad else ""
         return f"{tensor_proxy('', value).described}{grad} of class {type(value).__name__}"

@@ -79,7 +79,7 @@ class Original:
     compiled: Specializations
 
     @property
-    def programs_of(self) -> Specializations:
+    def specializations(self) -> Specializations:
         """The programs that the method runs."""
         return self.compiled
 

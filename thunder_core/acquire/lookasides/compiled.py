@@ -21,7 +21,7 @@ class Nested(Protocol):
 def compiled_function(acquisition: Any, function: Any, plain: types.FunctionType, inner: Any) -> Callable[..., Any]:
     """Trace through a compiled function, or call it by one bound symbol."""
     nested: Nested | None = acquisition.nested
-    if nested is not None and nested.stays(inner.programs_of):
+    if nested is not None and nested.stays(inner.specializations):
         return functools.partial(_call, acquisition, function, plain, inner)
     if acquisition.outside.surprises is None:
         acquisition.outside.attribute(plain, "_thunder", inner)
@@ -32,10 +32,10 @@ def compiled_function(acquisition: Any, function: Any, plain: types.FunctionType
 
 
 def _call(acquisition: Any, function: Any, plain: types.FunctionType, inner: Any, *args: Any, **kwargs: Any) -> Any:
-    compiled = inner.programs_of
+    compiled = inner.specializations
     given: tuple[Any, ...] = (*owner_of(function), *args)
     owner, given = (plain, given) if compiled is inner else (given[0], given[1:])
-    if all(acquisition.outside.path_of(one) is None for one in (owner, compiled.derives)):
+    if all(acquisition.outside.path_of(one) is None for one in (owner, compiled.derivative_of)):
         acquisition.refuse(f"the program makes the compiled function `{plain.__name__}`, which has settings of its own")
     acquisition.outside.root("compiled", "compiled", compiled.subject)
     return acquisition.nested(acquisition, compiled, given, kwargs)

@@ -171,10 +171,10 @@ def _kept(kind: Any, function: Any, options: tuple[Hashable, ...], executors: tu
     known = getattr(function, "_thunder", None)
     if isinstance(known, Specializations):
         compiled = compiled_by(_settings(known, executors), _subject(kind, known.subject, options))
-        specializations_of(compiled).derives = function
+        specializations_of(compiled).derivative_of = function
     else:
         compiled = jit(_subject(kind, function, options), executors=executors or ("torch",))
-        specializations_of(compiled).inherits = executors is None
+        specializations_of(compiled).uses_callers_settings = executors is None
     return compiled
 
 
