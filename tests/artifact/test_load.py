@@ -348,3 +348,21 @@ def test_reading_an_artifact_imports_no_torch(written):
     done = run(code, written.parent)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == 3
+
+
+def test_a_function_that_another_was_put_in_the_place_of_is_noticed(tmp_path, monkeypatch):
+    (tmp_path / "scaling.py").write_text(
+        "def scale(x):\n    return x * 2\n\ndef program(x):\n    return scale(x) + 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    scaling = importlib.import_module("scaling")
+    compiled = thunder.jit(scaling.program)
+    x = torch.ones(2)
+    compiled(x)
+    folder = thunder.save(compiled, tmp_path / "a")
+    assert torch.equal(thunder.load(folder, scaling.program, strict=True)(x), x * 3)
+    monkeypatch.setattr(scaling, "scale", lambda x: x * 5)
+    assert torch.equal(thunder.load(folder, scaling.program)(x), x * 6)
+    with pytest.raises(WrongInputs, match="scale"):
+        thunder.load(folder, scaling.program, strict=True)(x)
+    del sys.modules["scaling"]

@@ -27,6 +27,7 @@ from thunder_core.runtime.library.objects import is_native
 from thunder_core.storage.digest import digest_of
 
 NAMELESS = ("__main__", "builtins")
+REPLACED = type("Replaced", (), {})()  # what a guard finds in the place of a function is not this
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Keeper:
         if text is not None:
             return ConstantFacts(kind="literal", text=text)
         path = import_path(value) or self._paths.get(id(value))
-        return None if path is None else ConstantFacts(kind="import", text=path)
+        return None if path is None else ConstantFacts(kind="import", text=path, code=code_place(value))
 
     def _region(self, name: str, code: MachineCode) -> ConstantFacts:
         files = {f"{KERNELS}/{digest_of(code.text.encode())[:16]}.py": code.text.encode()}
@@ -125,6 +126,13 @@ def import_path(value: Any) -> str | None:
     return path.rstrip(":") if isinstance(value, types.ModuleType) else path
 
 
+def code_place(value: object) -> str:
+    """The module and name of the code of a function or class, by which one put in its place is told; else empty."""
+    if isinstance(value, types.FunctionType):
+        return f"{value.__globals__.get('__name__')}:{value.__code__.co_qualname}"
+    return f"{value.__module__}:{value.__qualname__}" if isinstance(value, type) else ""
+
+
 def is_builtin(value: Any) -> bool:
     """Whether an object is a function or class of C, as Python's own builtins are: one put in their place is not."""
     if isinstance(value, type):
@@ -168,6 +176,11 @@ class Finder:
                 f"the constant `{name}` of the artifact's traces ({facts.text}) is not to be had here: {error}",
                 fix="load the artifact with the model and the packages that it was made from",
             ) from error
+
+    def compared(self, name: str, facts: ConstantFacts) -> object:
+        """The object that guards compare with: `REPLACED`, which they never find, where another stands in its place."""
+        value = self.value(name, facts)
+        return REPLACED if facts.kind == "import" and facts.code not in ("", code_place(value)) else value
 
     def from_literal(self, facts: ConstantFacts) -> object:
         """From its text."""

@@ -19,9 +19,17 @@ from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, Compiler
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.retracing import Retracer, Strict
 from thunder_core.artifact.signature import require_authentic
+from thunder_core.artifact.standalone import standalone_here
 from thunder_core.artifact.stored import stored_programs
 from thunder_core.artifact.trust import Trust, trust_in
-from thunder_core.artifact.weights import has_no_data, put_weights, read_weights, weights_of
+from thunder_core.artifact.unbuilt import (
+    ArtifactInMemory,
+    Unbuilt,
+    UnbuiltWeights,
+    unbuilt_module,
+    unbuilt_programs,
+)
+from thunder_core.artifact.weights import adopt_weights, has_no_data, put_weights, read_weights, weights_of
 from thunder_core.errors import ArtifactError, ArtifactForeign, BadModelFolder, WrongInputs
 from thunder_core.runtime.compiled import Compiler, Specializations
 from thunder_core.runtime.module import compiled_function, compiled_module
@@ -69,6 +77,8 @@ def load(
     wanted = weights or model is None or is_empty(model)
     artifact = open_artifact(Path(folder), later=frozenset({WEIGHTS}) if wanted else frozenset())
     require_authentic(artifact, consent)
+    if model is None and (waiting := waiting_model(artifact, consent, strict=strict)) is not None:
+        return waiting
     return load_opened(artifact, model, consent, strict=strict, weights=weights)
 
 
@@ -90,6 +100,37 @@ def load_opened(
     wanted = weights or (model is not None and is_empty(model))
     if model is None:
         model = rebuilt(artifact, trust_remote_code=consent.trust_remote_code)
+    trust = verified(artifact, model, consent)
+    if wanted:
+        put_weights(artifact.manifest, read_weights(artifact), cast(torch.nn.Module, model))
+    return bound(artifact, model, trust, strict=strict)
+
+
+def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torch.nn.Module | None:
+    """The artifact's model, not built before it is needed; None where its programs cannot run without it here."""
+    require_compatible(artifact.manifest)
+    trust = trust_in(None, consent.trusted_modules)
+    parts, shell = standalone_here(artifact, trust), artifact.manifest.shell
+    if not parts or shell is None:
+        return None
+    kept = ArtifactInMemory.of(artifact)
+    read = {name: kind for one in parts.values() for name, kind in one.weights.items()}
+    packages = frozenset().union(*(one.packages for one in parts.values()))
+    programs = unbuilt_programs(kept, parts, trust, strict=strict)
+
+    def build(weights: UnbuiltWeights) -> torch.nn.Module:
+        model = from_shell(kept, shell, trust_remote_code=consent.trust_remote_code)
+        adopt_weights(kept.manifest, weights.tensors, weights.values, model)
+        model = on_device_of_weights(kept, model)
+        compiled: torch.nn.Module = bound(kept, model, verified(kept, model, consent), strict=strict)
+        return compiled
+
+    unbuilt = Unbuilt(UnbuiltWeights.of(artifact, read), packages, programs, build)
+    return unbuilt_module(unbuilt, artifact.manifest.subject)
+
+
+def verified(artifact: Artifact, model: Callable[..., Any], consent: Consent) -> Trust:
+    """The trust in a model's modules, when its structure and its code were found to be those of the artifact."""
     if fingerprint_of(model) != artifact.manifest.fingerprint:
         raise ArtifactForeign(
             f"{artifact.folder} was made for another model than this {type(model).__name__}: names, shapes, dtypes, "
@@ -98,9 +139,7 @@ def load_opened(
         )
     trust = trust_in(model, consent.trusted_modules)
     verify_code(artifact.manifest.code, subject=artifact.manifest.subject, trust=trust)
-    if wanted:
-        put_weights(artifact.manifest, read_weights(artifact), cast(torch.nn.Module, model))
-    return bound(artifact, model, trust, strict=strict)
+    return trust
 
 
 def bound(artifact: Artifact, subject: Callable[..., Any], trust: Trust, *, strict: bool) -> Any:
@@ -165,7 +204,12 @@ def rebuilt(artifact: Artifact, device: str | None = None, *, trust_remote_code:
     if artifact.manifest.shell is None:
         return with_weights(artifact, from_source(artifact, device, trust_remote_code=trust_remote_code))
     model = with_weights(artifact, from_shell(artifact, artifact.manifest.shell, trust_remote_code=trust_remote_code))
-    return torch.nn.Module.to(model, device or next(iter(artifact.manifest.weights.values())).device)
+    return on_device_of_weights(artifact, model) if device is None else torch.nn.Module.to(model, device)
+
+
+def on_device_of_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn.Module:
+    """The model, with all that it holds where the artifact's weights are."""
+    return torch.nn.Module.to(model, next(iter(artifact.manifest.weights.values())).device)
 
 
 def from_shell(artifact: Artifact, shell: ShellFacts, *, trust_remote_code: bool) -> torch.nn.Module:

@@ -30,11 +30,11 @@ ValidationState = Literal["validated", "pending", "off"]
 class ConstantFacts(StoredFacts):
     """The facts by which an object is had again that a trace refers to by name.
 
-    `literal`: from its text; `import`: `module:qualname`; `tensor`: from `weights/constants.safetensors` under this
-    key, laid out with these strides; `way`: step by step from the subject, where `text` says what is found there and
-    `code` is the digest of its source; `region`: machine code from these `files` (the Python, and the library that it
-    calls), which `needs` these instruction sets of the CPU; `lost`: it cannot be had again, which only traces that do
-    not run may hold.
+    `literal`: from its text; `import`: `module:qualname`, and where its code is, if it has some, `module:qualname` of
+    that; `tensor`: from `weights/constants.safetensors` under this key, laid out with these strides; `way`: step by
+    step from the subject, where `text` says what is found there and `code` is the digest of its source; `region`:
+    machine code from these `files` (the Python, and the library that it calls), which `needs` these instruction sets
+    of the CPU; `lost`: it cannot be had again, which only traces that do not run may hold.
     """
 
     kind: ConstantKind
@@ -198,6 +198,12 @@ class Manifest(SealedManifest):
             for constant in stage.constants.values()
             for need in constant.needs
         )
+
+
+def executed(program: ProgramFacts) -> list[StageFacts]:
+    """The stages of which the text may be executed: those that run, and what autograd records in their place."""
+    body = None if program.derivative is None else ("computation", program.derivative.body)
+    return [stage for stage in program.stages if stage.runs or (stage.trace, stage.number) == body]
 
 
 def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:

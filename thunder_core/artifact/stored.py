@@ -133,7 +133,8 @@ def stored_derivative(
 def stored_source(artifact: Artifact, stage: StageFacts, finder: Finder) -> Source:
     """The text of a stage with the objects that it refers to by name."""
     needed = {name: kept for name, kept in stage.constants.items() if kept.kind != "lost"}
-    return Source(artifact.source(stage), {name: finder.value(name, kept) for name, kept in needed.items()})
+    found = finder.compared if stage.trace == "prologue" else finder.value
+    return Source(artifact.source(stage), {name: found(name, kept) for name, kept in needed.items()})
 
 
 def stored_tensors(artifact: Artifact) -> dict[str, torch.Tensor]:

@@ -160,6 +160,28 @@ def put_weights(manifest: Manifest, weights: Mapping[str, torch.Tensor], model: 
             mine[name].requires_grad_(facts.requires_grad)
 
 
+def adopt_weights(
+    manifest: Manifest,
+    tensors: Mapping[str, torch.Tensor],
+    values: Mapping[WeightFacts, torch.Tensor],
+    model: torch.nn.Module,
+) -> None:
+    """Give a model these very tensors, by their names, and new ones with the values for the others.
+
+    Raises `ArtifactForeign` where the model has other names or shapes.
+    """
+    mine = dict(weights_of(model))
+    for name in sorted(mine.keys() ^ manifest.weights.keys()):
+        raise other_weights(name, model)
+    made = {manifest.weights[name]: tensor for name, tensor in tensors.items()}
+    for name, facts in manifest.weights.items():
+        if mine[name].shape != facts.shape:
+            raise other_weights(name, model)
+        if facts not in made:
+            made[facts] = like(mine[name], values[facts].to(facts.device), facts)
+        replace(model, name, made[facts])
+
+
 def other_weights(name: str, model: torch.nn.Module) -> ArtifactForeign:
     """The error for a model whose weights are called otherwise, or are of other shapes."""
     return ArtifactForeign(

@@ -32,7 +32,9 @@ from thunder_core.artifact.manifest import (
 )
 from thunder_core.artifact.place import require_room, whole_folder
 from thunder_core.artifact.printed import PrintedStage, is_body, printed_stages, with_constants, write_stage
+from thunder_core.artifact.read import Artifact
 from thunder_core.artifact.signature import computing, sign_folder
+from thunder_core.artifact.standalone import STANDALONE, found_standalone
 from thunder_core.artifact.tensors import write_tensors
 from thunder_core.artifact.weights import NOTHING, KeptWeights, kept_weights
 from thunder_core.claiming.device_code import DeviceCode
@@ -107,11 +109,27 @@ def write_artifact(
         write_tensors(new / EXAMPLE, example or {})
         if report is not None:
             write_report(report, new)
-        whole = manifest.model_copy(update={"files": files_of(new)}).sealed()
-        (new / MANIFEST).write_bytes(whole.to_bytes())
+        whole = with_finding(new, sealed(new, manifest))
         if private is not None:
             sign_folder(new, whole, private)
     return Path(folder).expanduser().absolute()
+
+
+def sealed(folder: Path, manifest: Manifest) -> Manifest:
+    """The manifest of all that is in a folder, which is written there."""
+    files = {name: facts for name, facts in files_of(folder).items() if name != MANIFEST}
+    whole = manifest.model_copy(update={"files": files}).sealed()
+    (folder / MANIFEST).write_bytes(whole.to_bytes())
+    return whole
+
+
+def with_finding(folder: Path, manifest: Manifest) -> Manifest:
+    """The manifest with what was found of the programs that run before their model is built, if there are any."""
+    facts = found_standalone(Artifact(folder, manifest))
+    if facts is None:
+        return manifest
+    (folder / STANDALONE).write_text(facts.model_dump_json())
+    return sealed(folder, manifest)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,260 @@
+"""A stored prologue in two parts: what is checked at each call, and what a model that nobody has touched fulfills.
+
+A model that an artifact rebuilds from its class and config is known before it is built. Guards on it, and on the
+modules of its library, hold as long as neither is there: nobody can have changed what does not exist. They were checked
+where the artifact was written (`standalone_check.py`). All other guards are checked at every call, and the model's
+tensors are had by their names.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from thunder_core.artifact.manifest import ConstantFacts
+
+# The packages that are there wherever an artifact is loaded.
+PRESENT = frozenset({"torch", "thunder_core", "thunder_executors", "builtins", *sys.stdlib_module_names})
+TENSORS = ("_parameters", "_buffers")
+WEIGHTS = "weights"  # the parameter of the part that is checked, in place of the model
+MODEL, STATE = "module", "__dict__"
+ARGUMENTS = ("args", "kwargs")
+REFUSE = "refuse"
+INDENT = "    "
+FOREVER = (torch.dtype, torch.layout, torch.memory_format)
+METADATA = frozenset({"device", "Size"} | {name for name, value in vars(torch).items() if isinstance(value, FOREVER)})
+
+Keys = tuple[str, ...]
+
+
+class NotSeparable(Exception):
+    """A prologue of which a statement is about the model and the call at once; its argument says which."""
+
+
+@dataclass(frozen=True)
+class SeparatedPrologue:
+    """The two parts of a prologue.
+
+    The text `checked` defines a function `prologue(weights, args, kwargs)`, `held` are statements about `module`; both
+    refer to constants by their names. `weights` are the model's tensors that are read, each with whether it is a
+    parameter, and `packages` those that are not there before the model is. `absent` are the names of what these and
+    the model bring.
+    """
+
+    checked: str
+    held: tuple[ast.stmt, ...]
+    weights: Mapping[str, bool]
+    packages: frozenset[str]
+    absent: frozenset[str]
+
+
+def separated(text: str, constants: Mapping[str, ConstantFacts], names: Collection[str]) -> SeparatedPrologue:
+    """The parts of a prologue of a model whose tensors have these names; raises `NotSeparable`."""
+    return Separation(text, constants, names).result()
+
+
+def package_of(path: str) -> str:
+    """The top-level package of `module:qualname`."""
+    return path.partition(":")[0].partition(".")[0]
+
+
+def imported_packages(text: str) -> set[str]:
+    """The top-level packages that a printed trace imports."""
+    return {package_of(module) for node in ast.parse(text).body for module, _ in imports_of(node)}
+
+
+def imports_of(node: ast.stmt) -> Iterator[tuple[str, str]]:
+    """Each module that a statement imports, with the name that it binds."""
+    if isinstance(node, ast.ImportFrom):
+        yield from ((node.module or "", alias.asname or alias.name) for alias in node.names)
+    elif isinstance(node, ast.Import):
+        yield from ((alias.name, alias.asname or alias.name.partition(".")[0]) for alias in node.names)
+
+
+@dataclass
+class Separation:
+    """One prologue while it is separated.
+
+    Each name is of the call (`live`), fixed for ever (`fixed`), or of what is not there yet: `absent`, with the keys
+    that lead from the model to it where they are known.
+    """
+
+    text: str
+    constants: Mapping[str, ConstantFacts]
+    names: Collection[str]
+    live: set[str] = field(default_factory=lambda: {*ARGUMENTS, WEIGHTS, "prologue"})
+    fixed: set[str] = field(default_factory=lambda: {*vars(builtins), REFUSE})
+    absent: dict[str, Keys | None] = field(default_factory=lambda: {MODEL: ()})
+    packages: set[str] = field(default_factory=set)
+    weights: dict[str, bool] = field(default_factory=dict)
+    checked: list[str] = field(default_factory=list)
+    held: list[ast.stmt] = field(default_factory=list)
+
+    def result(self) -> SeparatedPrologue:
+        """The two parts."""
+        *head, function = ast.parse(self.text).body
+        if not isinstance(function, ast.FunctionDef):
+            raise NotSeparable("it defines no function")
+        if [argument.arg for argument in function.args.args] != [MODEL, *ARGUMENTS]:
+            raise NotSeparable("it is no prologue of a module")
+        for name, facts in self.constants.items():
+            self.constant(name, facts)
+        for node in head:
+            self.imported(node)
+        self.checked.append(f"def prologue({WEIGHTS}, {', '.join(ARGUMENTS)}):")
+        for node in function.body:
+            self.statement(WeightNames(self).visit(node))
+        return SeparatedPrologue(
+            checked="\n".join(self.checked) + "\n",
+            held=tuple(self.held),
+            weights=self.weights,
+            packages=frozenset(self.packages),
+            absent=frozenset(self.absent),
+        )
+
+    def constant(self, name: str, facts: ConstantFacts) -> None:
+        """Note a constant by where it comes from."""
+        package = package_of(facts.text) if facts.kind == "import" else ""
+        if facts.kind == "literal" or (facts.kind == "import" and package in PRESENT):
+            self.fixed.add(name)
+        elif facts.kind in ("import", "way"):
+            self.absent[name] = None
+            self.packages |= {package} - {""}
+        else:
+            raise NotSeparable(f"it holds a constant of kind {facts.kind}, {name}")
+
+    def imported(self, node: ast.stmt) -> None:
+        """Note what an import binds: namespaces of modules are the call's, which may find other things in them."""
+        for module, name in imports_of(node):
+            if package_of(module) in PRESENT:
+                own = module.startswith("thunder_core.")
+                (self.fixed if own else self.live).add(name)
+                self.checked.append(ast.unparse(node))
+            else:
+                self.absent[name] = None
+                self.packages.add(package_of(module))
+            self.held.append(node)
+
+    def statement(self, node: ast.stmt) -> None:
+        """Put a statement where it belongs."""
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self.assignment(node, name, value)
+            case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=condition), body=[ast.Expr(value=called)], orelse=[]):
+                self.guard(node, condition, called)
+            case ast.Return():
+                self.required_live(node)
+            case _:
+                raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
+
+    def assignment(self, node: ast.stmt, name: str, value: ast.expr) -> None:
+        """Bind a name to what the call has, or to what is not there yet."""
+        if self.is_absent(node, value):
+            self.held.append(node)
+            self.absent[name] = self.keys_of(value)
+        else:
+            self.checked.append(indented(node))
+            self.live.add(name)
+
+    def guard(self, node: ast.stmt, condition: ast.expr, called: ast.expr) -> None:
+        """Check a guard at each call, or have it held; then what it compares with is another name for the same."""
+        if not (isinstance(called, ast.Call) and isinstance(called.func, ast.Name)):
+            raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
+        identified = self.identified(condition)
+        if called.func.id != REFUSE or not self.is_absent(node, condition):
+            self.required_live(node)
+            self.held += [ast.parse(f"{name} = {constant}").body[0] for name, constant in identified.items()]
+        else:
+            self.held.append(node)
+            self.checked += [f"{INDENT}{name} = {constant}" for name, constant in identified.items()]
+        for name in identified:
+            self.absent.pop(name, None)
+            self.live.discard(name)
+            self.fixed.add(name)
+
+    def identified(self, condition: ast.expr) -> dict[str, str]:
+        """The name of what a guard finds to be a constant, with the name of that."""
+        match condition:
+            case ast.Compare(left=ast.Name(id=name), ops=[ast.Is()], comparators=[ast.Name(id=other)]):
+                return {name: other} if other in self.fixed and name not in self.fixed else {}
+        return {}
+
+    def required_live(self, node: ast.stmt) -> None:
+        """Have a statement run at each call; raises `NotSeparable` where it needs what is not there."""
+        if self.is_absent(node, node):
+            raise NotSeparable(f"the call needs the model: {ast.unparse(node)}")
+        self.checked.append(indented(node))
+
+    def is_absent(self, node: ast.stmt, part: ast.AST) -> bool:
+        """Whether a part of a statement is about what is not there; raises `NotSeparable` where about the call too."""
+        names = {one.id for one in ast.walk(part) if isinstance(one, ast.Name)}
+        if unknown := names - self.live - self.fixed - self.absent.keys():
+            raise NotSeparable(f"it uses the name {min(unknown)}")
+        absent = not names.isdisjoint(self.absent)
+        if absent and any(map(self.is_live, ast.walk(part))):
+            raise NotSeparable(f"it is about the model and the call at once: {ast.unparse(node)}")
+        return absent
+
+    def is_live(self, node: ast.AST) -> bool:
+        """Whether an expression reads what may be another thing at another call."""
+        match node:
+            case ast.Attribute(value=ast.Name(id="torch"), attr=name):
+                return name not in METADATA
+            case ast.Attribute(value=ast.Name(id=name)) | ast.Subscript(value=ast.Name(id=name)):
+                return name in self.fixed
+            case ast.Name(id=name):
+                return name in self.live and name != "torch"
+        return False
+
+    def keys_of(self, value: ast.expr) -> Keys | None:
+        """The keys that lead from the model to a value, if that is the way by which it is read."""
+        match value:
+            case ast.Name(id=name):
+                return self.absent.get(name)
+            case ast.Attribute(value=owner, attr="__dict__"):
+                key = STATE
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
+                pass
+            case _:
+                return None
+        keys = self.keys_of(owner)
+        return None if keys is None else (*keys, key)
+
+
+class WeightNames(ast.NodeTransformer):
+    """Puts the model's tensors by their names in place of the ways that lead to them."""
+
+    def __init__(self, separation: Separation) -> None:
+        self.separation = separation
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """A tensor by its name."""
+        keys = self.separation.keys_of(node)
+        name = None if keys is None else weight_at(keys)
+        if keys is None or name is None or name not in self.separation.names:
+            self.generic_visit(node)
+            return node
+        self.separation.weights[name] = keys[-2] == TENSORS[0]
+        new = ast.Subscript(ast.Name(WEIGHTS, ast.Load()), ast.Constant(name), ast.Load())
+        return ast.copy_location(ast.fix_missing_locations(new), node)
+
+
+def indented(node: ast.stmt) -> str:
+    """The text of a statement of a function."""
+    return f"{INDENT}{ast.unparse(node)}".replace("\n", f"\n{INDENT}")
+
+
+def weight_at(keys: Keys) -> str | None:
+    """The name of the parameter or buffer that keys of entries and modules lead to."""
+    if len(keys) < 3 or keys[-3] != STATE or keys[-2] not in TENSORS:
+        return None
+    path = keys[:-3]
+    steps = [path[place : place + 3] for place in range(0, len(path), 3)]
+    if any(len(step) != 3 or step[:2] != (STATE, "_modules") for step in steps):
+        return None
+    return ".".join([*(step[2] for step in steps), keys[-1]])

@@ -1,0 +1,191 @@
+"""Artifacts that run before their model is built: what was found of one when it was written, and whether it is so here.
+
+A model whose class is of a library, and whose weights an artifact includes, is the same wherever it is built from the
+same config by the same library; so what its programs guard of it was checked once, in a fresh process, and need not be
+checked again as long as nobody has imported the library. `standalone.json` in the artifact says by what that goes.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+from pydantic import ValidationError
+
+from thunder_core import plugins
+from thunder_core.artifact.code import BY_VERSION
+from thunder_core.artifact.manifest import CONFIG, CONSTANTS, ProgramFacts, executed, running
+from thunder_core.artifact.read import Artifact
+from thunder_core.artifact.separation import (
+    PRESENT,
+    NotSeparable,
+    SeparatedPrologue,
+    imported_packages,
+    package_of,
+    separated,
+)
+from thunder_core.artifact.trust import Trust
+from thunder_core.models.folder import code_of_the_hub
+from thunder_core.storage.digest import digest_of
+from thunder_core.storage.manifest import StoredFacts
+
+STANDALONE = "standalone.json"
+CHECK = "from thunder_core.artifact.standalone_check import main; main()"
+PATIENCE = 300  # seconds
+VARIABLES = ("TRANSFORMERS_", "USE_")  # what transformers and its kernels look at in the environment begins so
+DEVELOPERS = ("all", "benchmark", "dev", "docs", "quality", "test")
+EXTRA = re.compile(r"""extra *== *["']([^"']*)""")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class StandaloneFacts(StoredFacts):
+    """The circumstances under which guards on a model were found to hold, and for which programs they were.
+
+    `versions` are those of the library's distribution and of all that it can work with, empty for one that is not
+    there; `variables` what the environment tells the library.
+    """
+
+    python: str
+    packages: tuple[str, ...]
+    versions: dict[str, str]
+    variables: dict[str, str]
+    programs: tuple[int, ...]
+
+    @classmethod
+    def here(cls, packages: Iterable[str], programs: Iterable[int]) -> Self:
+        """The circumstances of this process."""
+        packages = tuple(sorted(packages))
+        return cls(
+            python=f"{sys.version_info.major}.{sys.version_info.minor}",
+            packages=packages,
+            versions={name: version_of(name) for name in sorted(related(packages))},
+            variables={name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
+            programs=tuple(programs),
+        )
+
+
+def related(packages: Iterable[str]) -> set[str]:
+    """The distributions of packages, and those that they require or can make use of, but for developing them."""
+    requirements = [one for package in packages for one in importlib.metadata.requires(package) or ()]
+    used = [
+        one
+        for one in requirements
+        if (extra := EXTRA.search(one)) is None or not any(word in extra[1] for word in DEVELOPERS)
+    ]
+    return {*packages, *(found[0] for one in used if (found := NAME.match(one)) is not None)}
+
+
+def version_of(distribution: str) -> str:
+    """The version of a distribution; empty where it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def separated_program(artifact: Artifact, facts: ProgramFacts) -> SeparatedPrologue | None:
+    """The two parts of a program's prologue, if nothing else of the program needs the model or its library."""
+    stages = running(facts.stages)
+    for stage in executed(facts):
+        if stage.trace == "prologue":
+            continue
+        kept = stage.constants.values()
+        packages = {package_of(one.text) for one in kept if one.kind == "import"} | imported_packages(
+            artifact.source(stage)
+        )
+        if not packages <= PRESENT or any(one.kind == "way" for one in kept):
+            return None
+    try:
+        return separated(artifact.source(stages["prologue"]), stages["prologue"].constants, artifact.manifest.weights)
+    except (NotSeparable, KeyError):
+        return None
+
+
+def candidates(artifact: Artifact) -> dict[int, SeparatedPrologue]:
+    """The programs that might run without the model, by their numbers."""
+    manifest = artifact.manifest
+    if manifest.shell is None or not manifest.weights or CONSTANTS in manifest.files:
+        return {}
+    parts = {number: separated_program(artifact, facts) for number, facts in enumerate(manifest.programs)}
+    return {number: one for number, one in parts.items() if one is not None and one.packages}
+
+
+def found_standalone(artifact: Artifact) -> StandaloneFacts | None:
+    """The finding of a fresh process, which builds the model that this artifact describes and checks the guards on it.
+
+    None where there is nothing to be checked, or none holds.
+    """
+    if not candidates(artifact):
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / STANDALONE
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
+        command = [sys.executable, "-c", CHECK, str(artifact.folder), str(out)]
+        try:
+            subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE, check=True)  # noqa: S603
+            return StandaloneFacts.model_validate_json(out.read_bytes())
+        except (OSError, subprocess.SubprocessError, ValidationError):
+            return None
+
+
+def standalone_here(artifact: Artifact, trust: Trust) -> dict[int, SeparatedPrologue]:
+    """The programs of an artifact that run here before the model is built; none where anything differs."""
+    facts = standalone_facts(artifact)
+    if facts is None or is_imported(facts.packages) or not is_harmless(artifact, trust):
+        return {}
+    if facts != facts.here(facts.packages, facts.programs) or not has_same_code(artifact):
+        return {}
+    return {number: one for number, one in candidates(artifact).items() if number in facts.programs}
+
+
+def standalone_facts(artifact: Artifact) -> StandaloneFacts | None:
+    """The facts that an artifact was written with, if there are any."""
+    if STANDALONE not in artifact.manifest.files or artifact.manifest.shell is None:
+        return None
+    try:
+        return StandaloneFacts.model_validate_json(artifact.text(STANDALONE))
+    except ValidationError:
+        return None
+
+
+def is_imported(packages: Iterable[str]) -> bool:
+    """Whether one of the packages is there, so that somebody may have changed it."""
+    return any(package in sys.modules for package in packages)
+
+
+def is_harmless(artifact: Artifact, trust: Trust) -> bool:
+    """Whether no module of a stranger, and no code of the hub, is asked for: loading says at once that it is."""
+    running_constants = (
+        one.text
+        for program in artifact.manifest.programs
+        for stage in executed(program)
+        for one in stage.constants.values()
+        if one.kind == "import"
+    )
+    modules = {path.partition(":")[0] for path in (*running_constants, *artifact.manifest.code)}
+    if not all(trust.covers(module) or package_of(module) in PRESENT for module in modules):
+        return False
+    try:
+        config = json.loads(artifact.text(CONFIG))
+    except (ValueError, RecursionError):
+        return False
+    shell = artifact.manifest.shell
+    attention = shell.attention if shell is not None else ""
+    return isinstance(config, dict) and code_of_the_hub({**config, "attn_implementation": attention}) is None
+
+
+def has_same_code(artifact: Artifact) -> bool:
+    """Whether every source file is the one that was traced; none is imported, nor are the packages that they are in."""
+    return all(
+        (path := plugins.file_of(module)) is not None and digest_of(path.read_bytes()) == digest
+        for module, digest in artifact.manifest.code.items()
+        if package_of(module) not in BY_VERSION
+    )
