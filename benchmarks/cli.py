@@ -21,6 +21,28 @@ from pathlib import Path
 
 MADE = ("--recipe", "hf-bert", "--seq", "8", "--runs", "2", "--warmup", "0")
 FLOOR = 'python -c "import torch"'
+# An artifact whose programs return tuples, which no class of transformers is needed for.
+PLAIN = {
+    "model_type": "bert",
+    "architectures": ["BertForMaskedLM"],
+    "return_dict": False,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 512,
+    "max_position_embeddings": 256,
+}
+WEIGHED = ("--random-weights", "--include-weights")
+LOAD = "import torch, thunder_core; model = thunder_core.load('{plain}')"
+CALL = "; ids = torch.ones(1, 8, dtype=torch.int64); torch.set_grad_enabled(False); "
+CALL += "model(input_ids=ids, attention_mask=ids)"
+# What a program does with an artifact that holds its weights.
+PROGRAMS = {
+    "thunder_core.load(PLAIN)": LOAD,
+    "thunder_core.load(PLAIN)(...)": LOAD + CALL,
+    "thunder_core.load(PLAIN).config": LOAD + "; model.config",
+}
 # In the order of their rows; ARTIFACT is one that is made before the first round.
 COMMANDS: dict[str, Sequence[str]] = {
     "thunder --help": ("--help",),
@@ -62,12 +84,14 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
 
 
-def measured(rounds: int, artifact: Path) -> dict[str, dict[str, float]]:
-    """The medians of each command."""
+def measured(rounds: int, artifact: Path, plain: Path) -> dict[str, dict[str, float]]:
+    """The medians of each command and program."""
     thunder = (sys.executable, "-m", "thunder_cli.main")
     commands = {FLOOR: (sys.executable, "-c", "import torch")}
     for name, arguments in COMMANDS.items():
         commands[name] = (*thunder, *(str(artifact) if one == "ARTIFACT" else one for one in arguments))
+    for name, program in PROGRAMS.items():
+        commands[name] = (sys.executable, "-c", program.format(plain=plain))
     found: dict[str, list[dict[str, float]]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():
@@ -78,6 +102,12 @@ def measured(rounds: int, artifact: Path) -> dict[str, dict[str, float]]:
     }
 
 
+def make(*arguments: str) -> None:
+    """Make an artifact."""
+    command = [sys.executable, "-m", "thunder_cli.main", "optimize", *arguments, "--quiet"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment())
+
+
 def main() -> None:
     """Make an artifact, measure, print and write."""
     parser = argparse.ArgumentParser()
@@ -86,9 +116,12 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         artifact = Path(folder) / "bert.thunder"
-        command = [sys.executable, "-m", "thunder_cli.main", "optimize", *MADE, "--quiet", "--out", str(artifact)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment())
-        found = measured(options.rounds, artifact)
+        plain, model = Path(folder) / "plain.thunder", Path(folder) / "model"
+        model.mkdir()
+        (model / "config.json").write_text(json.dumps(PLAIN))
+        make(*MADE, "--out", str(artifact))
+        make(str(model), *MADE, *WEIGHED, "--out", str(plain))
+        found = measured(options.rounds, artifact, plain)
     for name, row in found.items():
         print(f"{name:40} {row['cpu']:6.2f} s of CPU  {row.get('first word', float('nan')):6.2f} s to the first word")
     if options.out is not None:
