@@ -87,6 +87,13 @@ def test_what_is_missing_is_the_reason(folder: Path) -> None:
     with pytest.raises(EnvironmentLacks, match="needs also_missing, no_such_backend") as caught:
         plugins.load("executors", "needy")
     assert caught.value.status == 3
+    assert "`thunder executors` lists" in str(caught.value.fix)
+
+
+def test_the_commands_that_a_message_names_are_there() -> None:
+    """What lists transforms or lookasides is none of them."""
+    words = [command.split() for command in plugins.LISTED_BY.values()]
+    assert all(first == "thunder" and name in plugins.names("commands") for first, name in words)
 
 
 def test_an_import_in_a_try_is_optional(folder: Path) -> None:

@@ -34,6 +34,8 @@ BUILTIN: dict[Group, tuple[str, ...]] = {
     "lookasides": ("thunder_core.acquire.lookasides",),
     "commands": ("thunder_cli.commands",),
 }
+# The commands that list a group, and say what each of its plug-ins lacks here.
+LISTED_BY: dict[Group, str] = {"executors": "thunder executors", "recipes": "thunder recipes"}
 ENTRY_POINTS: dict[Group, str] = {"executors": "thunder.executors", "recipes": "thunder.recipes"}
 # The extra of ours that installs a package, by the name that it is imported by.
 EXTRAS = {"triton": "triton", "nvfuser_direct": "nvfuser", "torchao": "quantize"}
@@ -172,7 +174,8 @@ def _source(group: Group, name: str) -> tuple[str, str, Path]:
 def _not_loadable(group: Group, name: str, reason: str) -> EnvironmentLacks:
     return EnvironmentLacks(
         f"The {group.removesuffix('s')} {name!r} cannot be loaded: {reason}.",
-        fix=f"Install what is missing; `thunder {group}` lists what can be loaded.",
+        fix="Install what is missing"
+        + (f"; `{LISTED_BY[group]}` lists what can be loaded." if group in LISTED_BY else "."),
     )
 
 

@@ -10,7 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import torch
 
@@ -23,7 +23,10 @@ from thunder_core.artifact.separation import PRESENT, SeparatedPrologue, package
 from thunder_core.artifact.standalone import StandaloneFacts, candidates, is_imported
 from thunder_core.artifact.trust import trust_in
 from thunder_core.artifact.weights import weights_of
+from thunder_core.ir.printer import Source
+from thunder_core.runtime.generate import executable
 
+CHECK, REQUIRE_OWN = "check", "require_own"
 # Values that cannot be changed, so that it does not matter who else has them.
 IMMUTABLE = (type(None), bool, int, float, complex, str, bytes, tuple, frozenset, torch.dtype, torch.device)
 
@@ -90,30 +93,38 @@ def holds(artifact: Artifact, number: int, parts: SeparatedPrologue, model: torc
     """Whether all that a program's prologue asks of the model is so, and is of objects that nobody else has."""
     stage = running(artifact.manifest.programs[number].stages)["prologue"]
     finder = Finder(model, {}, artifact.content, trust_in(model))
-    namespace: dict[str, Any] = {name: finder.value(name, facts) for name, facts in stage.constants.items()}
-    namespace["module"] = model
     mine = dict(weights_of(model))
     if any(isinstance(mine[name], torch.nn.Parameter) is not kind for name, kind in parts.weights.items()):
         return False
-    for statement in parts.held:
-        if any(id(value) in shared for value in values_read(statement, namespace, parts.absent)):
-            return False
-        try:
-            run(statement, namespace)
-        except Exception:  # a path may run the library's code: whatever it raises, it leads nowhere
-            return False
+
+    def require_own(*values: object) -> None:
+        if not shared.isdisjoint(map(id, values)):
+            raise LookupError("others have it")
+
+    constants = {name: finder.value(name, facts) for name, facts in stage.constants.items()}
+    check = executable(Source(text_of(parts), {**constants, REQUIRE_OWN: require_own}), CHECK)
+    try:
+        check(model)
+    except Exception:  # a path may run the library's code: whatever it raises, it leads nowhere
+        return False
     return True
 
 
-def run(statement: ast.stmt, namespace: dict[str, Any]) -> None:
-    """Execute a statement of a prologue."""
-    module = ast.fix_missing_locations(ast.Module([statement], []))
-    exec(compile(module, "<prologue>", "exec"), namespace)  # noqa: S102 (the text of a prologue that this process checks)
+def text_of(parts: SeparatedPrologue) -> str:
+    """The function that checks what a prologue asks of a model, and that nobody else has what it reads on the way."""
+    imports = [one for one in parts.held if isinstance(one, ast.Import | ast.ImportFrom)]
+    lines = [ast.unparse(one) for one in imports] + [f"def {CHECK}(module):"]
+    for statement in parts.held:
+        if statement not in imports:
+            values = ", ".join(map(ast.unparse, values_read(statement, parts.absent)))
+            lines += [f"    {REQUIRE_OWN}({values})", f"    {ast.unparse(statement)}".replace("\n", "\n    ")]
+    return "\n".join(lines) + "\n"
 
 
-def values_read(statement: ast.stmt, namespace: dict[str, Any], absent: frozenset[str]) -> Iterator[object]:
+def values_read(statement: ast.stmt, absent: frozenset[str]) -> Iterator[ast.expr]:
     """The values of which a statement reads what may change: all but those that it asks for their identity or class."""
     asked: set[ast.expr] = set()
+    inner: set[ast.AST] = set()  # what has names of its own
     for node in ast.walk(statement):
         match node:
             case ast.Compare(left=left, ops=[ast.Is()], comparators=[right]):
@@ -123,10 +134,12 @@ def values_read(statement: ast.stmt, namespace: dict[str, Any], absent: frozense
             case ast.Assign(value=value):
                 asked.add(value)
             case ast.Call(func=ast.Name(id="refuse"), args=operands):
-                asked |= {*operands}
+                inner |= {part for operand in operands for part in ast.walk(operand)}
+            case ast.ListComp() | ast.GeneratorExp():
+                inner |= {*ast.walk(node)}
     for node in ast.walk(statement):
-        if is_read(node) and node not in asked and root(node) in absent:
-            yield eval(compile(ast.Expression(node), "<prologue>", "eval"), namespace)  # noqa: S307 (as above)
+        if is_read(node) and node not in asked | inner and root(node) in absent:
+            yield node
 
 
 def is_read(node: ast.AST) -> TypeGuard[ast.expr]:
