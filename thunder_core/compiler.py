@@ -17,7 +17,7 @@ from thunder_core.acquire.named import NamedValue, named_values, require_paramet
 from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.shortfall import shortfalls
 from thunder_core.acquire.symbolic import CONSTANT, IsSymbolic, Symbolic, arguments_differ
-from thunder_core.analysis.aliasing import alias_sets
+from thunder_core.analysis.copies import tells_copies_from_views
 from thunder_core.autodiff.program_derivative import (
     ProgramDerivative,
     Underivable,
@@ -27,8 +27,8 @@ from thunder_core.autodiff.program_derivative import (
 )
 from thunder_core.autodiff.rules import with_rules
 from thunder_core.autodiff.tape import first_line
+from thunder_core.capture.all_sizes import size_oblivious
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
-from thunder_core.capture.sizes import size_oblivious
 from thunder_core.claiming.claim import claim
 from thunder_core.claiming.device_code import DeviceCode, targeting
 from thunder_core.claiming.executor import Executor, find_executor
@@ -53,25 +53,10 @@ from thunder_core.transforms.dce import DropDeadCode
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
-CLONE = "torch.ops.aten.clone.default"
-CLONES = (CLONE, "torch.Tensor.clone", "torch.clone")
 NOT_FOR_THIS_CALL = "what was decided by sizes does not hold for the call"
 NEEDS_VALUES = "C code looks at numbers inside of a container"
 ELSEWHERE = "it was traced for a device that need not be here"
 ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
-
-
-def tells_copies_from_views(trace: Trace) -> bool:
-    """Whether it matters that a copy which a trace makes is a view for some sizes (`contiguous`, `reshape`).
-
-    It does where something is written to, and where the caller gets it, who may write to it.
-    """
-    if any(bsym.mutates for bsym in trace.bound_symbols):
-        return True
-    known = alias_sets(trace.bound_symbols)
-    copies = [bsym for bsym in trace.bound_symbols if CLONE in {one.symbol.name for one in bsym.operations}]
-    made = {known.representative(out.name) for bsym in copies if bsym.symbol.name not in CLONES for out in bsym.outputs}
-    return any(known.representative(proxy.name) in made for proxy in trace.outputs)
 
 
 def takes_all_sizes(executor: Executor) -> bool:

@@ -136,7 +136,6 @@ class Acquisition(Observer):
             range_of=symbolic.range_of,
             avoid_one_hints=symbolic.avoid_one_hints,
             real_hints_for=symbolic.real_hints_for,
-            oblivious=symbolic.oblivious,
         )
 
     def refuse(self, what: str, fix: str = TOGETHER) -> NoReturn:

@@ -27,8 +27,9 @@ class Symbolic:
     Those at the paths of `named` are, too, in the ranges that they were given. `met_numbers` and `met_sizes` have those
     that a recording came by, by their paths, with their values in its call. With `sizes`, sizes of tensors are among
     them, and integers are expressions in symbols; without, numbers are known to the trace by their names alone.
-    `avoid_one_hints`, `real_hints_for` and `oblivious` are as `capture.sizes.Sizes` has them. A recording that is
-    `probing` is for constants, and ends with `IsSymbolic` where anything is symbolic.
+    `avoid_one_hints` and `real_hints_for` are as `capture.sizes.Sizes` has them; an `oblivious` recording is right for
+    sizes of one without asking for them (`capture.all_sizes`). A recording that is `probing` is for constants, and ends
+    with `IsSymbolic` where anything is symbolic.
     """
 
     observed: ObservedValues = field(default_factory=ObservedValues)

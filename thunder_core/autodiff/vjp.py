@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from thunder_core.autodiff.rules import is_ruled, target_of
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
+from thunder_core.capture.all_sizes import for_all_sizes
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.evaluate import evaluate, evaluate_one
@@ -206,7 +207,8 @@ def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -
 
 def call_with_rule(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the rule of a bound symbol if it has one, and else its target."""
-    return target_of(bsym)(*args, **kwargs)
+    function, given, named = for_all_sizes(target_of(bsym), args, kwargs)
+    return function(*given, **named)
 
 
 def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:

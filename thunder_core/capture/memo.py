@@ -151,7 +151,8 @@ def fresh_fake(made: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> to
         else:
             storage = read[made.view_of].untyped_storage()
             meta = torch.empty(0, dtype=proxy.dtype, device="meta")
-            meta.set_(storage, made.offset, proxy.shape, proxy.stride)
+            meta.set_(storage, 0, (0,), (1,))  # given symbolic sizes, `set_` would ask whether they are contiguous
+            meta.as_strided_(proxy.shape, proxy.stride, made.offset)
         return FakeTensor(mode, meta, proxy.device)
 
 

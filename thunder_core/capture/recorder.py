@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator
 
+from thunder_core.capture.all_sizes import for_all_sizes
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.batched import Batches, batched_in
 from thunder_core.capture.call import Call, named_before
@@ -244,14 +245,12 @@ class Recorder:
         args, kwargs = self._faked(args, kwargs)
         if function is torch.Tensor.storage_type:
             return storage_class(args[0])
-        plain = (function, args, kwargs)
-        called, *given = plain if self.sizes is None else self.sizes.for_all_sizes(*plain)
         key = self._memories.key(function, args, kwargs)
         memory = self._memories.find(key)
         if memory is not None:
             return self._recall(memory, args, kwargs)
         call = Call(idle=is_idle(function, args, kwargs))
-        output = self._run(called, given[0], given[1], call)
+        output = self._run(function, args, kwargs, call)
         if self.batches.depth and batched_in(output):  # random numbers, other ones for each element
             return self.batches.run(function, args, kwargs)
         if function in STORAGES:
@@ -352,7 +351,8 @@ class Recorder:
         try:
             if function is LISTING or (function in PARTS and args[0].layout is not torch.strided):
                 return self.data_dependent.result(function, args, kwargs, call)
-            return function(*args, **kwargs)
+            called, given, named = for_all_sizes(function, args, kwargs)
+            return called(*given, **named)
         except Exception as error:
             if isinstance(error, ThunderError):
                 raise

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 import torch
 from torch._guards import ShapeGuard, Source
-from torch._prims_common import is_contiguous_for_memory_format_or_false
-from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.numbers import int_oo
 
-from thunder_core.capture.layouts import is_symbolic
 from thunder_core.capture.numbers import Numbers, SymbolicInteger
 from thunder_core.errors import SourceLine
 from thunder_core.ir.proxy import NumberProxy
@@ -128,8 +124,7 @@ class Sizes:
     real tensor to the sources of their sizes, and `expression(expression, sources, value)` makes the source of what the
     prologue computes from symbols. With `avoid_one_hints`, a size of one gets another hint (`GENERIC_HINT` or more), as
     if the call had that size, unless its source is named in `real_hints_for`; the traces may then turn out not to serve
-    the call, which `violated` tells. With `oblivious`, a tensor that is contiguous for some sizes only is taken for one
-    that is not contiguous.
+    the call, which `violated` tells.
     """
 
     def __init__(
@@ -141,12 +136,10 @@ class Sizes:
         range_of: Callable[[Any], Bounds] = lambda source: NO_BOUNDS,
         avoid_one_hints: bool = False,
         real_hints_for: frozenset[str] = frozenset(),
-        oblivious: bool = True,
     ) -> None:
         self.environment = TraceShapeEnv(where)
         self.avoid_one_hints = avoid_one_hints
         self.real_hints_for = real_hints_for
-        self.oblivious = oblivious
         self.sources: dict[sympy.Symbol, Any] = {}
         self.values: dict[sympy.Symbol, sympy.Integer] = {}
         self._places_of = places_of
@@ -259,14 +252,6 @@ class Sizes:
         """Nested arguments as PyTorch takes them, with a `SymInt` in place of each `ExpressionInteger`."""
         return replace_leaves(tree, lambda leaf: leaf.size if isinstance(leaf, ExpressionInteger) else leaf)
 
-    def for_all_sizes(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
-        """The call that is right for all sizes: `contiguous` becomes a copy wherever it is one for some sizes."""
-        if function is torch.Tensor.contiguous and self.oblivious and is_symbolic(args[0]):
-            memory_format = kwargs.get("memory_format", args[1] if len(args) > 1 else torch.contiguous_format)
-            if not is_contiguous_for_memory_format_or_false(args[0], memory_format=memory_format):
-                return torch.Tensor.clone, args[:1], {"memory_format": memory_format}
-        return function, args, kwargs
-
     # ---- arithmetic -----------------------------------------------------------------------------------------
 
     def simplified(self, number: ExpressionInteger) -> Any:
@@ -307,15 +292,6 @@ class Sizes:
 
     def _value(self, operand: Any) -> int:
         return int(operand.size.node.hint) if isinstance(operand, ExpressionInteger) else int(operand)
-
-
-def size_oblivious() -> AbstractContextManager[Any]:
-    """While this lasts, PyTorch's functions for metadata do not ask whether a symbolic size is zero or one.
-
-    They take the way that is right for all sizes, where there is one.
-    """
-    found: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
-    return found
 
 
 def without_sizes(output: Any) -> Any:

@@ -21,7 +21,7 @@ from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
-from thunder_core.capture.sizes import size_oblivious
+from thunder_core.capture.all_sizes import size_oblivious
 from thunder_core.fusion.conditions import NO_SIZES, Sizes, named_sizes, size_of
 from thunder_core.fusion.fuse import Refusal
 from thunder_core.fusion.region import Region

@@ -1,0 +1,106 @@
+"""One program serves sizes of one and all others, where PyTorch's functions in C++ would tell them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import thunder_core as thunder
+from tests.symbolic.test_sizes import assert_same
+
+SHAPES = ((3, 5), (1, 4), (2, 1), (1, 1), (4, 9))
+PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "reshape to rows": lambda x: x.transpose(1, 2).reshape(x.shape[0], -1) * 2,
+    "reshape that is a view": lambda x: torch.reshape(x.transpose(0, 1), (x.shape[1], -1, 4, 2)) * 2,
+    "reshape by keyword": lambda x: x.transpose(1, 2).reshape(shape=(-1,)) + 1,
+    "flatten": lambda x: x.transpose(1, 2).flatten(1) * torch.flatten(x, -2, -1),
+    "contiguous heads": lambda x: x.view(x.shape[0], -1, 2, 4).transpose(1, 2).contiguous().sum(1),
+    "contiguous of one": lambda x: (x.sum(1, keepdim=True).transpose(1, 2).contiguous() * 2).sum(),
+    "a view once more": lambda x: x[:, -3:].exp() + (x * 2)[:, -3:] + (x + 1)[:, -3:],
+    "matmul": lambda x: x.matmul(x.transpose(1, 2)) @ x,
+    "attention": lambda x: heads(x, torch.ones(1, 1, x.shape[1], x.shape[1], dtype=torch.bool)),
+    "attention by keywords": lambda x: functional.scaled_dot_product_attention(
+        query=x[None], key=x[None], value=x[None]
+    ),
+    "attention by a bias": lambda x: heads(x, torch.ones(x.shape[1], x.shape[1]) * x.shape[0]),
+    "interpolate": lambda x: functional.interpolate(x, x.shape[0] + x.shape[1], mode="linear"),
+    "interpolate a constant": lambda x: functional.interpolate(
+        torch.arange(12.0).view(1, 1, 3, 4), (x.shape[1], 7), mode="bicubic"
+    ),
+}
+
+
+def heads(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Attention of two heads whose mask is the same for the whole batch."""
+    query = x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2)
+    return functional.scaled_dot_product_attention(query, query * 2, query + 1, attn_mask=mask).transpose(1, 2)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_program_serves_sizes_of_one(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name], cache="symbolic values")
+    for shape in SHAPES:
+        x = torch.randn(*shape, 8)
+        assert_same(PROGRAMS[name](x), compiled(x))
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_are_eagers_for_sizes_of_one(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name], cache="symbolic values")
+    for shape in SHAPES:
+        x, gradients = torch.randn(*shape, 8, requires_grad=True), []
+        for run in (PROGRAMS[name], compiled):
+            result = run(x)
+            if not result.requires_grad:
+                return
+            gradients += torch.autograd.grad(result.sin().sum(), x)
+        torch.testing.assert_close(*gradients)
+        assert not thunder.last_backward_reason(compiled)
+    assert thunder.cache_misses(compiled) <= 2, thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 3), (2, 0, -1)])
+def test_sizes_that_do_not_fit_are_refused_as_by_eager(shape: tuple[int, ...]) -> None:
+    def reshaped(x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(1, 2).reshape(shape)
+
+    x = torch.ones(3, 5, 8)
+    with pytest.raises(RuntimeError) as expected:
+        reshaped(x)
+    with pytest.raises(RuntimeError) as found:
+        thunder.jit(reshaped, cache="symbolic values")(x)
+    assert str(found.value) == str(expected.value)
+
+
+def test_a_write_elsewhere_leaves_copies_for_all_sizes() -> None:
+    """A program that writes to a tensor of its own, apart from what it copies, is traced for all sizes."""
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        places = torch.zeros(x.shape[1])
+        places += 1
+        return x.transpose(1, 2).contiguous().sum(1) * places.sum()
+
+    compiled = thunder.jit(counted, cache="symbolic values")
+    for shape in SHAPES:
+        x = torch.randn(*shape, 8)
+        assert_same(counted(x), compiled(x))
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_writes_reach_what_eager_shares_for_some_sizes(shape: tuple[int, int]) -> None:
+    def written(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = x.transpose(0, 1)
+        copy = rows.reshape(-1, 8).view(-1)
+        rows += 1
+        return copy * 2, rows * 1
+
+    compiled = thunder.jit(written, cache="symbolic values")
+    for sizes in (shape, (2, 3)):
+        x = torch.randn(*sizes, 8)
+        assert_same(written(x.clone()), compiled(x.clone()))

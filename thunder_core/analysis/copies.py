@@ -1,0 +1,44 @@
+"""Copies in traces with symbolic sizes that are views for some sizes, such as `contiguous`, and where that matters."""
+
+from __future__ import annotations
+
+import itertools
+
+from thunder_core.analysis.aliasing import alias_sets
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
+
+COPIES = ("torch.ops.aten.clone.default", "torch.ops.aten._to_copy.default")
+CLONES = ("torch.ops.aten.clone.default", "torch.Tensor.clone", "torch.clone")
+
+
+def tells_copies_from_views(trace: Trace) -> bool:
+    """Whether it matters that a copy which a trace makes is a view for some sizes (`contiguous`, `reshape`).
+
+    It does where the copy, or what it is a copy of, is written to, and where the caller gets it, who may write to it.
+    """
+    copies = [bsym for bsym in trace.bound_symbols if is_view_for_some_sizes(bsym)]
+    if not copies:
+        return False
+    known = alias_sets(trace.bound_symbols, trace.aliases)
+    made = {known.representative(out.name) for bsym in copies for out in bsym.outputs}
+    if any(known.representative(proxy.name) in made for proxy in trace.outputs):
+        return True
+    for bsym in copies:
+        for first, second in itertools.pairwise((*bsym.outputs, *bsym.inputs)):
+            known.unite(first.name, second.name)
+    touched = {known.representative(out.name) for bsym in copies for out in bsym.outputs}
+    return any(known.representative(name) in touched for bsym in trace.bound_symbols for name in bsym.mutates)
+
+
+def is_view_for_some_sizes(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol copies a tensor, for the sizes that it was traced with, but need not for others."""
+    return bsym.symbol.name not in CLONES and any(map(is_copy, bsym.operations))
+
+
+def is_copy(operation: BoundSymbol) -> bool:
+    """Whether an aten operation gives the elements of one tensor as they are, in memory of their own."""
+    if operation.symbol.name not in COPIES:
+        return False
+    copy, original = operation.output, operation.args[0]
+    return (copy.dtype, copy.device) == (original.dtype, original.device)

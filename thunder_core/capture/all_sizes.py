@@ -1,0 +1,186 @@
+"""Calls that are right for all sizes, in place of functions of PyTorch's in C++ that decide by sizes of one.
+
+Such a decision would be a constraint that nothing needs: what is done is the same for that size, or differs in nothing
+but strides of dimensions of one element. A call that cannot be written so is left as it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._prims_common import (
+    extract_shape_from_varargs,
+    infer_size,
+    is_contiguous_for_memory_format_or_false,
+    is_contiguous_or_false,
+)
+from torch._subclasses.fake_impls import _compute_stride
+from torch.fx.experimental import _config
+
+from thunder_core.capture.layouts import is_symbolic
+from thunder_core.ir.sizes import comparison_keys, hint_of
+from thunder_core.ir.tree import leaves
+
+Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
+Rewrite = Callable[[Sequence[Any], Mapping[str, Any]], Call | None]
+REWRITES: dict[Callable[..., Any], Rewrite] = {}
+MATRIX = 2  # the dimensions of a matrix, behind those of its batch
+
+
+def for_all_sizes(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    """The call that is right for all sizes of its symbolic tensors; the call itself where none is known.
+
+    It is the call itself, too, where programs are traced for the sizes as they are (not `size_oblivious`).
+    """
+    rewrite = REWRITES.get(function) if _config.backed_size_oblivious else None
+    if rewrite is None or not any(map(has_symbols, leaves((tuple(args), dict(kwargs))))):
+        return function, args, kwargs
+    return rewrite(args, kwargs) or (function, args, kwargs)
+
+
+def size_oblivious() -> AbstractContextManager[Any]:
+    """While this lasts, PyTorch's functions for metadata do not ask whether a symbolic size is zero or one.
+
+    They take the way that is right for all sizes, where there is one.
+    """
+    found: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    return found
+
+
+def has_symbols(leaf: Any) -> bool:
+    """Whether a value is a symbolic integer, or a tensor with a symbolic size, stride or offset."""
+    return is_symbolic(leaf) if isinstance(leaf, torch.Tensor) else isinstance(leaf, torch.SymInt)
+
+
+def rewrites(*functions: Callable[..., Any]) -> Callable[[Rewrite], Rewrite]:
+    """Register how the calls of functions are written for all sizes."""
+
+    def register(rewrite: Rewrite) -> Rewrite:
+        REWRITES.update(dict.fromkeys(functions, rewrite))
+        return rewrite
+
+    return register
+
+
+@rewrites(torch.Tensor.contiguous)
+def contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    """The tensor itself where it is contiguous for all sizes, and else a copy."""
+    memory_format = kwargs.get("memory_format", args[1] if len(args) > 1 else torch.contiguous_format)
+    if is_contiguous_for_memory_format_or_false(args[0], memory_format=memory_format):
+        return itself, args[:1], {}
+    return torch.Tensor.clone, args[:1], {"memory_format": memory_format}
+
+
+def itself(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that is given."""
+    return tensor
+
+
+@rewrites(torch.Tensor.reshape, torch.reshape)
+def reshape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """A view where there is one for all sizes, and else one of a copy; None for sizes that do not fit."""
+    tensor = args[0]
+    given = kwargs.get("shape", args[1:])
+    try:
+        shape = infer_size(extract_shape_from_varargs(given, validate=False), tensor.numel())
+    except (RuntimeError, ValueError):
+        return None
+    return reshaped, (tensor, shape), {}
+
+
+def reshaped(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
+    """A tensor in another shape with as many elements: a view where there is one for all sizes, or one of a copy."""
+    strides = _compute_stride(tensor.shape, tensor.stride(), shape, size_oblivious=True)
+    if is_contiguous_or_false(tensor) or strides is not None:
+        return tensor.view(shape)
+    return view_of_copy(tensor, shape)
+
+
+def view_of_copy(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
+    """A contiguous copy of a tensor in another shape."""
+    view: torch.Tensor = torch.ops.aten._unsafe_view(tensor.clone(memory_format=torch.contiguous_format), shape)
+    return view
+
+
+@rewrites(torch.Tensor.flatten, torch.flatten)
+def flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """The `reshape` that puts dimensions into one; None where it does not, and for dimensions that are not there."""
+    given = dict(zip(("tensor", "start_dim", "end_dim"), args, strict=False)) | dict(kwargs)
+    tensor, ends = given["tensor"], (given.get("start_dim", 0), given.get("end_dim", -1))
+    if set(given) > {"tensor", "start_dim", "end_dim"} or not all(type(end) is int for end in ends):
+        return None
+    start, end = (place + tensor.dim() if place < 0 else place for place in ends)
+    if not 0 <= start < end < tensor.dim():
+        return None
+    joined = math.prod(tensor.shape[start : end + 1])
+    return reshape((tensor, (*tensor.shape[:start], joined, *tensor.shape[end + 1 :])), {})
+
+
+def upsample(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    """The interpolation by PyTorch's formulas in Python: the function of C++ takes no symbolic sizes."""
+    return with_python_kernels, (function, *args), kwargs
+
+
+UPSAMPLING = [function for name, function in vars(torch._C._nn).items() if "upsample" in name]
+for function in (torch.nn.functional.interpolate, *UPSAMPLING):
+    REWRITES[function] = partial(upsample, function)
+
+
+def with_python_kernels(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The result of a function whose operations are those of PyTorch's decompositions in Python."""
+    with enable_python_dispatcher():
+        return function(*args, **kwargs)
+
+
+@rewrites(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+def matmul(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """The products of two batches of matrices with equal sizes; None where one is broadcast, or is no batch."""
+    if len(args) != 2 or kwargs or not all(isinstance(arg, torch.Tensor) and arg.dim() > MATRIX for arg in args):
+        return None
+    constrain_batches(args)
+    batches = [comparison_keys(arg.shape[:-MATRIX]) for arg in args]
+    fit = [comparison_keys(args[0].shape[-1:]), comparison_keys(args[1].shape[-2:-1])]
+    return (matmul_of_batches, args, {}) if batches[0] == batches[1] and fit[0] == fit[1] else None
+
+
+def matmul_of_batches(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The products of matrices, as `matmul` computes them: all dimensions before the matrices' are put into one."""
+    count, shape = math.prod(one.shape[:-MATRIX]), (*one.shape[:-1], other.shape[-1])
+    given = [reshaped(tensor, (count, *tensor.shape[-MATRIX:])) for tensor in (one, other)]
+    product: torch.Tensor = torch.ops.aten._unsafe_view(torch.bmm(*given), shape)
+    return product
+
+
+@rewrites(torch.nn.functional.scaled_dot_product_attention)
+def attention(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Attention with equal batches, of which a mask that has one for all of them is expanded to all."""
+    tensors = [arg for arg in (*args[:3], *map(kwargs.get, ("query", "key", "value"))) if isinstance(arg, torch.Tensor)]
+    constrain_batches(tensors)
+    query, mask = tensors[0], kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
+    if mask is None or mask.dim() != query.dim():
+        return None
+    pairs = list(zip(mask.shape, query.shape, strict=True))[:-MATRIX]
+    one_for_all = [type(size) is int and size == 1 and type(wanted) is not int for size, wanted in pairs]
+    if not any(one_for_all):
+        return None
+    sizes = [wanted if is_one else -1 for is_one, (_, wanted) in zip(one_for_all, pairs, strict=True)]
+    expanded = mask.expand(*sizes, -1, -1)
+    if "attn_mask" in kwargs:
+        return torch.nn.functional.scaled_dot_product_attention, args, {**kwargs, "attn_mask": expanded}
+    return torch.nn.functional.scaled_dot_product_attention, (*args[:3], expanded, *args[4:]), kwargs
+
+
+def constrain_batches(tensors: Sequence[torch.Tensor]) -> None:
+    """Constrain the batch sizes of matrices to be equal where they are, so that none has to be one or not one."""
+    for first, second in itertools.combinations(tensors, 2):
+        batches: list[tuple[Any, ...]] = [tensor.shape[-MATRIX - 1 :: -1] for tensor in (first, second)]
+        for one, other in zip(*batches, strict=False):
+            if isinstance(one, torch.SymInt) and isinstance(other, torch.SymInt) and hint_of(one) == hint_of(other):
+                bool(one == other)
