@@ -199,14 +199,10 @@ def dead_process() -> int:
 def test_what_a_dead_process_left_is_cleaned_up(tmp_path):
     dead = dead_process()
     (tmp_path / f".a.{storage_folder.HOST}-{dead}-00000000.new").mkdir()
-    (tmp_path / f".a.{storage_folder.HOST}-{os.getpid()}-00000000.new").mkdir()
     (tmp_path / f".b.{storage_folder.HOST}-{dead}-00000000.new").mkdir()
-    write(tmp_path / "a")
-    assert names(tmp_path) == [
-        f".a.{storage_folder.HOST}-{os.getpid()}-00000000.new",
-        f".b.{storage_folder.HOST}-{dead}-00000000.new",
-        "a",
-    ]
+    with storage_folder.locked_folder(tmp_path / "a") as held:
+        write(tmp_path / "a")
+        assert names(tmp_path) == [held.name, f".b.{storage_folder.HOST}-{dead}-00000000.new", "a"]
 
 
 def test_what_a_dead_process_had_moved_away_is_put_back(tmp_path):

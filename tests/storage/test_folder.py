@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from thunder_core.errors import OutOfDisk
+from thunder_core.storage import folder as storage_folder
 from thunder_core.storage.folder import fresh_folder, remove, replaced_folder
 from thunder_core.storage.full_disk import full_disk_told
 
@@ -17,7 +19,7 @@ def content(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def nothing() -> None:
+def nothing(_: Path) -> None:
     """Whatever is there may be replaced."""
 
 
@@ -44,13 +46,132 @@ def test_the_old_one_stays_where_the_writing_ends_early(tmp_path: Path, error: B
 def test_the_old_one_stays_where_it_may_not_be_replaced_at_the_end(tmp_path: Path) -> None:
     write(tmp_path / "a", "old")
 
-    def refuse() -> None:
+    def refuse(_: Path) -> None:
         assert content(tmp_path / "a") == {"file": "old"}
         raise PermissionError
 
     with pytest.raises(PermissionError), replaced_folder(tmp_path / "a", refuse) as new:
         (new / "file").write_text("new")
     assert content(tmp_path) == {"a/file": "old"}
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_what_somebody_put_into_the_old_one_at_the_last_moment_is_kept(
+    tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked at once more when it has been moved away: nobody finds it by its name then."""
+    write(tmp_path / "a", "old")
+    if not exchanges:
+        monkeypatch.setattr(storage_folder, "exchange_names", lambda one, other: False)
+    asked: list[Path] = []
+
+    def require_free(place: Path) -> None:
+        asked.append(place)
+        if (place / "theirs").exists():
+            raise PermissionError
+        (place / "theirs").write_text("kept")  # behind the back of the first look
+
+    with pytest.raises(PermissionError), replaced_folder(tmp_path / "a", require_free) as new:
+        (new / "file").write_text("new")
+    assert content(tmp_path) == {"a/file": "old", "a/theirs": "kept"}
+    assert asked[0] == tmp_path / "a" != asked[1]
+
+
+def left_behind(folder: Path, kind: str, text: str, process: int = 1) -> Path:
+    """A folder as a process leaves it that is killed while it writes."""
+    path = folder.parent / f".{folder.name}.{storage_folder.HOST}-{process}-00000000.{kind}"
+    path.mkdir()
+    (path / "file").write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("process", [1, os.getpid(), 1 << 40])
+def test_what_nobody_holds_is_left_behind_whoever_has_its_process_number_now(tmp_path: Path, process: int) -> None:
+    left_behind(tmp_path / "a", "new", "half", process)
+    write(tmp_path / "a", "new")
+    assert content(tmp_path) == {"a/file": "new"}
+
+
+def test_what_another_process_writes_is_not_touched(tmp_path: Path) -> None:
+    """It holds a lock, until it ends in whatever way; its number, which may be of another container, says nothing."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        with replaced_folder(tmp_path / "a", nothing) as new:
+            (new / "file").write_text("theirs")
+            os.write(writing, new.name.encode())
+            signal.pause()
+    theirs = tmp_path / os.read(reading, 1000).decode()
+    write(tmp_path / "a", "mine")
+    assert content(theirs) == {"file": "theirs"}
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    write(tmp_path / "a", "mine again")
+    assert content(tmp_path) == {"a/file": "mine again"}
+
+
+def test_processes_that_clean_up_at_once_put_back_one_old_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look and the rename another one may have put it back, or put something new there."""
+    left_behind(tmp_path / "a", "old", "old")
+    rename = Path.rename
+
+    def slow(self: Path, target: Path) -> Path:
+        if self.name.endswith(".old"):
+            (tmp_path / "a").mkdir()
+            (tmp_path / "a" / "file").write_text("theirs")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", slow)
+    storage_folder.clean_up(tmp_path / "a")
+    assert content(tmp_path / "a") == {"file": "theirs"}
+    storage_folder.clean_up(tmp_path / "a")
+    assert content(tmp_path) == {"a/file": "theirs"}
+
+
+def test_a_folder_that_was_taken_for_left_behind_before_it_was_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold, removed = storage_folder.hold, []
+
+    def late(descriptor: int) -> bool:
+        if not removed:
+            removed.extend(path for path in tmp_path.iterdir() if path.name.endswith(".new"))
+            storage_folder.clean_up(tmp_path / "a")
+        return hold(descriptor)
+
+    monkeypatch.setattr(storage_folder, "hold", late)
+    write(tmp_path / "a", "new")
+    assert len(removed) == 1
+    assert content(tmp_path) == {"a/file": "new"}
+
+
+def test_where_nothing_can_be_locked_nothing_is_cleaned_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    left_behind(tmp_path / "a", "new", "half")
+    monkeypatch.setattr(storage_folder.fcntl, "flock", refuse)
+    write(tmp_path / "a", "new")
+    assert sorted(content(tmp_path).values()) == ["half", "new"]
+
+
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    write(tmp_path / "place" / "a", "old")
+    (tmp_path / "link").symlink_to(tmp_path / "place" / "a")
+    write(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert content(tmp_path) == {"place/a/file": "new"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "place"]
+
+
+def test_a_link_beside_it_is_no_folder_that_was_left_behind(tmp_path: Path) -> None:
+    write(tmp_path / "mine", "kept")
+    name = f".a.{storage_folder.HOST}-1-00000000.new"
+    (tmp_path / name).symlink_to(tmp_path / "mine")
+    write(tmp_path / "a", "new")
+    assert content(tmp_path) == {"a/file": "new", "mine/file": "kept"}
 
 
 def test_a_fresh_folder_goes_unless_it_was_given_a_name(tmp_path: Path) -> None:

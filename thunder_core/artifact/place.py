@@ -29,11 +29,11 @@ def whole_folder(folder: Path, *, force: bool, carries_over: bool = False) -> It
     """
     folder = Path(folder).expanduser().absolute()
 
-    def require_free() -> None:
+    def require_free(place: Path) -> None:
         if not carries_over:
-            refuse_existing(folder, force=force)
+            refuse_existing(folder, force=force, found=place)
 
-    require_free()
+    require_free(folder)
     try:
         with full_disk_told(f"{folder} was not written"), replaced_folder(folder, require_free) as new:
             yield new
@@ -43,15 +43,19 @@ def whole_folder(folder: Path, *, force: bool, carries_over: bool = False) -> It
         ) from error
 
 
-def refuse_existing(folder: Path, *, force: bool) -> None:
-    """Raise `OutputExists` where something is there that may not be replaced: only artifacts and empty folders may."""
-    if not (folder.exists() or folder.is_symlink()):
+def refuse_existing(folder: Path, *, force: bool, found: Path | None = None) -> None:
+    """Raise `OutputExists` where something is there that may not be replaced: only artifacts and empty folders may.
+
+    What is at that place is `found` under another name, if it has been moved away.
+    """
+    found = found or folder
+    if not (found.exists() or found.is_symlink()):
         return
     if not force:
         raise OutputExists(
             f"{folder} exists and was kept", fix="name another folder with --out, or replace it with --force"
         )
-    require_replaceable(folder)
+    require_replaceable(folder, found)
 
 
 def require_room(folder: Path, size: int) -> None:
@@ -65,21 +69,23 @@ def require_room(folder: Path, size: int) -> None:
         )
 
 
-def require_replaceable(folder: Path) -> None:
+def require_replaceable(folder: Path, found: Path) -> None:
     """Raise `OutputExists` for anything but an empty folder and an artifact in which nobody has put files of theirs.
+
+    What is called `folder` is `found` there.
 
     An artifact is told by its manifest: by its schema, its form and the digest of itself. Its other files may be
     damaged; which ones are its own is what the manifest says.
     """
-    if not folder.is_dir() or folder.is_symlink():
+    if not found.is_dir() or found.is_symlink():
         raise no_artifact(folder, "it is no folder")
-    if not any(folder.iterdir()):
+    if not any(found.iterdir()):
         return
     try:
-        manifest = read_manifest(folder)
+        manifest = read_manifest(found)
     except ArtifactError as error:
         raise no_artifact(folder, error.what) from error
-    if strange := sorted(strange_files(folder, manifest)):
+    if strange := sorted(strange_files(found, manifest)):
         more = f" and {len(strange) - NAMED} more" if len(strange) > NAMED else ""
         raise OutputExists(
             f"{folder} was kept: it holds files that are not the artifact's: {', '.join(strange[:NAMED])}{more}",

@@ -133,7 +133,7 @@ def _bench(openers: Mapping[str, Opener], bench_request: BenchRequest, progress:
             stack.enter_context(session.ready())
         sizes = common_sizes(list(sessions.values()), bench_request)
         for session, size in product(sessions.values(), sizes):
-            session.require_memory(size)
+            session.require_memory_for(size)
         _compile(list(sessions.values()), sizes, clock)
         reports = [_measured(sessions, bench_request, size, clock) for size in sizes]
         clock.stop()

@@ -58,9 +58,9 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
     clock.begin("load")
     session = open_model(plan.prepared, plan.purpose, clock.begin)
     with session.ready():
-        session.require_memory(plan.size, runs=not request.target, validate=request.validate)
+        session.require_memory_for(plan.size, runs=not request.target, validate=request.validate)
         if plan.judged_by is not None:
-            session.require_judgeable(plan.judged_by, plan.size, request.metric)
+            session.require_judgeable_samples(plan.judged_by, plan.size, request.metric)
         clock.begin("acquire")
         example = session.inputs(plan.size)
         kernels = _trace(plan, session, example, clock)
@@ -103,14 +103,16 @@ def _results(plan: Plan, session: Session, program: Program, example: Inputs, cl
 def _validated(plan: Plan, session: Session, clock: StageClock) -> ValidationReport:
     clock.begin("validate")
     request = plan.request
-    return session.validate(plan.size, request.inputs, allow_non_finite=request.allow_non_finite, advance=clock.advance)
+    return session.validation_report(
+        plan.size, request.inputs, allow_non_finite=request.allow_non_finite, advance=clock.advance
+    )
 
 
 def _evaluated(plan: Plan, session: Session, clock: StageClock) -> Evaluation | None:
     if plan.judged_by is None:
         return None
     clock.begin(EVALUATE)
-    return session.evaluate(plan.judged_by, plan.size, plan.request.metric, advance=clock.advance)
+    return session.evaluation(plan.judged_by, plan.size, plan.request.metric, advance=clock.advance)
 
 
 def _measured(plan: Plan, session: Session, example: Inputs, clock: StageClock) -> BenchmarkReport:

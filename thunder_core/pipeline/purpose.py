@@ -60,12 +60,15 @@ class Purpose:
             return False
         return _described(drawn) == _described(given)
 
-    def validating(self, loaded: LoadedModel, *, batch: int, seq: int, wanted: int, traced: int = 1) -> list[int]:
-        """The numbers of the inputs to validate on: those that were not traced, as far as the file has others."""
+    def numbers_to_validate_on(
+        self, loaded: LoadedModel, *, batch: int, seq: int, wanted: int, traced: int = 1
+    ) -> tuple[list[int], int]:
+        """The numbers of the inputs to validate on, and how many were traced because the file has no others."""
         if self.data is None:
-            return list(range(1, wanted + 1))
+            return list(range(1, wanted + 1)), 0
         count = len(self.batches(loaded, self.data, batch=batch, seq=seq))
-        return list(range(traced, min(traced + wanted, count))) or [0]
+        others = list(range(traced, min(traced + wanted, count)))
+        return (others, 0) if others else (list(range(min(wanted, count))), count)
 
     def call(self, function: Callable[..., Any], model: torch.nn.Module) -> Call:
         """The measured call: of the function, which computes with the model's parameters, and what comes after."""

@@ -29,7 +29,7 @@ from thunder_core.recipe import Tolerance
 from thunder_core.validation import ValidationReport, validate
 from thunder_core.validation.report import Evaluation
 
-ONE_BATCH = "the file of inputs holds one batch, which was traced too: nothing else was validated on"
+TRACED_ALONE = "the file of inputs holds {}, which {} traced too: nothing else was validated on"
 
 Advance = Callable[[int, int], None]
 
@@ -94,17 +94,17 @@ class Session:
         sizes = {"batch": str(size.batch), **size_configuration(self.loaded.config, size.seq)}
         return {**self.names, "dtype": dtype, **sizes, **self.purpose.configuration}
 
-    def require_memory(self, size: InputSize, *, runs: bool = True, validate: bool = False) -> None:
+    def require_memory_for(self, size: InputSize, *, runs: bool = True, validate: bool = False) -> None:
         """Raise `OutOfMemory` for inputs of a size that this machine cannot take."""
         require_memory(
             self.loaded, self.purpose, batch=size.batch, seq=size.seq, seed=self.seed, runs=runs, validate=validate
         )
 
-    def require_judgeable(self, samples: Dataset, size: InputSize, metric: str | None) -> None:
+    def require_judgeable_samples(self, samples: Dataset, size: InputSize, metric: str | None) -> None:
         """Raise `BadData` for samples by which this model cannot be judged."""
         require_judgeable(self.loaded, samples, size.batch, size.seq, self.purpose, metric)
 
-    def validate(
+    def validation_report(
         self,
         size: InputSize,
         wanted: int,
@@ -115,7 +115,9 @@ class Session:
         advance: Advance,
     ) -> ValidationReport:
         """The comparison with eager PyTorch on so many inputs, but for those of a file that were `traced`."""
-        numbers = self.purpose.validating(self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced)
+        numbers, only_traced = self.purpose.numbers_to_validate_on(
+            self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
+        )
         report = validate(
             self.compiled,
             self.model,
@@ -127,10 +129,12 @@ class Session:
             progress=advance,
             seed=self.seed if seed is None else seed,
         )
-        only_traced = bool(traced) and numbers == [0]
-        return report.model_copy(update={"notes": (ONE_BATCH, *report.notes)}) if only_traced else report
+        if not only_traced:
+            return report
+        counted = ("one batch", "was") if only_traced == 1 else (f"{only_traced} batches", "were")
+        return report.model_copy(update={"notes": (TRACED_ALONE.format(*counted), *report.notes)})
 
-    def evaluate(self, samples: Dataset, size: InputSize, metric: str | None, *, advance: Advance) -> Evaluation:
+    def evaluation(self, samples: Dataset, size: InputSize, metric: str | None, *, advance: Advance) -> Evaluation:
         """The metric on real samples, of the eager model and of the compiled one."""
         cut = self.purpose.cut
         return evaluate(self.compiled, self.loaded, samples, **size._asdict(), cut=cut, metric=metric, advance=advance)

@@ -108,16 +108,18 @@ def _findings(
 ) -> tuple[ValidationReport, Evaluation | None]:
     """The comparison with eager PyTorch and, where there are samples to judge by, the metric before and after."""
     if judged_by is not None:
-        session.require_judgeable(judged_by, size, request.metric)
+        session.require_judgeable_samples(judged_by, size, request.metric)
     accepts, advance = request.allow_non_finite, clock.advance
     with session.ready():
         clock.begin("validate")
-        report = session.validate(size, request.inputs, traced=0, seed=seed, allow_non_finite=accepts, advance=advance)
+        report = session.validation_report(
+            size, request.inputs, traced=0, seed=seed, allow_non_finite=accepts, advance=advance
+        )
         notes = (*report.notes, *cut_notes(session.purpose.data, size.seq))
         evaluation = None
         if judged_by is not None:
             clock.begin(EVALUATE)
-            evaluation = session.evaluate(judged_by, size, request.metric, advance=advance)
+            evaluation = session.evaluation(judged_by, size, request.metric, advance=advance)
     return report.model_copy(update={"notes": notes}), evaluation
 
 

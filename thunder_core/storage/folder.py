@@ -1,8 +1,13 @@
-"""Folders that are there whole or not at all: written beside their place, and put into it in one step."""
+"""Folders that are there whole or not at all: written beside their place, and put into it in one step.
+
+A folder that is being written is locked, and the system unlocks it when its process ends, however that ends. So what
+was left is told from what is being written, by whichever process and in whichever container of the machine.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import re
@@ -10,29 +15,33 @@ import secrets
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux: linux/fcntl.h and linux/fs.h
 HOST = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
-NEIGHBOUR = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{8}\.(?P<kind>new|old)")
+LEFT_BEHIND = re.compile(r"\.(?P<name>.+)\.(?P<host>[0-9a-f]{8})-\d+-[0-9a-f]{8}\.(?P<kind>new|old)")
+
+RequireFree = Callable[[Path], None]
 
 
 @contextmanager
-def replaced_folder(folder: Path, require_free: Callable[[], None]) -> Iterator[Path]:
+def replaced_folder(folder: Path, require_free: RequireFree) -> Iterator[Path]:
     """A new folder beside `folder` to write into; it becomes `folder` if the block ends, and vanishes if it does not.
 
-    A folder that is there is replaced as a whole, at the end, unless `require_free` raises for it then. Whatever is
-    raised inside passes on, and nothing is left of it.
+    A folder that is there is replaced as a whole, at the end, unless `require_free` raises for it then, and again when
+    it has been moved away and nobody can put anything into it by its name. Where `folder` is a link, what it leads to
+    is replaced. Whatever is raised inside passes on, and nothing is left of it.
     """
+    folder = folder.resolve() if folder.is_symlink() and folder.exists() else folder
     made = make_parents(folder)
     clean_up(folder)
     try:
-        with fresh_folder(temporary_name(folder, "new")) as new:
+        with locked_folder(folder) as new:
             yield new
             sync_files(new)
-            require_free()
-            replace_folder(new, folder)
+            require_free(folder)
+            replace_folder(new, folder, require_free)
     except BaseException:
         for parent in reversed(made):
             _remove_if_empty(parent)
@@ -47,6 +56,54 @@ def fresh_folder(folder: Path, mode: int = 0o777) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[Path]:
+    """A new folder beside `folder`, locked for the block; removed after it if it was not given another name."""
+    while True:
+        with fresh_folder(temporary_name(folder, "new")) as new, opened_folder(new) as descriptor:
+            if descriptor is not None and hold(descriptor) and is_at(descriptor, new):
+                yield new
+                return
+        # Somebody took it for left behind before it was locked.
+
+
+@contextmanager
+def opened_folder(folder: Path) -> Iterator[int | None]:
+    """The descriptor of a folder for the block; None where there is none, or a link."""
+    descriptor: int | None = None
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def hold(descriptor: int) -> bool:
+    """Lock an open folder, as soon as nobody else does; true, also where the system cannot: nobody cleans up there."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return True
+
+
+def is_left_behind(descriptor: int) -> bool:
+    """Whether nobody holds an open folder, which is locked then; false where the system cannot tell."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether an open folder is still found under its name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except OSError:
+        return False
 
 
 def remove(path: Path) -> None:
@@ -70,46 +127,61 @@ def temporary_name(folder: Path, kind: str) -> Path:
 
 
 def clean_up(folder: Path) -> None:
-    """Remove what processes that died left beside the folder, and put back what one had moved away."""
+    """Remove what processes that ended left beside the folder, and put back what one had moved away."""
     for path in sorted(folder.parent.iterdir()):
-        match = NEIGHBOUR.fullmatch(path.name)
-        if match is None or match["name"] != folder.name or match["host"] != HOST or is_alive(int(match["process"])):
+        match = LEFT_BEHIND.fullmatch(path.name)
+        if match is None or match["name"] != folder.name or match["host"] != HOST:
             continue
-        if match["kind"] == "old" and not folder.exists():
-            path.rename(folder)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
+        with opened_folder(path) as descriptor:
+            if descriptor is not None and is_left_behind(descriptor) and is_at(descriptor, path):
+                put_back_or_remove(path, folder if match["kind"] == "old" else None)
 
 
-def is_alive(process: int) -> bool:
-    """Whether a process of this machine runs."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
+def put_back_or_remove(left: Path, folder: Path | None) -> None:
+    """Give a folder that was left behind the name that it had, if that is free; else remove it."""
+    if folder is not None and not folder.exists():
+        with suppress(OSError):  # another process was faster
+            left.rename(folder)
+    else:
+        shutil.rmtree(left, ignore_errors=True)
 
 
-def replace_folder(new: Path, folder: Path) -> None:
+def replace_folder(new: Path, folder: Path, require_free: RequireFree) -> None:
     """Put a new folder in the place of an old one, if there is one; if that fails the old one stays."""
-    if folder.exists() and exchange_names(new, folder):
-        sync_folder(folder.parent)
-        shutil.rmtree(new, ignore_errors=True)  # which is the old one now
-        return
-    old = temporary_name(folder, "old") if folder.exists() else None
-    if old is not None:
-        folder.rename(old)
-    try:
+    if not folder.exists():
         new.rename(folder)
+        sync_folder(folder.parent)
+    elif exchange_names(new, folder):
+        with undone_by(lambda: exchange_names(new, folder)):
+            require_free(new)
+        sync_folder(folder.parent)
+        remove(new)
+    else:
+        rename_both(new, folder, require_free)
+
+
+def rename_both(new: Path, folder: Path, require_free: RequireFree) -> None:
+    """Move the old folder away and the new one into its place, where the system cannot exchange them."""
+    old = temporary_name(folder, "old")
+    with opened_folder(folder) as descriptor:
+        if descriptor is not None:
+            hold(descriptor)
+        folder.rename(old)
+        with undone_by(lambda: old.rename(folder)):
+            require_free(old)
+            new.rename(folder)
+        sync_folder(folder.parent)
+        remove(old)
+
+
+@contextmanager
+def undone_by(undo: Callable[[], object]) -> Iterator[None]:
+    """Undo what was done before the block, if the block raises."""
+    try:
+        yield
     except BaseException:
-        if old is not None:
-            old.rename(folder)
+        undo()
         raise
-    sync_folder(folder.parent)
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def exchange_names(one: Path, other: Path) -> bool:

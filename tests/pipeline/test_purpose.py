@@ -1,0 +1,35 @@
+"""The inputs that a run validates on: those that were not traced, as far as a file has others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from thunder_core.pipeline.purpose import Purpose
+
+# Batches of the file, how many of them were traced -> the numbers to validate on, and how many were traced of all.
+OF_THREE = {
+    (1, 1): ([0], 1),
+    (2, 1): ([1], 0),
+    (2, 2): ([0, 1], 2),
+    (5, 1): ([1, 2, 3], 0),
+    (5, 4): ([4], 0),
+    (5, 5): ([0, 1, 2], 5),
+    (2, 0): ([0, 1], 0),
+}
+
+
+@pytest.mark.parametrize(("count", "traced"), OF_THREE)
+def test_batches_that_were_traced_are_taken_only_where_there_are_no_others(
+    count: int, traced: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of two batches, both traced, is no file of one batch."""
+    monkeypatch.setattr(Purpose, "batches", lambda *_, **__: range(count))
+    data: Any = object()
+    found = Purpose(data=data).numbers_to_validate_on(None, batch=1, seq=4, wanted=3, traced=traced)  # type: ignore[arg-type]
+    assert found == OF_THREE[count, traced]
+
+
+def test_drawn_inputs_are_others_than_the_traced_one() -> None:
+    assert Purpose().numbers_to_validate_on(None, batch=1, seq=4, wanted=3) == ([1, 2, 3], 0)  # type: ignore[arg-type]
