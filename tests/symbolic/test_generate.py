@@ -1,0 +1,57 @@
+"""`generate` with transformers' default cache, which grows with each token, runs three programs for all tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import thunder_core as thunder
+
+TOKENS = 64
+SMALL = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 64,
+    "max_position_embeddings": 256,
+}
+WINDOW = {**SMALL, "sliding_window": 16}
+MODELS: dict[str, Callable[[], Any]] = {
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL)),
+    "mistral, within a window": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**WINDOW)),
+    "gpt2": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=64, n_positions=256)
+    ),
+}
+# The prompt, the first token behind it, and all others. A window that fills up makes one more when it is full, and one
+# when it is full but for a token.
+MOST = {"mistral, within a window": 5}
+
+
+def model_of(name: str) -> Any:
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    model.generation_config.eos_token_id = None
+    return model
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_generate_runs_three_programs_and_gives_eagers_tokens(name: str) -> None:
+    model = model_of(name)
+    tokens = torch.randint(3, 64, (2, 7))
+    options = {
+        "max_new_tokens": TOKENS,
+        "do_sample": False,
+        "pad_token_id": 0,
+        "attention_mask": torch.ones_like(tokens),
+    }
+    compiled = thunder.jit(model)
+    assert torch.equal(compiled.generate(tokens, **options), model.generate(tokens, **options))
+    assert thunder.cache_misses(compiled) <= MOST.get(name, 3), thunder.recompile_reasons(compiled)
