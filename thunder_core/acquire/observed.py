@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import torch
+
 from thunder_core.acquire.guards import Guard
 from thunder_core.acquire.outside import NUMBERS
 from thunder_core.acquire.symbolic import Symbolic, is_parameter
@@ -23,6 +25,8 @@ def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
     for guard in guards:
         if guard.kind == "equal" and type(guard.expected) in NUMBERS:
             yield str(guard.path), guard.expected
+        elif guard.kind == "equal" and type(guard.expected) is torch.Size:
+            yield from ((f"{guard.path}[{place}]", size) for place, size in enumerate(guard.expected))
         elif guard.kind == "tensor" and not is_parameter(guard.path):
             sizes = enumerate(guard.path.value.shape)
             yield from ((f"{guard.path}.size({place})", size) for place, size in sizes)

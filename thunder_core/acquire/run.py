@@ -46,6 +46,9 @@ def process_state(device: torch.device | None = None) -> dict[str, object]:
     return state | {f'torch.get_autocast_dtype("{device}")': torch.get_autocast_dtype(device) for device in active}
 
 
+TUPLES = (tuple, torch.Size)
+
+
 class Run(Acquisition):
     """An acquisition with its roots: the subject (a module or function), `args` and `kwargs`.
 
@@ -78,7 +81,7 @@ class Run(Acquisition):
         for index, alias in enumerate(positional_names(subject)[: len(args)]):
             self.roots[1].item(index, args[index]).alias = alias
         self._symbolic_arguments: dict[Path, dict[Any, Path]] = {
-            root: {key: path for key, value in items if self.outside.is_symbolic(path := root.item(key, value), value)}
+            root: {key: path for key, value in items if self._holds_symbols(path := root.item(key, value))}
             for root, items in zip(self.roots[1:], (enumerate(args), kwargs.items()), strict=True)
         }
         for found, arguments in zip(self._symbolic_arguments.values(), (args, kwargs), strict=True):
@@ -87,16 +90,40 @@ class Run(Acquisition):
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as the program gets them: numbers that differ from call to call are symbolic."""
         places, names = (
-            {key: self.numbers.at(path) for key, path in found.items()} for found in self._symbolic_arguments.values()
+            {key: self._with_symbols(path) for key, path in found.items()}
+            for found in self._symbolic_arguments.values()
         )
         return tuple(places.get(place, value) for place, value in enumerate(self.args)), {**self.kwargs, **names}
+
+    def _holds_symbols(self, path: Path) -> bool:
+        """Whether an argument is a symbolic number, or a tuple with such a one in it."""
+        value = path.value
+        if type(value) in TUPLES:
+            return any(self._holds_symbols(path.item(place, item)) for place, item in enumerate(value))
+        return self.outside.is_symbolic(path, value)
+
+    def _with_symbols(self, path: Path) -> Any:
+        """An argument with symbols in place of its numbers that are; the items of a tuple are read one by one.
+
+        A number beside a symbolic one that no program has asked for yet is symbolic, too.
+        """
+        value = path.value
+        if type(value) not in TUPLES:
+            return self.numbers.at(path)
+        self.outside.guard("type", path, type(value))
+        self.outside.guard("length", path, len(value))
+        items = [path.item(place, item) for place, item in enumerate(value)]
+        symbolic = [self._holds_symbols(item) or self.outside.symbolic.is_new(item) for item in items]
+        for item, holds in zip(items, symbolic, strict=True):
+            if not holds:
+                self.outside.read(item, item.value)
+        given = (self._with_symbols(item) if holds else item.value for item, holds in zip(items, symbolic, strict=True))
+        return type(value)(given)
 
     def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
         """The ways to the sizes of a tensor that differ from call to call, by dimension."""
         path = self.outside.path_of(tensor)
-        if path is None or not self.outside.symbolic.may_be:
-            return {}
-        if is_parameter(path):
+        if path is None or not self.outside.symbolic.may_be or is_parameter(path):
             return {}
         places = {place: path.child("size", place, size) for place, size in enumerate(tensor.shape)}
         return {place: size for place, size in places.items() if self.outside.symbolic.includes(size)}

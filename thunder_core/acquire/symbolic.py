@@ -78,6 +78,13 @@ class Symbolic:
             raise IsSymbolic
         return True
 
+    def is_new(self, path: Path) -> bool:
+        """Whether there is a number at a path that no program was traced with."""
+        found = type(path.value) in (int, float) and str(path) not in self.observed.first
+        if found:
+            self.met_numbers[str(path)] = path.value
+        return found
+
     def range_of(self, path: Path) -> Bounds:
         """The range that a number or size was given by its name."""
         argument = self.named.get(str(path))
@@ -96,7 +103,7 @@ def arguments_differ(observed: ObservedValues, args: tuple[Any, ...], kwargs: di
     while pending:
         path, value = pending.pop()
         kind = type(value)
-        if kind in (tuple, list):
+        if kind in (tuple, list, torch.Size):
             pending += [(f"{path}[{place}]", item) for place, item in enumerate(value)]
         elif kind is dict:
             pending += [(f"{path}[{key!r}]", item) for key, item in value.items() if type(key) is str]

@@ -31,15 +31,20 @@ from thunder_core.ir.tree import leaves
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 Rewrite = Callable[[Sequence[Any], Mapping[str, Any]], Call | None]
 REWRITES: dict[Callable[..., Any], Rewrite] = {}
+ALWAYS: set[Callable[..., Any]] = set()
+OPAQUE: set[Callable[..., Any]] = (
+    set()
+)  # of which the metadata alone is computed so: what they do, they do as they stand
 MATRIX = 2  # the dimensions of a matrix, behind those of its batch
 
 
 def for_all_sizes(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
     """The call that is right for all sizes of its symbolic tensors; the call itself where none is known.
 
-    It is the call itself, too, where programs are traced for the sizes as they are (not `size_oblivious`).
+    It is the call itself, too, where programs are traced for the sizes as they are (not `size_oblivious`), but for
+    functions that are `ALWAYS` written so.
     """
-    rewrite = REWRITES.get(function) if _config.backed_size_oblivious else None
+    rewrite = REWRITES.get(function) if _config.backed_size_oblivious or function in ALWAYS else None
     if rewrite is None or not any(map(has_symbols, leaves((tuple(args), dict(kwargs))))):
         return function, args, kwargs
     return rewrite(args, kwargs) or (function, args, kwargs)
@@ -59,11 +64,12 @@ def has_symbols(leaf: Any) -> bool:
     return is_symbolic(leaf) if isinstance(leaf, torch.Tensor) else isinstance(leaf, torch.SymInt)
 
 
-def rewrites(*functions: Callable[..., Any]) -> Callable[[Rewrite], Rewrite]:
+def rewrites(*functions: Callable[..., Any], always: bool = False) -> Callable[[Rewrite], Rewrite]:
     """Register how the calls of functions are written for all sizes."""
 
     def register(rewrite: Rewrite) -> Rewrite:
         REWRITES.update(dict.fromkeys(functions, rewrite))
+        ALWAYS.update(functions if always else ())
         return rewrite
 
     return register

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -122,11 +122,20 @@ def fake_of(
             meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
         else:
             strides = symbolic_dense_strides(tensor.stride(), tensor.shape, shape)
-            meta = torch.empty_strided(shape, strides, dtype=tensor.dtype, device="meta")
+            meta = strided_at(int(tensor.storage_offset()), shape, strides, tensor.dtype)
         fake = FakeTensor(mode, meta, device or tensor.device)
         if not tensor.requires_grad:
             return fake
         return fake.requires_grad_(True) if tensor.is_leaf else followed_from_outside(fake)
+
+
+def strided_at(offset: int, shape: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor without data, with this place in a storage that ends with it; sizes and strides may be symbolic."""
+    if not offset:
+        return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
+    length = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    memory = torch.empty(offset + length, dtype=dtype, device="meta")
+    return memory.as_strided(shape, strides, offset).detach()
 
 
 def fake_like(proxy: TensorProxy, mode: FakeTensorMode) -> torch.Tensor:

@@ -87,6 +87,7 @@ class SymbolicInteger(SymbolicNumber, torch.SymInt):
 KINDS: dict[Callable[..., Any], type] = {
     float: float,
     int: int,
+    round: int,
     **dict.fromkeys((math.floor, math.ceil, math.trunc), int),
     **dict.fromkeys((math.sqrt, math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p), float),
     **dict.fromkeys((math.sin, math.cos, math.tan, math.tanh, math.fabs), float),
@@ -126,6 +127,42 @@ def _concrete_property(name: str) -> Callable[[SymbolicNumber], Any]:
     return lambda self: getattr(self.concretize(), name)
 
 
+def _rounded(self: SymbolicNumber, digits: Any = None) -> Any:
+    if digits is not None:
+        return round(self.concretize(), concrete(digits))
+    return self if self.kind is int else self.numbers.compute(round, (self,))
+
+
+def _shifted_left(self: SymbolicInteger, other: Any) -> Any:
+    known: Any = self.concretize() if type(other) is not int or other < 0 else None
+    return self * 2**other if known is None else known << concrete(other)
+
+
+def _shifted_right(self: SymbolicInteger, other: Any) -> Any:
+    known: Any = self.concretize() if type(other) is not int or other < 0 else None
+    return self // 2**other if known is None else known >> concrete(other)
+
+
+def _masked(self: SymbolicInteger, other: Any) -> Any:
+    """`n & 7` is `n % 8`, and `n & ~7` is what is left of `n`."""
+    low = (other if other >= 0 else ~other) if type(other) is int else -1
+    if low < 0 or low & (low + 1):
+        known: Any = self.concretize()
+        return known & concrete(other)
+    rest: Any = self % (low + 1)
+    return rest if other >= 0 else self - rest
+
+
+# Of integers and constants these are arithmetic.
+BITWISE: dict[str, Callable[..., Any]] = {
+    "__lshift__": _shifted_left,
+    "__rshift__": _shifted_right,
+    "__and__": _masked,
+    "__rand__": _masked,
+    "__invert__": lambda self: -self - 1,
+}
+
+
 for _class in CLASSES.values():
     for _name in vars(_class.kind).keys() - STRUCTURE:
         _is_method = callable(getattr(_class.kind, _name))
@@ -136,9 +173,12 @@ for _class in CLASSES.values():
     for _name in UNARY:
         setattr(_class, f"__{_name}__", _unary(_name))
     _class.__divmod__ = lambda self, other: (self // other, self % other)
+    _class.__round__ = _rounded
     for _name in COMPARING:
         setattr(_class, f"__{_name}__", _binary_method("decide", getattr(operator, _name)))
     _class.__bool__ = lambda self: self.numbers.decide(bool, (self,))
+for _name, _method in BITWISE.items():
+    setattr(SymbolicInteger, _name, _method)
 
 
 class Numbers:

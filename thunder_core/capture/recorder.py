@@ -32,6 +32,7 @@ from thunder_core.capture.settings import placed
 from thunder_core.capture.sizes import Sizes, without_sizes
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
 from thunder_core.capture.subclasses import Subclasses, speaking
+from thunder_core.capture.symbolic_calls import OPAQUE
 from thunder_core.capture.symbolic_probe import (
     BackwardOf,
     HiddenNumbers,
@@ -240,6 +241,8 @@ class Recorder:
             self._asked(args[0], FACTS[function], answer)
             if FACTS[function] in LASTING:
                 return answer
+        if function is torch.Tensor.storage_offset:
+            self._ask_offsets(args[0])
         if function is torch.Tensor.item and (kind := scalar_kind(self.tensors.fake(args[0]))):
             return self._item(args[0], kind)
         args, kwargs = self._faked(args, kwargs)
@@ -271,6 +274,13 @@ class Recorder:
         elif bsym is not None:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
         return self.tensors.to_real(output)
+
+    def _ask_offsets(self, tensor: torch.Tensor) -> None:
+        """Ask for the storage offsets of the inputs in whose memory a tensor lies: its own follows from them."""
+        memory = memory_of(self.tensors.fake(tensor))
+        for real, _ in self.tensors.inputs.values():
+            if real.layout is torch.strided and memory_of(self.tensors.fake(real)) == memory:
+                self._asked(real, FACTS[torch.Tensor.storage_offset], real.storage_offset())
 
     def _through(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function on wrapper subclasses of Tensor, recording what they do with what they hold."""
@@ -352,6 +362,7 @@ class Recorder:
             if function is LISTING or (function in PARTS and args[0].layout is not torch.strided):
                 return self.data_dependent.result(function, args, kwargs, call)
             called, given, named = for_all_sizes(function, args, kwargs)
+            call.opaque = call.opaque or (called is not function and function in OPAQUE)
             return called(*given, **named)
         except Exception as error:
             if isinstance(error, ThunderError):

@@ -153,7 +153,7 @@ class Sizes:
 
     def shape_of(self, tensor: torch.Tensor) -> tuple[Any, ...] | None:
         """The shape of a real tensor with its symbols; None where all of its sizes are constants."""
-        if tensor.layout is not torch.strided or tensor.storage_offset():
+        if tensor.layout is not torch.strided:
             return None
         places = self._places_of(tensor)
         sizes = enumerate(tensor.shape)

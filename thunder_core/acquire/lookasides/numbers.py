@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.lookasides.table import lookaside
-from thunder_core.capture.numbers import KINDS, PREDICATES, SymbolicNumber
+from thunder_core.capture.numbers import KINDS, PREDICATES, SymbolicInteger, SymbolicNumber
 
 CONVERSIONS = (float, int)
+LENGTHS = (torch.Tensor, torch.nn.Parameter, FakeTensor)  # classes without Python code of their own for `len`
 
 
 @lookaside(*CONVERSIONS)
@@ -47,3 +52,34 @@ def decide(
     if kwargs or not any(isinstance(arg, SymbolicNumber) for arg in args):
         return None
     return lambda *numbers: acquisition.recorder.numbers.decide(function, numbers)
+
+
+@lookaside(operator.index)
+def index(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """A symbolic integer is one of Python's as it stands."""
+    plain = len(args) == 1 and not kwargs and isinstance(args[0], SymbolicInteger)
+    return (lambda number: number) if plain else None
+
+
+@lookaside(math.prod)
+def product(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """The product of symbolic numbers is one."""
+    if not args or type(args[0]) not in (tuple, list, torch.Size) or kwargs.keys() - {"start"}:
+        return None
+    if not any(isinstance(number, SymbolicNumber) for number in args[0]):
+        return None
+    return lambda numbers, *, start=1: functools.reduce(operator.mul, numbers, start)
+
+
+@lookaside(len)
+def length(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """The length of a tensor is its first size."""
+    if acquisition.recorder.sizes is None or len(args) != 1 or kwargs or type(args[0]) not in LENGTHS:
+        return None
+    return (lambda tensor: acquisition.recorder.function(torch.Tensor.size, (tensor, 0), {})) if args[0].dim() else None
