@@ -36,10 +36,11 @@ class Settings:
         return self if model is None else Settings({**self.values, "model": model})
 
     def over(self, other: Settings) -> Settings:
-        """These settings, and the other's where these say nothing; options of the recipe are merged one by one."""
+        """These settings, and the other's where these say nothing; those of many values are merged one by one."""
         merged = {**other.values, **self.values}
-        if "set" in merged:
-            merged["set"] = {**(other.get("set") or {}), **(self.get("set") or {})}
+        for name in merged:
+            if SETTINGS[name].kind is dict:
+                merged[name] = {**(other.get(name) or {}), **(self.get(name) or {})}
         return Settings(merged)
 
     def request(self) -> Request:
@@ -128,8 +129,8 @@ def require_artifacts_own(settings: Settings, artifact: Path, but: Set[str] = fr
 
 def settings_of(given: Mapping[str, object]) -> Settings:
     """The settings that were given as options; raises `BadOption`."""
-    assignments = given.get("set")
-    parsed = {"set": parse_assignments(assignments)} if isinstance(assignments, list) else {}
+    several = {name: value for name, value in given.items() if isinstance(value, list) and SETTINGS[name].kind is dict}
+    parsed = {name: parse_assignments(SETTINGS[name], value) for name, value in several.items()}
     return _checked({**given, **parsed}, BadOption, "--")
 
 
@@ -158,14 +159,17 @@ def _shown(value: object) -> str:
         return "a number of many digits"
 
 
-def parse_assignments(assignments: list[str]) -> dict[str, Value]:
-    """The options of a recipe from `key=value` texts; raises `BadOption`."""
+def parse_assignments(stated: Option, assignments: list[str]) -> dict[str, Value]:
+    """The values of an option that is given as `key=value` texts; raises `BadOption`."""
     parsed: dict[str, Value] = {}
     for assignment in assignments:
         key, equals, value = assignment.partition("=")
         if key.strip() in parsed:
-            raise BadOption(f"--set gives {key.strip()} twice", fix="give each option of a recipe once")
+            raise BadOption(f"{stated.flag} gives {key.strip()} twice", fix="give each name once")
         if not equals or not key.strip():
-            raise BadOption(f"--set {assignment!r} is not of the form key=value", fix="write it as --set key=value")
+            form = stated.metavar.lower()
+            raise BadOption(
+                f"{stated.flag} {assignment!r} is not of the form {form}", fix=f"write it as {stated.flag} {form}"
+            )
         parsed[key.strip()] = value.strip()
     return parsed

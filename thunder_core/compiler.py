@@ -148,9 +148,8 @@ class Compiler:
         if self.device is not None:
             return {}
         values = named_values(self.options.symbolic, subject, args, kwargs)
-        for value in values:
-            if not value.is_in_range:
-                warn_of(subject, *out_of_range(value))
+        if outside := [value for value in values if not value.is_in_range]:
+            warn_of(subject, *out_of_range(outside))
         return {value.path: value.argument for value in values if value.is_in_range}
 
     def _ways(
@@ -221,7 +220,6 @@ class Compiler:
                 watch.note(body)
         if acquired.sizes is not None and (violated := acquired.sizes.violated()):
             raise NotForThisCall(violated)
-        guards_of_program = len(acquired.guards)
         acquired = constrained(acquired, forward.inputs)
         if acquired.sizes is not None:
             watch.add(acquired.prologue)
@@ -237,7 +235,7 @@ class Compiler:
             acquired.places,
             acquired.observed,
             constant_because,
-            acquired.guards[guards_of_program:],
+            acquired.constraints,
             tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
         )
 
@@ -395,13 +393,10 @@ def jit(
     return compiled_by(Compiler(ordered, found, options, dump=asked if dump is not None else None), subject)
 
 
-def out_of_range(value: NamedValue) -> tuple[str, str]:
-    """A value of a call that is not in the range of its name, in words, and what to do."""
-    name, told = value.argument.name, value.argument.range_text
-    what = (
-        f"was called with {name} {value.value}, outside of the range that symbolic= gives it, {told}; for such calls "
-        "it is traced as if that name had not been given"
-    )
+def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
+    """The values of a call that are not in the ranges of their names, in words, and what to do."""
+    told = ", ".join(f"{one.argument.name} {one.value}, outside of {one.argument.range_text}" for one in values)
+    what = f"was called with {told}, as symbolic= has it; for such calls it is traced as if that had not been named"
     return what, "give it a wider range, or keep such calls away from what is compiled"
 
 

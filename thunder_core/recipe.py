@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -13,9 +13,10 @@ import torch
 from thunder_core import plugins
 from thunder_core.claiming.executor import Executor
 from thunder_core.declaration import options_of, require_row, returned, vet_class
-from thunder_core.errors import BadRecipe, RecipeConflict, RecipeMismatch
+from thunder_core.errors import BadRecipe, BadSymbolicArgument, RecipeConflict, RecipeMismatch
 from thunder_core.recipe_options import RecipeOptions, hyphenated, parsed_options
 from thunder_core.requirement import Cuda, Degradation, Package, Requirement
+from thunder_core.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
 from thunder_core.tolerance import Tolerance
 from thunder_core.transform import Transform, order_transforms
 
@@ -71,7 +72,21 @@ DECLARED: Mapping[str, tuple[type, ...]] = {
     "executors": (str, Executor),
 }
 TAKEN_FOR = {"transforms": "setup_transforms", "lookasides": "setup_lookasides", "family": "families"}
-READ = (*DECLARED, "compiler", "sample", "device", "dtype", "Options", "validate", "tolerance")
+# Of the inputs of transformers' models, what is called the batch and the sequence.
+BATCHES = (
+    *("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds"),
+    *("decoder_input_ids", "decoder_attention_mask", "pixel_values", "input_features", "input_values"),
+    *("labels", "next_sentence_label", "start_positions", "end_positions"),
+)
+SEQUENCES = (
+    *("input_ids.size(-1)", "attention_mask.size(-1)", "token_type_ids.size(-1)", "position_ids.size(-1)"),
+    *("inputs_embeds.size(1)", "decoder_input_ids.size(-1)", "decoder_attention_mask.size(-1)", "labels.size(1)"),
+)
+DIMENSIONS: Mapping[str, tuple[str, ...]] = {"batch": tuple(f"{name}.size(0)" for name in BATCHES), "seq": SEQUENCES}
+READ = (
+    *DECLARED,
+    *("compiler", "sample", "device", "dtype", "dimensions", "symbolic", "Options", "validate", "tolerance"),
+)
 
 
 @dataclass(frozen=True)
@@ -145,8 +160,10 @@ class Recipe:
     it wants of a machine, and `parts` say in words what is lost without; `executors` are in the order in which they may
     claim; `sample` names the small model that stands in where no model is given. `device` and `dtype` are where and in
     which dtype a model is run whose user names none, the dtype on that device alone; empty, they are the best device
-    that there is, and the checkpoint's dtype. `compiler` is "jit"; "thunderfx" is reserved for composing recipes, and
-    refused with `BadOption` where the recipe is to be applied.
+    that there is, and the checkpoint's dtype. `dimensions` call sizes of the model's inputs by one name (`seq`), for
+    `--dynamic seq=1:8192` and `compile(..., symbolic=["seq"])`; inputs that a model does not have may be among them.
+    `symbolic` are the dimensions, or arguments, that are symbolic where nobody says otherwise. `compiler` is "jit";
+    "thunderfx" is reserved for composing recipes, and refused with `BadOption` where the recipe is to be applied.
     """
 
     compiler: ClassVar[Literal["jit", "thunderfx"]] = "jit"
@@ -157,6 +174,8 @@ class Recipe:
     sample: ClassVar[str] = "llama3"
     device: ClassVar[str] = ""
     dtype: ClassVar[str] = ""
+    dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = DIMENSIONS
+    symbolic: ClassVar[Given] = ()
     Options: ClassVar[type[RecipeOptions]] = RecipeOptions
 
     def __init_subclass__(cls) -> None:
@@ -165,6 +184,7 @@ class Recipe:
         vet_class(cls, Recipe, READ, others=TAKEN_FOR)
         for name, kinds in DECLARED.items():
             require_row(cls.__name__, name, getattr(cls, name), kinds)
+        require_dimensions(cls)
         if not (isinstance(cls.Options, type) and issubclass(cls.Options, RecipeOptions)):
             raise BadRecipe(f"{cls.__name__}: Options is no RecipeOptions", fix="write class Options(RecipeOptions)")
 
@@ -249,6 +269,27 @@ class Recipe:
         last = by_name.pop(LAST, LAST)
         return (*by_name.values(), last)
 
+    def all_dimensions(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of sizes by the dimensions that they are called, of the whole sum."""
+        found: dict[str, tuple[str, ...]] = {}
+        for recipe in self.recipes:
+            for dimension, names in recipe.dimensions.items():
+                found[dimension] = tuple(dict.fromkeys((*found.get(dimension, ()), *names)))
+        return found
+
+    def symbolic_arguments(self, given: Given | None = None) -> tuple[SymbolicArgument, ...]:
+        """The arguments that are symbolic: those that are given, or the recipe's own, with dimensions spelled out."""
+        stated = (given,) if given is not None else tuple(recipe.symbolic for recipe in self.recipes)
+        named = {one.name: one for row in stated for one in symbolic_arguments(row)}
+        return tuple(one for argument in named.values() for one in self.spelled_out(argument))
+
+    def spelled_out(self, argument: SymbolicArgument) -> tuple[SymbolicArgument, ...]:
+        """The sizes that a dimension is a name of, which a call need not have; any other argument as it is."""
+        names = self.all_dimensions().get(argument.name)
+        if names is None:
+            return (argument,)
+        return tuple(replace(argument, name=name, required=False) for name in names)
+
     def all_needs(self) -> tuple[tuple[str, Requirement], ...]:
         """The needs of the whole sum of a machine; who names a GPU needs one."""
         stated = tuple(one for part in self.summands for one in returned(part, "setup_needs", (tuple,)))
@@ -277,6 +318,22 @@ class Recipe:
     def __radd__(self, other: object) -> Self:
         """Add to something that was given first and has no sum of its own."""
         return self + other
+
+
+def require_dimensions(kind: type[Recipe]) -> None:
+    """Raise `BadRecipe` for dimensions or symbolic arguments of a recipe that cannot be."""
+    try:
+        for dimension, names in kind.dimensions.items():
+            require_row(kind.__name__, f"dimensions[{dimension!r}]", names, (str,))
+            symbolic_arguments(names)
+        symbolic_arguments(kind.symbolic)
+    except BadSymbolicArgument as error:
+        raise BadRecipe(f"{kind.__name__}: {error.what}", fix=error.fix) from error
+    except AttributeError as error:
+        raise BadRecipe(
+            f"{kind.__name__}: dimensions is {kind.dimensions!r:.80}",
+            fix='give the names of each: {"seq": ("input_ids.size(1)",)}',
+        ) from error
 
 
 def lacks(need: Requirement, target: str = "", device: torch.device | None = None) -> str | None:

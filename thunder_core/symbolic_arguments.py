@@ -34,13 +34,15 @@ class ArgumentPath:
 class SymbolicArgument:
     """A size or a number among the arguments that is symbolic from the first call on, by the name that its user wrote.
 
-    It may have the values from `lower` to `upper`, both included; None is no bound.
+    It may have the values from `lower` to `upper`, both included; None is no bound. One that is not `required` may be
+    lacking in a call: recipes name the inputs of many models.
     Raises `BadSymbolicArgument` for a name that is not of the grammar, and for a range that cannot be.
     """
 
     name: str
     lower: int | None
     upper: int | None
+    required: bool = True
 
     def __post_init__(self) -> None:
         path = parse_name(self.name)
@@ -62,10 +64,15 @@ class SymbolicArgument:
 
     @property
     def range_text(self) -> str:
-        """The range in words: `from 1 to 8192`, `from 2 on`, `up to 64`."""
+        """The range in words: `1 to 8192`, `2 and more`, `at most 64`."""
         if self.upper is None:
-            return "any" if self.lower is None else f"from {self.lower} on"
-        return f"up to {self.upper}" if self.lower is None else f"from {self.lower} to {self.upper}"
+            return "any" if self.lower is None else f"{self.lower} and more"
+        return f"at most {self.upper}" if self.lower is None else f"{self.lower} to {self.upper}"
+
+
+def ranges_in_words(ranges: Mapping[str, tuple[int, int]]) -> str:
+    """The ranges of dimensions as people read them: `seq 1 to 64, batch 1 to 4`."""
+    return ", ".join(f"{name} {lower} to {upper}" for name, (lower, upper) in ranges.items())
 
 
 def parse_name(name: object) -> ArgumentPath:

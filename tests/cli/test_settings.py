@@ -42,6 +42,9 @@ metric = "accuracy"
 
 [set]
 speed = "high"
+
+[dynamic]
+seq = "1:64"
 """
 
 
@@ -70,6 +73,7 @@ def test_a_file_may_hold_everything(tmp_path):
     assert request.out == Path("result")
     assert request.sign_key == Path("~/key").expanduser()
     assert request.options == {"speed": "high"}
+    assert request.dynamic == {"seq": (1, 64)}
 
 
 def test_the_command_line_wins_and_options_are_merged_one_by_one(tmp_path):
@@ -80,6 +84,16 @@ def test_the_command_line_wins_and_options_are_merged_one_by_one(tmp_path):
         4,
         {"speed": "high", "size": 3},
     )
+
+
+def test_ranges_are_merged_one_by_one(tmp_path):
+    path = written(tmp_path, '[dynamic]\nseq = "1:64"\nbatch = "1:2"\n')
+    request = settings_of({"dynamic": ["seq = 2:8"]}).over(read_settings(path)).request()
+    assert request.dynamic == {"seq": (2, 8), "batch": (1, 2)}
+    with pytest.raises(BadOption, match="--dynamic gives seq twice"):
+        settings_of({"dynamic": ["seq=1:2", "seq=1:3"]})
+    with pytest.raises(BadOption, match="--dynamic 'seq' is not of the form name=a:b"):
+        settings_of({"dynamic": ["seq"]})
 
 
 def test_nothing_given_leaves_the_defaults():
@@ -121,10 +135,10 @@ def test_a_file_that_is_not_text(tmp_path):
 
 
 def test_assignments():
-    assert parse_assignments(["a=1", "b = x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+    assert parse_assignments(SETTINGS["set"], ["a=1", "b = x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
     for bad in ("a", "=1", " =1"):
         with pytest.raises(BadOption, match="key=value"):
-            parse_assignments([bad])
+            parse_assignments(SETTINGS["set"], [bad])
 
 
 DEEP = "[" * 100_000

@@ -9,10 +9,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import thunder_core as thunder
 from thunder_core.capture import fake
+from thunder_core.compiler import last_program
 from thunder_core.errors import Bug
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.recipe import Tolerance
-from thunder_core.runtime.layouts import differs, layouts_watched
+from thunder_core.runtime.layouts import Watch, differs, layouts_watched
 from thunder_core.validation.comparison import validate
 
 
@@ -85,3 +86,28 @@ def test_validation_notes_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(
         "laid out" in n for n in validate(thunder.jit(module), module, inputs, tolerance, language_model=False).notes
     )
+
+
+def test_symbolic_sizes_are_held_against_those_of_the_call_and_nothing_is_decided_by_them() -> None:
+    def joined(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, x], 1).transpose(0, 1).contiguous() * 2
+
+    compiled = thunder.jit(joined, cache="symbolic values")
+    with layouts_watched() as watch:
+        for shape in ((2, 3), (4, 5), (7, 2)):
+            compiled(torch.ones(shape))
+    assert not watch.mismatches
+    assert thunder.cache_misses(compiled) == 1
+    trace = thunder.last_traces(compiled)[-1]
+    assert "f32[s0, s1]" in str(trace), "a symbol has become a constant"
+
+
+def test_a_symbolic_size_that_is_not_what_was_derived_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = thunder.jit(lambda x: torch.ops.aten.add(x, 1) * 2, cache="symbolic values")
+    compiled(torch.ones(2, 3))
+    watch = Watch()
+    watch.rewriting(last_program(compiled).last("computation"))
+    watch.look(0, torch.ones(4, 5))
+    assert not watch.mismatches
+    watch.look(1, torch.ones(4, 6))
+    assert "shape [4, 6]" in str(watch.mismatches[0])

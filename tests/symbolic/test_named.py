@@ -45,7 +45,8 @@ def test_a_range_decides_what_it_implies_without_a_guard() -> None:
     compiled = thunder.jit(bounded, symbolic={"x.size(0)": (2, 100)})
     assert_serves(compiled, bounded, [(torch.ones(n),) for n in (2, 7, 100)])
     assert thunder.cache_misses(compiled) == 1
-    assert last_program(compiled).constraints == ("args[0].size(0): had 2 <= s0 <= 100, the range that it was given",)
+    (constraint,) = last_program(compiled).constraints
+    assert str(constraint) == "args[0].size(0): had 2 <= s0 <= 100, the range that it was given"
 
 
 def test_a_range_of_a_number_is_decided_by_as_well() -> None:
@@ -55,14 +56,14 @@ def test_a_range_of_a_number_is_decided_by_as_well() -> None:
     compiled = thunder.jit(chosen, symbolic={"n": (1, 9)})
     assert_serves(compiled, chosen, [(torch.ones(3), n) for n in (1, 5, 9)])
     assert thunder.cache_misses(compiled) == 1
-    with pytest.warns(RecompileWarning, match=r"called with n 0, outside of the range .* from 1 to 9"):
+    with pytest.warns(RecompileWarning, match=r"called with n 0, outside of 1 to 9"):
         assert_serves(compiled, chosen, [(torch.ones(3), 0)])
 
 
 def test_a_call_out_of_the_range_is_told_and_traced_as_if_nothing_was_named() -> None:
     compiled = thunder.jit(halves, symbolic={"x.size(0)": (101, 200)})
     assert_serves(compiled, halves, [(torch.ones(150),), (torch.ones(101),)])
-    with pytest.warns(RecompileWarning, match=r"halves was called with x\.size\(0\) 50, outside .* from 101 to 200"):
+    with pytest.warns(RecompileWarning, match=r"halves was called with x\.size\(0\) 50, outside of 101 to 200"):
         assert_serves(compiled, halves, [(torch.ones(50),)])
     assert thunder.recompile_reasons(compiled) == [
         "args[0].size(0): had 101 <= s0 <= 200, the range that it was given, is 50"
@@ -233,7 +234,7 @@ def test_names_are_kept_by_copies_pickles_and_artifacts(tmp_path: Any) -> None:
         assert torch.equal(loaded(torch.ones(n)), torch.full((n,), 2.0))
     with pytest.raises(WrongInputs, match="2 <= s0 <= 64, the range that it was given, is 65"):
         loaded(torch.ones(65))
-    with pytest.warns(RecompileWarning, match="outside of the range"):
+    with pytest.warns(RecompileWarning, match="outside of 2 to 64"):
         thunder.load(folder, Doubled())(torch.ones(65))
 
 
@@ -246,4 +247,4 @@ def test_a_size_of_zero_and_an_argument_that_is_none_are_no_error() -> None:
 
 def test_ranges_are_told_in_words() -> None:
     told = [one.range_text for one in symbolic_arguments({"a": None, "b": (1, None), "c": (None, 2), "d": (1, 2)})]
-    assert told == ["any", "from 1 on", "up to 2", "from 1 to 2"]
+    assert told == ["any", "1 and more", "at most 2", "1 to 2"]

@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.outcome import COLUMNS, SPARE, VERDICTS, WIDE, benchmark_view, columns_of, rounds_of
+from thunder_cli.views.outcome import COLUMNS, SPARE, WIDE, benchmark_view, columns_of, rounds_of
 from thunder_cli.views.quantity import speedup
-from thunder_cli.views.table import HEAD, fitting, plain_table, titled
+from thunder_cli.views.table import HEAD, VERDICTS, fitting, plain_table, titled
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Comparison, Contrast, Verdict
 from thunder_core.benchmark.report import size_in_words
 from thunder_core.benchmark.verdict import in_words

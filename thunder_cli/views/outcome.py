@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.quantity import counted, magnitude, percent, rate, seconds, size, speedup
-from thunder_cli.views.table import DIM, HEAD, fitting, plain_table, titled
-from thunder_core.benchmark import BenchmarkReport, Candidate, Verdict
+from thunder_cli.views.ranges import ranges_view
+from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, titled
+from thunder_core.benchmark import BenchmarkReport, Candidate
 from thunder_core.report import Report
 from thunder_core.validation import OutputReport, ValidationReport
 from thunder_core.validation.report import GRADIENT, Evaluation
@@ -21,13 +22,6 @@ SHOWN_OUTPUTS = 6
 FIRST = ("loss",)  # shown whatever else there is, with what is the language model's
 WIDE = 100  # columns; below it, mean errors are left out
 LONGEST_NAME, LONG_NAME = 30, 48
-GOOD, BAD = "green", "bold red"
-VERDICTS: Mapping[Verdict, str] = {
-    "faster": GOOD,
-    "slower": BAD,
-    "unstable": "bold yellow",
-    "not distinguishable": "",
-}
 
 
 def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
@@ -37,6 +31,7 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
         *_validation(report, width),
         *([evaluation_view(report.evaluation)] if report.evaluation else []),
         *_benchmark(report, width),
+        *ranges_view(report, width=width),
         *operations_view(report),
         *_memory(report),
         *refused_view(report),

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from thunder_core.benchmark import Verdict
+
 DIM, HEAD = "dim", "bold"
+GOOD, BAD = "green", "bold red"
+VERDICTS: Mapping[Verdict, str] = {
+    "faster": GOOD,
+    "slower": BAD,
+    "unstable": "bold yellow",
+    "not distinguishable": "",
+}
 BROAD = 1000  # columns, more than any table takes
 
 

@@ -25,6 +25,7 @@ from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.runtime.library.overlap import overlaps
 
 
@@ -34,7 +35,7 @@ class Acquired:
 
     `numbers` are the paths of those checks that want a number to be what it was; `places` the plain ways to what checks
     look at. `observed` has the numbers and sizes from outside in this call by their paths, symbolic ones among them.
-    `sizes` are the symbols, if there are any.
+    `sizes` are the symbols, if there are any, and `constraints` what is checked of them.
     """
 
     prologue: Trace
@@ -46,6 +47,7 @@ class Acquired:
     places: Mapping[int, tuple[tuple[str, Any], ...]]
     observed: Mapping[str, int | float]
     sizes: Sizes | None = None
+    constraints: tuple[StatedConstraint, ...] = ()
 
 
 def inputs_of(run: Run) -> list[tuple[torch.Tensor, TensorProxy, Path | None]]:
@@ -113,8 +115,9 @@ def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
     if acquired.sizes is None:
         return acquired
     prologue = with_number_outputs(acquired.prologue, inputs[len(acquired.computation.inputs) :])
-    prologue, guards = with_constraint_checks(prologue, acquired.guards, acquired.sizes)
-    return replace(acquired, prologue=prologue, guards=guards)
+    prologue, constraints = with_constraint_checks(prologue, len(acquired.guards), acquired.sizes)
+    guards = (*acquired.guards, *map(str, constraints))
+    return replace(acquired, prologue=prologue, guards=guards, constraints=constraints)
 
 
 def blocks_of(run: Run) -> dict[str, int]:

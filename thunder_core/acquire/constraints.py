@@ -19,6 +19,7 @@ from thunder_core.ir.literal import Code
 from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.sizes import symbols_of, text_of
 from thunder_core.ir.trace import Trace, with_number_inputs
+from thunder_core.runtime.constraint import StatedConstraint
 
 MADE_BY = "check constraints"
 GIVEN = "the range that it was given"  # who needed a constraint, where it is nothing but that
@@ -170,15 +171,16 @@ def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
     return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(values))
 
 
-def with_constraint_checks(prologue: Trace, guards: Sequence[str], sizes: Sizes) -> tuple[Trace, tuple[str, ...]]:
-    """The prologue with a check of each constraint, and the messages of all checks, those of its `guards` first."""
-    bsyms, told = list(prologue.bound_symbols), list(guards)
+def with_constraint_checks(prologue: Trace, number: int, sizes: Sizes) -> tuple[Trace, tuple[StatedConstraint, ...]]:
+    """The prologue, which has that `number` of checks, with a check of each constraint, and these in words."""
+    bsyms = list(prologue.bound_symbols)
+    stated: list[StatedConstraint] = []
     for text, symbols, where in simplified_constraints(sizes):
         found = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
-        bsyms.append(statement(f"if not ({text}): refuse({len(told)}, {found})"))
-        told.append(constraint_message(text, [sizes.sources[symbol] for symbol in symbols], symbols, where))
-    imports = prologue.imports | imports_of(told[len(guards) :])
-    return replace(prologue.having(bsyms, made_by=MADE_BY), imports=imports), tuple(told)
+        bsyms.append(statement(f"if not ({text}): refuse({number + len(stated)}, {found})"))
+        stated.append(stated_constraint(text, [sizes.sources[symbol] for symbol in symbols], symbols, where))
+    imports = prologue.imports | imports_of(one.condition for one in stated)
+    return replace(prologue.having(bsyms, made_by=MADE_BY), imports=imports), tuple(stated)
 
 
 def imports_of(texts: Iterable[str]) -> frozenset[str]:
@@ -186,10 +188,12 @@ def imports_of(texts: Iterable[str]) -> frozenset[str]:
     return frozenset({"math"} if any("math." in text for text in texts) else ())
 
 
-def constraint_message(text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: Origin) -> str:
-    """The message of a failed constraint: the numbers that it is about, the condition, and who needed it."""
+def stated_constraint(
+    text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: Origin
+) -> StatedConstraint:
+    """A constraint in words: the numbers that it is about, the condition, and who needed it."""
     names = ", ".join(f"{symbol} = {path}" for symbol, path in zip(symbols[1:], paths[1:], strict=True))
-    return f"{paths[0]}: had {text}{f' with {names}' if names else ''}, {origin_text(where)}"
+    return StatedConstraint(str(paths[0]), text, names, origin_text(where))
 
 
 def origin_text(where: Origin) -> str:

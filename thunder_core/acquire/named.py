@@ -46,7 +46,8 @@ def require_parameters(subject: Callable[..., Any], arguments: Iterable[Symbolic
     if parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters):
         return
     for argument in arguments:
-        _require_known(argument, [one.name for one in parameters])
+        if argument.required:
+            _require_known(argument, [one.name for one in parameters])
 
 
 def _require_known(argument: SymbolicArgument, known: Iterable[str]) -> None:
@@ -64,6 +65,7 @@ def named_values(
 ) -> list[NamedValue]:
     """The named sizes and numbers that a call has; an argument that is None, or is not given, has none.
 
+    What is not required counts where it is there and nothing before it is of the same thing.
     Raises `BadSymbolicArgument` for a name that leads nowhere, to a dimension that the tensor does not have, to what is
     no number, and for two names of one thing.
     """
@@ -72,16 +74,22 @@ def named_values(
         return []
     parameters = parameters_of(subject) or []
     given = dict(_given(parameters, args, kwargs))
-    defaulted = [one.name for one in parameters if one.kind not in (one.VAR_KEYWORD,)]
+    known = dict.fromkeys((*given, *(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)))
     found: dict[str, NamedValue] = {}
-    for argument in wanted:
-        _require_known(argument, (*given, *(name for name in defaulted if name not in given)))
-        value = _value(argument, *given.get(argument.path.argument, ("", None)))
-        if value is not None and value.path in found:
+    for argument in sorted(wanted, key=lambda one: not one.required):
+        try:
+            _require_known(argument, known)
+            value = _value(argument, *given.get(argument.path.argument, ("", None)))
+        except BadSymbolicArgument:
+            if argument.required:
+                raise
+            continue
+        if value is None or (value.path in found and not argument.required):
+            continue
+        if value.path in found:
             both = f"{found[value.path].argument.name!r} and {argument.name!r}"
             raise BadSymbolicArgument(f"symbolic= names one thing twice: {both}", fix="leave one of them out")
-        if value is not None:
-            found[value.path] = value
+        found[value.path] = value
     return list(found.values())
 
 

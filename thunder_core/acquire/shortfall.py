@@ -50,8 +50,8 @@ def _of_symbol(argument: SymbolicArgument, interval: Interval, conditions: dict[
         yield Shortfall(argument.name, what, f"{ASKS}; or leave {argument.name} out of symbolic=")
     elif conditions and argument.has_range:
         what = (
-            f"has a program that does not serve all of {argument.name} {argument.range_text}, as symbolic= has it, but "
-            f"{told}; other values are traced as further programs"
+            f"has a program that does not serve all of {argument.name}, {argument.range_text}, as symbolic= has it, "
+            f"but {told}; other values are traced as further programs"
         )
         yield Shortfall(argument.name, what, _narrower(argument, interval))
 

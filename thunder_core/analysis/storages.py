@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.analysis.aliasing import shares_storage
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
 
 BLOCKS = {"cuda": 512}  # bytes to whose multiples an allocator rounds (c10/cuda/CUDACachingAllocator.h: kMinBlockSize)
@@ -81,8 +82,9 @@ class Storages:
 
 
 def size_of(proxy: TensorProxy) -> int:
-    """The bytes of a storage that is as large as a tensor of this metadata needs."""
-    return rounded(extent(proxy.shape, proxy.stride) * proxy.dtype.itemsize, proxy.device)
+    """The bytes of a storage that is as large as a tensor of this metadata needs; of symbols, for their hints."""
+    shape, stride = map(hint_of, proxy.shape), map(hint_of, proxy.stride)
+    return rounded(extent(shape, stride) * proxy.dtype.itemsize, proxy.device)
 
 
 def extent(shape: Iterable[int], stride: Iterable[int]) -> int:

@@ -33,6 +33,7 @@ from thunder_core.artifact.weights import adopt_weights, has_no_data, put_weight
 from thunder_core.errors import ArtifactError, ArtifactForeign, BadModelFolder, WrongInputs
 from thunder_core.runtime.compiled import Compiler, Specializations
 from thunder_core.runtime.module import compiled_function, compiled_module
+from thunder_core.runtime.program import Program
 
 # Imported when it is needed: who brings the model along need not wait for all that builds one.
 REBUILD = "thunder_core.models.load:rebuild_model"
@@ -146,12 +147,12 @@ def bound(artifact: Artifact, subject: Callable[..., Any], trust: Trust, *, stri
     """An artifact's programs as a compiled function or module."""
     programs = stored_programs(artifact, subject, trust=trust, strict=strict)
     facts = artifact.manifest.compiler
-    compiler: Compiler = Strict(artifact.folder, tuple(programs), facts, trust) if strict else Retracer(facts, trust)
+    compiler: Compiler = _refusing(artifact, programs, trust) if strict else Retracer(facts, trust)
     options = facts.options
     call = Specializations(subject, compiler, options, programs=OrderedDict.fromkeys(programs))
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
-    forward: Compiler = Strict(artifact.folder, (), facts, trust) if strict else compiler
+    forward: Compiler = _refusing(artifact, (), trust) if strict else compiler
     again = Again(artifact.folder, artifact.manifest.digest, facts, trust, strict)
     return compiled_module(call, Specializations(subject.forward, forward, options), again)
 
@@ -193,6 +194,12 @@ class Again:
         compiler, options = Retracer(self.facts, self.trust), self.facts.options
         forward = Specializations(module.forward, compiler, options)
         return compiled_module(Specializations(module, compiler, options), forward, self)
+
+
+def _refusing(artifact: Artifact, programs: Iterable[Program], trust: Trust) -> Strict:
+    """What refuses calls that no program of an artifact takes."""
+    manifest = artifact.manifest
+    return Strict(artifact.folder, tuple(programs), manifest.compiler, trust, manifest.dynamic)
 
 
 def rebuilt(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> torch.nn.Module:

@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, JsonValue
 
 from thunder_core.compile_options import CompileOptions
 from thunder_core.runtime.autograd_signature import AutogradSignature
+from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
 
 SCHEMA_VERSION: Literal[6] = 6  # `upgrade.py` says what the earlier ones lack
@@ -86,7 +87,7 @@ class ProgramFacts(StoredFacts):
 
     stages: tuple[StageFacts, ...]
     guards: tuple[str, ...] = ()
-    constraints: tuple[str, ...] = ()
+    constraints: tuple[StatedConstraint, ...] = ()
     sharp_edges: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     derivative: StoredAutogradSignature | None = None

@@ -5,7 +5,7 @@ Tracing and compiling are imported when they are needed, which takes seconds: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from thunder_core.errors import WrongInputs
 from thunder_core.runtime.compiled import refusal_reason
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
+from thunder_core.symbolic_arguments import ranges_in_words
 
 COMPILER = "thunder_core.artifact.compilers:compiler_of"
 
@@ -53,12 +54,16 @@ class Retracer:
 
 @dataclass(frozen=True, eq=False)
 class Strict:
-    """In place of a compiler: refuses inputs that no stored program takes, and says why none does."""
+    """In place of a compiler: refuses inputs that no stored program takes, and says why none does.
+
+    `dynamic` has the ranges of sizes that the programs serve.
+    """
 
     folder: Path
     programs: tuple[Program, ...]
     facts: CompilerFacts
     trust: Trust
+    dynamic: Mapping[str, tuple[int, int]]
 
     @property
     def settings(self) -> Any:
@@ -74,8 +79,10 @@ class Strict:
     ) -> Program:
         """Raise `WrongInputs`."""
         reasons = dict.fromkeys(refusal(program, subject, args, kwargs) for program in self.programs)
+        serves = f", which serves {ranges_in_words(self.dynamic)}," if self.dynamic else ""
         raise WrongInputs(
-            f"no program of {self.folder} takes this: {'; '.join(reasons) or 'they are of calls, not of `forward`'}",
+            f"no program of {self.folder}{serves} takes this: "
+            f"{'; '.join(reasons) or 'they are of calls, not of `forward`'}",
             fix="call it with inputs like those that were traced, or load it without strict=True",
         )
 

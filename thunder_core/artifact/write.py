@@ -62,6 +62,7 @@ def write_artifact(
     report: Report | None = None,
     example: Mapping[str, torch.Tensor] | None = None,
     drawn: Mapping[str, int] | None = None,
+    dynamic: Mapping[str, tuple[int, int]] | None = None,
     train: bool = False,
     tolerance: Mapping[str, float] | None = None,
     include_weights: bool = False,
@@ -74,8 +75,8 @@ def write_artifact(
 
     `source` is plain data from which the model is rebuilt (`LoadedModel.source`), empty where there is none;
     `fingerprint` that of the model's structure; `example` the keyword arguments that were traced, and `drawn` what
-    they were drawn with; `train` says that it is for training; `tolerance` by what it is validated.
-    With `include_weights` the model's parameters and buffers are written as well.
+    they were drawn with, and `dynamic` the ranges of sizes that it is to serve; `train` says that it is for training;
+    `tolerance` by what it is validated. With `include_weights` the model's parameters and buffers are written as well.
     `kernels` are machine code for a GPU of the architecture `target` (`sm_90`), which need not be here. It is signed
     with the private key in the file `sign_key`.
 
@@ -99,6 +100,7 @@ def write_artifact(
         environment=(report.environment if report else describe_environment()).model_dump(mode="json"),
         example=tuple(example or ()),
         drawn=dict(drawn or {}),
+        dynamic=dict(dynamic or {}),
         train=train,
         tolerance=ToleranceFacts(**tolerance) if tolerance else None,
         validation=report.validation_state if report else "off",

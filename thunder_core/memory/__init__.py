@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from thunder_core.autodiff.program_derivative import ProgramDerivative, unpacking
@@ -9,6 +10,7 @@ from thunder_core.claiming.free import free_after_last_use
 from thunder_core.compiler import AUTOGRAD_OFF, NOTHING_FOLLOWED, last_program
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
+from thunder_core.memory.sizes import at_upper_ends
 from thunder_core.memory.use import MemoryUse, Meter, memory_use
 from thunder_core.runtime.program import Program
 
@@ -30,20 +32,29 @@ def examine_memory(subject: Any) -> MemoryUse:
     return memory_use(subject) if isinstance(subject, Trace) else program_memory(last_program(subject))
 
 
-def program_memory(program: Program) -> MemoryUse:
-    """The account of a program: of its computation, and of its backward where it has one."""
+def program_memory(program: Program, *, largest: bool = False) -> MemoryUse:
+    """The account of a program: of its computation, and of its backward where it has one.
+
+    Symbolic sizes are those of the call that was traced or, with `largest`, the upper ends of their ranges.
+    """
+    at_size = at_upper_ends if largest else _as_traced
     forward, derivative = program.last("computation"), program.derivative
     if isinstance(derivative, ProgramDerivative):
-        return _differentiated(forward, derivative)
-    found = memory_use(forward)
+        return _differentiated(forward, derivative, at_size)
+    found = memory_use(at_size(forward))
     return MemoryUse(
         found.outside, found.lines, note="" if program.recorded in UNFOLLOWED else RECORDED.format(why=program.recorded)
     )
 
 
-def _differentiated(forward: Trace, derivative: ProgramDerivative) -> MemoryUse:
+def _as_traced(trace: Trace) -> Trace:
+    """The trace itself, whose symbols count as what they were."""
+    return trace
+
+
+def _differentiated(forward: Trace, derivative: ProgramDerivative, at_size: Callable[[Trace], Trace]) -> MemoryUse:
     """Forward and backward, one after the other; the results are the caller's, and stay."""
-    meter = Meter()
+    meter, forward = Meter(), at_size(forward)
     meter.give(proxy for proxy in forward.inputs if isinstance(proxy, TensorProxy))
     meter.keep(forward.constants)
     outside = meter.outside
@@ -54,7 +65,7 @@ def _differentiated(forward: Trace, derivative: ProgramDerivative) -> MemoryUse:
     kept = meter.storages.size(saved | results) - meter.storages.size(results)
     for name in results:
         meter.storages.pin(name)
-    backward = _latest_backward(derivative)
+    backward = at_size(_latest_backward(derivative))
     meter.keep(backward.constants)
     meter.unpack(backward)
     return MemoryUse(outside, (*lines, *meter.run(backward)), kept)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from thunder_core.analysis.storages import Storages, births, extent, size_of
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.fusion.conditions import size_of as expression_value
+from thunder_core.ir.proxy import NumberProxy, TensorProxy
+from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
 
 ALLOCATES = "empty_strided_cpu"
@@ -45,6 +47,7 @@ class _Run:
     names: set[str] = field(default_factory=set)
     peak: int = 0
     called: dict[str, Iterator[BoundSymbol]] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         operations: dict[str, list[BoundSymbol]] = defaultdict(list)
@@ -81,6 +84,8 @@ class _Run:
         """`arg0_1, arg1_1 = args`: the inputs, one by one."""
         if isinstance(targets, ast.Tuple | ast.List):
             for name, proxy in zip(targets.elts, self.bsym.inputs, strict=True):
+                if isinstance(proxy, NumberProxy):
+                    self.numbers[ast.unparse(name)] = hint_of(proxy.value)
                 self._share(ast.unparse(name), proxy.name)
 
     def _let_go(self) -> None:
@@ -104,7 +109,9 @@ class _Run:
     def _assign(self, name: str, value: ast.expr) -> None:
         called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
         if called == ALLOCATES and isinstance(value, ast.Call):
-            self._make(name, _allocated(value))
+            self._make(name, _allocated(value, self.numbers))
+        elif ast.unparse(value) in self.numbers:
+            self.numbers[name] = self.numbers[ast.unparse(value)]
         elif called.startswith(OPERATORS):
             self._returned(name, next(self.called.get(called, iter(())), None))
         elif base := _shown(value):
@@ -137,8 +144,8 @@ def _shown(value: ast.expr) -> str:
     return ""
 
 
-def _allocated(call: ast.Call) -> int:
-    """The bytes that `empty_strided_cpu(shape, stride, dtype)` takes."""
-    shape, stride = (ast.literal_eval(argument) for argument in call.args[:2])
+def _allocated(call: ast.Call, numbers: Mapping[str, int]) -> int:
+    """The bytes that `empty_strided_cpu(shape, stride, dtype)` takes, with these values for symbols."""
+    shape, stride = (expression_value(ast.unparse(argument), numbers) for argument in call.args[:2])
     dtype: torch.dtype = getattr(torch, ast.unparse(call.args[2]).rpartition(".")[2])
     return extent(shape, stride) * dtype.itemsize

@@ -8,13 +8,15 @@ from typing import TypeVar, cast
 
 import torch
 
+from thunder_core.acquire.named import parameters_of
 from thunder_core.compile_options import MAX_PROGRAMS
 from thunder_core.compiler import jit
-from thunder_core.errors import DegradedWarning
+from thunder_core.errors import BadSymbolicArgument, DegradedWarning
 from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion
 from thunder_core.pipeline.prepare import Prepared, degradation_texts
 from thunder_core.pipeline.recipes import find_recipe, usable_transforms
 from thunder_core.recipe import Recipe, Transform
+from thunder_core.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
@@ -24,16 +26,19 @@ def compile(  # noqa: A001 - the word of the field
     recipe: str | type[Recipe] | Recipe = "default",
     *,
     max_programs: int = MAX_PROGRAMS,
+    symbolic: Given | None = None,
     **options: object,
 ) -> Module:
     """A module that does what the model does, compiled by a recipe when it is first called; it shares all its state.
 
     The recipe is named (`"hf-llama"`), a class, or an instance; `options` are the recipe's own. Executors that this
     machine lacks are left out; of parts of the recipe whose needs are not met, for the model where it is, a
-    `DegradedWarning` tells. `max_programs` bounds how many programs are kept, as in `jit`.
+    `DegradedWarning` tells. `max_programs` bounds how many programs are kept, as in `jit`. `symbolic` names sizes and
+    numbers that are symbolic, as in `jit`, or dimensions as the recipe calls them: `symbolic={"seq": (1, 8192)}`.
 
-    Raises UnknownName for a recipe that does not exist, BadOption or UnknownName for options that it does not take,
-    and RecipeMismatch if it is for another family of models.
+    Raises BadSymbolicArgument as `jit` does, and for a dimension that the model has not; UnknownName for a recipe that
+    does not exist, BadOption or UnknownName for options that it does not take, and RecipeMismatch if it is for another
+    family of models.
     """
     chosen = find_recipe(recipe, options)
     chosen.validate_all(model)
@@ -41,7 +46,22 @@ def compile(  # noqa: A001 - the word of the field
     named = candidates(chosen.all_executors(), device=device)
     for text, fix in degradation_texts((*chosen.degraded(device=device), *lost_fusion(named))):
         warnings.warn(f"the recipe {chosen.name} does without {text} ({fix})", DegradedWarning, stacklevel=2)
-    return _compiled(model, usable_transforms(chosen, device=device), named, max_programs)
+    arguments = chosen.symbolic_arguments(symbolic)
+    require_dimensions(model, chosen, symbolic or ())
+    return _compiled(model, usable_transforms(chosen, device=device), named, arguments, max_programs)
+
+
+def require_dimensions(model: torch.nn.Module, recipe: Recipe, given: Given) -> None:
+    """Raise `BadSymbolicArgument` for a dimension of which a model takes no input, by its `forward`."""
+    parameters = [one.name for one in parameters_of(model) or ()]
+    dimensions = recipe.all_dimensions()
+    for argument in symbolic_arguments(given):
+        names = dimensions.get(argument.name, ())
+        if names and not any(parse_name(name).argument in parameters for name in names):
+            raise BadSymbolicArgument(
+                f"this {type(model).__name__} takes nothing that the recipe {recipe.name} calls {argument.name}",
+                fix=f"name a size of what it takes: {', '.join(parameters)}",
+            )
 
 
 def device_of(model: torch.nn.Module) -> torch.device | None:
@@ -49,20 +69,29 @@ def device_of(model: torch.nn.Module) -> torch.device | None:
     return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
 
 
-def apply(prepared: Prepared, model: Module) -> Module:
-    """The model, compiled by a recipe that has been prepared and has accepted it."""
-    return _compiled(model, prepared.transforms, prepared.executors)
+def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
+    """The model, compiled by a recipe that has been prepared and has accepted it; what is symbolic may be another."""
+    arguments = prepared.recipe.symbolic_arguments() if symbolic is None else symbolic
+    return _compiled(model, prepared.transforms, prepared.executors, arguments)
 
 
 def _compiled(
     model: Module,
     transforms: Sequence[Transform],
     executors: Iterable[NamedExecutor],
+    symbolic: tuple[SymbolicArgument, ...],
     max_programs: int = MAX_PROGRAMS,
 ) -> Module:
     subject: torch.nn.Module = model
     for transform in transforms:
         subject = transform.prepare(subject)
     usable = [one.executor for one in executors if one.executor is not None]
-    compiled = jit(subject, transforms=transforms, executors=usable, data_dependent="error", max_programs=max_programs)
+    compiled = jit(
+        subject,
+        transforms=transforms,
+        executors=usable,
+        data_dependent="error",
+        max_programs=max_programs,
+        symbolic=symbolic,
+    )
     return cast(Module, compiled)

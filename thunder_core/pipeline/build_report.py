@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from thunder_core.artifact.weights import kept_weights
 from thunder_core.benchmark import BenchmarkReport
 from thunder_core.claiming.device_code import DeviceCode
-from thunder_core.compiler import cache_misses
+from thunder_core.compiler import cache_misses, specializations_of
 from thunder_core.ir.trace import Trace
 from thunder_core.memory import program_memory
 from thunder_core.models.load import LoadedModel
@@ -25,8 +25,9 @@ from thunder_core.pipeline.trace_stats import (
     refusals,
     trace_summaries,
 )
-from thunder_core.report import ModelFacts, RecipeFacts, Report, StageTime, describe_environment
+from thunder_core.report import ConstraintFacts, ModelFacts, RecipeFacts, Report, StageTime, describe_environment
 from thunder_core.runtime.program import Program
+from thunder_core.symbolic_arguments import ranges_in_words
 from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation
 
@@ -39,6 +40,7 @@ class Results:
     evaluation: Evaluation | None
     benchmark: BenchmarkReport | None
     shares: TimeShares
+    points: tuple[BenchmarkReport, ...] = ()
 
 
 def build_report(
@@ -50,11 +52,11 @@ def build_report(
     kernels: Sequence[DeviceCode] = (),
 ) -> Report:
     """Everything about one run."""
-    computation, use, request = program.last("computation"), program_memory(program), plan.request
+    computation, use, request = program.last("computation"), program_memory(program, largest=True), plan.request
     return Report(
         thunder=__version__,
         environment=describe_environment(),
-        model=model_facts(plan, session.loaded, (*retrace_notes(session.compiled), *compiled_for(plan, kernels))),
+        model=model_facts(plan, session.loaded, (*program_notes(plan, session), *compiled_for(plan, kernels))),
         recipe=recipe_facts(plan),
         plan=tuple(f"{matter}: {text}" for matter, text in plan.rows()),
         degraded=(*plan.prepared.degraded, *as_facts(given_up(running_traces(program)))),
@@ -73,6 +75,9 @@ def build_report(
         validation=results.validation,
         evaluation=results.evaluation,
         benchmark=results.benchmark,
+        dynamic=dict(request.dynamic),
+        constraints=tuple(constraint_facts(session.compiled)),
+        points=results.points,
     )
 
 
@@ -87,9 +92,18 @@ def traces_behind(program: Program) -> list[Trace]:
     return [*program.traces("tail"), *backwards.values()]
 
 
-def retrace_notes(compiled: object) -> tuple[str, ...]:
-    """A note if inputs of one shape needed more than one program: each of them costs a trace when it is first met."""
-    traced = cache_misses(compiled)
+def constraint_facts(compiled: object) -> Iterator[ConstraintFacts]:
+    """The constraints of all programs, which are numbered as in the artifact, as rows of the report."""
+    for number, program in enumerate(specializations_of(compiled).programs):
+        yield from (ConstraintFacts(program=number, **vars(one)) for one in program.constraints)
+
+
+def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
+    """A note if there are more programs than one: each of them costs a trace when inputs for it are first met."""
+    traced = cache_misses(session.compiled)
+    if plan.request.dynamic:
+        programs = "one program serves" if traced == 1 else f"{traced} programs serve"
+        return (f"{programs} {ranges_in_words(plan.request.dynamic)}",)
     return () if traced == 1 else (f"it was traced {traced} times for inputs of the same shapes",)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from thunder_core.claiming.claim import NEEDS_CONSTANT_SIZES
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.errors import EnvironmentLacks, UnknownName
 from thunder_core.fusion.fuse import FusionExecutor
@@ -58,6 +59,13 @@ def lost_fusion(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
         named_reasons = "; ".join(f"{one.name}: {one.reason}" for one in fusing)
         reason = named_reasons if len(fusing) > 1 else str(fusing[0].reason)
         yield Degradation(FUSED, reason, "`thunder doctor` tells what to install")
+
+
+def without_ranges(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
+    """The executors that take no part in programs with symbolic sizes."""
+    for one in named:
+        if one.executor is not None and not one.executor.symbolic_sizes:
+            yield Degradation(one.name, NEEDS_CONSTANT_SIZES, "leave --dynamic out, or use a recipe without it")
 
 
 def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:

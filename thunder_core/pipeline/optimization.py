@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,9 +13,11 @@ from thunder_core.artifact.write import write_artifact
 from thunder_core.benchmark import BenchmarkReport, measure, require_speedup
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import last_program, trace_for
+from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.bench_request import OURS
 from thunder_core.pipeline.build_report import Results, build_report, running_traces
 from thunder_core.pipeline.clock import StageClock, announcing_stages
+from thunder_core.pipeline.dynamic import arguments_of
 from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.planning import Plan, plan
@@ -21,8 +25,9 @@ from thunder_core.pipeline.prepare import as_facts, require_whole
 from thunder_core.pipeline.program_time import TimeShares, program_shares
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Inputs
+from thunder_core.pipeline.range_coverage import RangeCoverage, shortfalls_expected
 from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.session import Session, open_model
+from thunder_core.pipeline.session import InputSize, Session, open_model
 from thunder_core.report import Report
 from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
@@ -57,14 +62,19 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
     request = plan.request
     clock.begin("load")
     session = open_model(plan.prepared, plan.purpose, clock.begin)
-    with session.ready():
-        session.require_memory_for(plan.size, runs=not request.target, validate=request.validate)
+    if request.dynamic:
+        arguments = arguments_of(session, plan.prepared.recipe, request.dynamic, plan.size)
+        session = replace(session, compile=partial(apply, plan.prepared, symbolic=arguments))
+    with session.ready(), shortfalls_expected() if request.dynamic else nullcontext():
+        session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)
         if plan.judged_by is not None:
             session.require_judgeable_samples(plan.judged_by, plan.size, request.metric)
         clock.begin("acquire")
         example = session.inputs(plan.size)
         kernels = _trace(plan, session, example, clock)
         program = last_program(session.compiled)
+        if request.dynamic:
+            RangeCoverage(session, request.dynamic, plan.size).complete()
         if request.strict:
             require_whole(plan.prepared.recipe, as_facts(given_up(running_traces(program))))
         results = _results(plan, session, program, example, clock)
@@ -93,18 +103,23 @@ def _results(plan: Plan, session: Session, program: Program, example: Inputs, cl
     request = plan.request
     validation = _validated(plan, session, clock) if request.validate else None
     evaluation = _evaluated(plan, session, clock)
-    benchmark = _measured(plan, session, example, clock) if request.benchmark else None
+    measured = _measured(plan, session, clock) if request.benchmark else []
+    benchmark = measured[0] if measured else None
     if benchmark and request.require_speedup is not None:
         require_speedup(benchmark, request.require_speedup, OURS)
     shares = _shares(session, program, example) if request.benchmark else TimeShares()
-    return Results(validation, evaluation, benchmark, shares)
+    return Results(validation, evaluation, benchmark, shares, tuple(measured[1:]))
 
 
 def _validated(plan: Plan, session: Session, clock: StageClock) -> ValidationReport:
     clock.begin("validate")
     request = plan.request
     return session.validation_report(
-        plan.size, request.inputs, allow_non_finite=request.allow_non_finite, advance=clock.advance
+        plan.size,
+        request.inputs,
+        others=plan.points[1:],
+        allow_non_finite=request.allow_non_finite,
+        advance=clock.advance,
     )
 
 
@@ -115,8 +130,14 @@ def _evaluated(plan: Plan, session: Session, clock: StageClock) -> Evaluation | 
     return session.evaluation(plan.judged_by, plan.size, plan.request.metric, advance=clock.advance)
 
 
-def _measured(plan: Plan, session: Session, example: Inputs, clock: StageClock) -> BenchmarkReport:
+def _measured(plan: Plan, session: Session, clock: StageClock) -> list[BenchmarkReport]:
+    """The measurement at the size that was traced, and at the other points of the ranges, if there are any."""
     clock.begin("benchmark")
+    return [_measured_at(size, plan, session, clock) for size in plan.points]
+
+
+def _measured_at(size: InputSize, plan: Plan, session: Session, clock: StageClock) -> BenchmarkReport:
+    example = session.inputs(size)
     eager, ours = session.call_of(session.model), session.call_of(session.compiled)
     return measure(
         {"eager": lambda: eager(**example), OURS: lambda: ours(**example)},
@@ -124,7 +145,7 @@ def _measured(plan: Plan, session: Session, example: Inputs, clock: StageClock) 
         warmup=plan.request.warmup,
         device=session.device,
         progress=clock.advance,
-        configuration=session.configuration(plan.size),
+        configuration=session.configuration(size),
     )
 
 
@@ -149,6 +170,7 @@ def _write(plan: Plan, session: Session, report: Report, example: Inputs, kernel
         example=example,
         train=request.train,
         tolerance=asdict(session.tolerance(loaded.model.dtype)),
+        dynamic=request.dynamic,
         drawn=drawn if session.purpose.could_be_drawn(loaded, example, **drawn) else {},
         include_weights=request.include_weights,
         target=request.target,

@@ -10,6 +10,7 @@ from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.modality import sizes_in_words
 from thunder_core.pipeline.destination import check_destination, choose_destination
+from thunder_core.pipeline.dynamic import points_of, require_dimensions, require_positions, size_within, upper_end
 from thunder_core.pipeline.evaluate import metric_for
 from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
 from thunder_core.pipeline.progress import EVALUATE, STAGES
@@ -18,6 +19,7 @@ from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.request_checks import check_request
 from thunder_core.pipeline.samples import real_samples, sequence_of
 from thunder_core.pipeline.session import InputSize
+from thunder_core.symbolic_arguments import ranges_in_words
 
 STEP = "training: forward, loss and backward, in train mode"
 ELSEWHERE = "cuda"  # the device of a target
@@ -29,6 +31,7 @@ class Plan:
 
     request: Request
     prepared: Prepared
+    batch: int
     seq: int
     data: Dataset | None
     judged_by: Dataset | None
@@ -49,7 +52,8 @@ class Plan:
             ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {self.device}"),
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
             *([("purpose", STEP)] if request.train else []),
-            ("inputs", f"batch {request.batch}, {self._sizes}, {self._origin}{self._labelled}"),
+            ("inputs", f"batch {self.batch}, {self._sizes}, {self._origin}{self._labelled}"),
+            *([("dynamic", self._ranges)] if request.dynamic else []),
             *([("evaluation", self._judgement)] if self.judged_by else []),
             ("transforms", ", ".join(transform_name(t) for t in prepared.transforms) or "none of its own"),
             ("executors", ", ".join(one.name for one in prepared.executors if not one.reason) or "torch"),
@@ -63,7 +67,17 @@ class Plan:
     @property
     def size(self) -> InputSize:
         """The size of every input."""
-        return InputSize(self.request.batch, self.seq)
+        return InputSize(self.batch, self.seq)
+
+    @property
+    def points(self) -> list[InputSize]:
+        """The sizes at which is validated and measured: the one that is traced and, of ranges, others."""
+        return points_of(self.request.dynamic, self.size)
+
+    @property
+    def largest(self) -> InputSize:
+        """The largest input that the artifact is to take."""
+        return upper_end(self.request.dynamic, self.size)
 
     @property
     def purpose(self) -> Purpose:
@@ -73,6 +87,11 @@ class Plan:
     @property
     def _sizes(self) -> str:
         return sizes_in_words(self.prepared.loading.config, self.seq)
+
+    @property
+    def _ranges(self) -> str:
+        sizes = ", ".join(f"{size.batch} x {size.seq}" for size in self.points)
+        return f"{ranges_in_words(self.request.dynamic)}; validated and measured at {sizes}"
 
     @property
     def _origin(self) -> str:
@@ -102,8 +121,9 @@ class Plan:
             "dtype": prepared.dtype_name,
             "recipe": prepared.recipe.name,
             "options": dict(prepared.options),
-            "batch": request.batch,
+            "batch": self.batch,
             "seq": self.seq,
+            "dynamic": {name: list(ends) for name, ends in request.dynamic.items()},
             "seed": prepared.model.seed,
             "train": request.train,
             "input": None if self.data is None else self.data.name,
@@ -146,14 +166,18 @@ def plan(request: Request) -> Plan:
     if request.target:
         request = replace(request, validate=False, benchmark=False)
     prepared = prepare(request)
+    require_dimensions(prepared.recipe, request.dynamic)
+    require_positions(prepared.loading.config, request.dynamic)
     data, judged_by = (
         real_samples(option, file, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code)
         for option, file in (("--input", request.input), ("--eval", request.evaluate))
     )
+    seq = sequence_of(prepared.loading.config, request.seq, (data, judged_by))
     return Plan(
         request=request,
         prepared=prepared,
-        seq=sequence_of(prepared.loading.config, request.seq, (data, judged_by)),
+        batch=size_within(request.dynamic, "batch", request.batch, asked=request.batch != 1),
+        seq=size_within(request.dynamic, "seq", seq, asked=request.seq is not None),
         data=data,
         judged_by=judged_by,
         stages=stages_of(request),

@@ -17,7 +17,7 @@ from thunder_core.models.load import LoadingPlan, plan_loading
 from thunder_core.models.origin import FolderOrigin
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES
-from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion
+from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion, without_ranges
 from thunder_core.pipeline.placement import with_placement
 from thunder_core.pipeline.recipes import find_recipe, sample_of, usable_transforms
 from thunder_core.pipeline.request import Request
@@ -70,7 +70,8 @@ def prepare(request: Request) -> Prepared:
     device = torch.device(cast(str, model.device))
     transforms = usable_transforms(recipe, request.target, device)
     named = candidates(recipe.all_executors(), request.target, device)
-    degraded = as_facts((*recipe.degraded(request.target, device), *lost_fusion(named)))
+    constant = without_ranges(named) if request.dynamic else ()
+    degraded = as_facts((*recipe.degraded(request.target, device), *lost_fusion(named), *constant))
     if request.strict:
         require_whole(recipe, degraded)
     with quiet_transformers():

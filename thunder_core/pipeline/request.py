@@ -11,6 +11,7 @@ from thunder_core import plugins
 from thunder_core.models.data_file import require_data_file, require_metric
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import option
+from thunder_core.pipeline.ranges import SizeRange, ranges_in, require_ranges
 from thunder_core.target import parse_target
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Request:
     real samples, by which the model is judged before and after, by the metric that fits its task or is named.
     `require_speedup` refuses to write an artifact whose speed-up over eager is not shown to be at least that.
     `allow_non_finite` accepts NaN, infinities and nothing but zeros in what eager PyTorch gives.
+    `dynamic` has the ranges of sizes that the artifact is to serve, by the names that the recipe gives to dimensions;
+    it is traced at `batch` and `seq`, or where these are within the range, and validated and measured at its ends, too.
     `train` makes it of a step of training: the model in train mode, with labels, forward, loss and backward.
     """
 
@@ -66,6 +69,15 @@ class Request:
     strict: bool = option(False, bool, help="Fail where this machine lacks a part of the recipe.")
     batch: int = option(1, int, metavar="N", help="Samples in an input", least=1)
     seq: int | None = option(None, int, metavar="N", help="Tokens in a sample", default_text="128", least=1)
+    dynamic: Mapping[str, SizeRange] = option(
+        factory=dict,
+        kind=dict,
+        metavar="NAME=A:B",
+        repeats=True,
+        help="A size that differs from call to call, from A to B, such as seq=1:8192 or batch=1:16; may be repeated.",
+        parse=ranges_in,
+        check=require_ranges,
+    )
     runs: int = option(30, int, metavar="N", help="Rounds of the benchmark that count", least=2)
     warmup: int = option(5, int, metavar="N", help="Rounds of the benchmark that do not", least=0)
     inputs: int = option(3, int, metavar="N", help="How many inputs are validated on", least=1)

@@ -27,6 +27,7 @@ def check_request(request: Request) -> None:
     require_samples_of_metric(request.metric, request.evaluate)
     refuse_evaluation(request)
     refuse_training(request)
+    refuse_ranges(request)
     if request.sign_key is not None:
         computing("read_private_key")(request.sign_key)
     require_model(request.model)
@@ -64,6 +65,14 @@ def refuse_training(request: Request) -> None:
             "so what is made for a GPU that is not here is for inference",
             fix="leave --target out, and run it on a machine with that GPU",
         )
+
+
+def refuse_ranges(request: Request) -> None:
+    """Raise `BadOption` for ranges of sizes of what is traced for a device that is not here, or of a file's samples."""
+    against = f"--target {request.target}" if request.target else f"--input {request.input}" if request.input else ""
+    if request.dynamic and against:
+        why = "what is made for a GPU that is not here is for one size" if request.target else "samples are of one size"
+        raise BadOption(f"--dynamic and {against} exclude each other: {why}", fix="leave one of the two out")
 
 
 def require_model(model: ModelRequest) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,6 +13,7 @@ import torch
 from thunder_core.artifact.consent import Consent
 from thunder_core.artifact.loading import load_opened
 from thunder_core.artifact.read import Artifact
+from thunder_core.benchmark.report import size_in_words
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.modality import size_configuration
@@ -94,6 +95,10 @@ class Session:
         sizes = {"batch": str(size.batch), **size_configuration(self.loaded.config, size.seq)}
         return {**self.names, "dtype": dtype, **sizes, **self.purpose.configuration}
 
+    def size_in_words(self, size: InputSize) -> str:
+        """The size of an input as tables write it: `4 x 320`."""
+        return size_in_words(self.configuration(size))
+
     def require_memory_for(self, size: InputSize, *, runs: bool = True, validate: bool = False) -> None:
         """Raise `OutOfMemory` for inputs of a size that this machine cannot take."""
         require_memory(
@@ -109,25 +114,31 @@ class Session:
         size: InputSize,
         wanted: int,
         *,
+        others: Sequence[InputSize] = (),
         traced: int = 1,
         seed: int | None = None,
         allow_non_finite: bool = False,
         advance: Advance,
     ) -> ValidationReport:
-        """The comparison with eager PyTorch on so many inputs, but for those of a file that were `traced`."""
+        """The comparison with eager PyTorch on so many inputs, but for those of a file that were `traced`.
+
+        There is one input more of each of the `others` in size.
+        """
         numbers, only_traced = self.purpose.numbers_to_validate_on(
             self.loaded, batch=size.batch, seq=size.seq, wanted=wanted, traced=traced
         )
+        drawn = [*((size, number) for number in numbers), *((one, wanted + 1) for one in others)]
         report = validate(
             self.compiled,
             self.model,
-            [self.inputs(size, number, seed) for number in numbers],
+            [self.inputs(*one, seed) for one in drawn],
             self.tolerance(self.loaded.model.dtype),
             language_model=self.loaded.task in LANGUAGE_TASKS,
             train=self.purpose.train,
             allow_non_finite=allow_non_finite,
             progress=advance,
             seed=self.seed if seed is None else seed,
+            sizes=[self.size_in_words(one) for one, _ in drawn] if others else (),
         )
         if not only_traced:
             return report

@@ -11,6 +11,7 @@ from thunder_core import plugins
 
 if TYPE_CHECKING:
     from thunder_core.report.contents import (
+        ConstraintFacts,
         Degraded,
         Environment,
         ExecutorShare,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "PAGES": "render",
+    "ConstraintFacts": "contents",
     "Degraded": "contents",
     "Environment": "contents",
     "ExecutorShare": "contents",
@@ -54,6 +56,7 @@ HOMES = {
 
 __all__ = [
     "PAGES",
+    "ConstraintFacts",
     "Degraded",
     "Environment",
     "ExecutorShare",

@@ -139,6 +139,20 @@ class Peak:
     trace: str
 
 
+class ConstraintFacts(ReportFacts):
+    """A constraint that a program's prologue checks."""
+
+    program: int
+    number: str
+    """The path of the size or number that it is about."""
+    condition: str
+    """Python."""
+    names: str = ""
+    """The paths of the other symbols in the condition."""
+    needed: str
+    """Who needed it: a line of the program's, a range, or the compiler."""
+
+
 class Report(ReportFacts):
     """Everything about one run; written as report.json, report.md and report.html."""
 
@@ -169,6 +183,12 @@ class Report(ReportFacts):
     """`pending`: it can be validated only elsewhere, and has yet to be; `off`: nobody asked for it."""
     validation: ValidationReport | None = None
     benchmark: BenchmarkReport | None = None
+    dynamic: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """The ranges of the sizes that all of it is for, by the names of dimensions."""
+    constraints: tuple[ConstraintFacts, ...] = ()
+    """What the programs want of sizes and numbers that differ from call to call."""
+    points: tuple[BenchmarkReport, ...] = ()
+    """The measurements at other sizes of the ranges."""
     evaluation: Evaluation | None = None
     """How the model does on real samples, before and after; None where none were named."""
 

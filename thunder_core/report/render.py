@@ -14,6 +14,7 @@ from thunder_core.benchmark.verdict import Verdict
 from thunder_core.printable import printable
 from thunder_core.report import number_format, plots
 from thunder_core.report.contents import Report
+from thunder_core.report.ranges import constraints_of, points_of, served
 from thunder_core.validation.report import GRADIENT, ValidationReport
 
 
@@ -70,16 +71,24 @@ class Headline:
 
 def render_markdown(report: Report) -> str:
     """The report as GitHub-flavoured Markdown."""
-    return TEMPLATES.get_template("report.md.j2").render(
-        report=report, headlines=headlines_of(report), warning=warning_of(report)
-    )
+    return TEMPLATES.get_template("report.md.j2").render(**parts_of(report))
 
 
 def render_html(report: Report) -> str:
     """The report as one HTML file that needs neither network nor script."""
-    return TEMPLATES.get_template("report.html.j2").render(
-        report=report, headlines=headlines_of(report), plots=plots_of(report), warning=warning_of(report)
-    )
+    return TEMPLATES.get_template("report.html.j2").render(**parts_of(report), plots=plots_of(report), moods=MOODS)
+
+
+def parts_of(report: Report) -> dict[str, object]:
+    """The report, and what is made of it for every page."""
+    return {
+        "report": report,
+        "headlines": headlines_of(report),
+        "warning": warning_of(report),
+        "served": served(report),
+        "points": points_of(report),
+        "constraints": constraints_of(report),
+    }
 
 
 PAGES: dict[str, Callable[[Report], str]] = {

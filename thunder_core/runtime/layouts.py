@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import sympy
 import torch
 
 from thunder_core.capture.layouts import is_channels_last
@@ -20,6 +21,7 @@ from thunder_core.errors import SourceLine
 from thunder_core.ir.literal import Scope
 from thunder_core.ir.printer import statement
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.generate import rewritten
@@ -51,6 +53,7 @@ class Watch:
         self._exactly = exactly
         self._wanted: list[tuple[BoundSymbol, TensorProxy]] = []
         self._found: dict[int, Mismatch] = {}
+        self._sizes = _Sizes()
 
     @property
     def mismatches(self) -> list[Mismatch]:
@@ -72,9 +75,46 @@ class Watch:
     def look(self, number: int, found: Any) -> None:
         """Note a tensor that is not what it was derived as."""
         bsym, proxy = self._wanted[number]
-        if isinstance(found, torch.Tensor) and differs(found, proxy, exactly=self._exactly):
+        if not isinstance(found, torch.Tensor):
+            return
+        if differs(found, self._sizes.in_call(number, proxy, found), exactly=self._exactly):
             told = described(found.shape, found.stride(), found.dtype)
             self._found.setdefault(number, Mismatch(bsym, proxy, told))
+
+
+class _Sizes:
+    """The values of symbols in the call that runs, as far as the tensors so far have told them.
+
+    The looks of a call come in their order, so one that is not behind the last belongs to another call.
+    """
+
+    def __init__(self) -> None:
+        self._last = -1
+        self._values: dict[sympy.Basic, int] = {}
+
+    def in_call(self, number: int, proxy: TensorProxy, found: torch.Tensor) -> TensorProxy:
+        """The proxy with integers for symbolic sizes; what no tensor has told is as it was found.
+
+        Nothing is decided by a symbol here: the program is compiled, and no constraint would be checked any more.
+        """
+        if number <= self._last:
+            self._values.clear()
+        self._last = number
+        if not any(isinstance(size, torch.SymInt) for size in (*proxy.shape, *proxy.stride)):
+            return proxy
+        if found.dim() != len(proxy.shape):
+            return replace(proxy, shape=tuple(map(hint_of, proxy.shape)), stride=tuple(map(hint_of, proxy.stride)))
+        shape = [self._value(*pair) for pair in zip(proxy.shape, found.shape, strict=True)]
+        stride = [self._value(*pair) for pair in zip(proxy.stride, found.stride(), strict=True)]
+        return replace(proxy, shape=tuple(shape), stride=tuple(stride))
+
+    def _value(self, size: Any, found: int) -> int:
+        if not isinstance(size, torch.SymInt):
+            return int(size)
+        if size.node.expr.is_Symbol:
+            return self._values.setdefault(size.node.expr, found)
+        value = size.node.expr.xreplace(self._values)
+        return int(value) if value.is_Integer else found
 
 
 _watching: list[Watch] = []

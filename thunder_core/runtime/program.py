@@ -15,6 +15,7 @@ from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.autograd_signature import AutogradSignature
 from thunder_core.runtime.blame import leave_inference_modes, tell_line, user_line
+from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.runtime.generate import executable, executable_trace
 from thunder_core.runtime.library.objects import UnexpectedValue
 from thunder_core.runtime.tracers import blame_tracer
@@ -87,7 +88,7 @@ class Program:
     places: Mapping[int, Place] = field(default_factory=dict)
     observed: Mapping[str, int | float] = field(default_factory=dict)
     constant_because: str = ""
-    constraints: tuple[str, ...] = ()
+    constraints: tuple[StatedConstraint, ...] = ()
     shortfalls: tuple[Any, ...] = ()
     _written: tuple[int, ...] | None = field(init=False)
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)

@@ -22,7 +22,7 @@ from thunder_core.validation.language import LOGITS, has_logits, measure_languag
 from thunder_core.validation.leaves import Leaves, dtype_name, require_same_structure
 from thunder_core.validation.precision import Reference, twin, widest_affordable
 from thunder_core.validation.report import OutputReport, ValidationReport
-from thunder_core.validation.verdict import Measurement, judge, require_passed
+from thunder_core.validation.verdict import Measurement, judge, judge_points, require_passed
 
 RUNS_PER_INPUT = 3
 MISMATCH = "a tensor is laid out otherwise than its line was derived, so gradients may be wrong: {}"
@@ -44,6 +44,7 @@ def validate(
     progress: Callable[[int, int], None] = say_nothing,
     reference_dtype: torch.dtype | None = None,
     seed: int = 0,
+    sizes: Sequence[str] = (),
 ) -> ValidationReport:
     """Compare `optimized(**inputs)` with `model(**inputs)` on each of the inputs.
 
@@ -52,7 +53,8 @@ def validate(
     Both are held against a reference: the same model in `reference_dtype` (default: float64, or float32 where that
     does not fit into memory). The random state is seeded alike before each run, and is put back afterwards; so are
     the model's buffers. `progress(done, total)` is called after each run. Where tensors of the optimized one are not
-    laid out as their bound symbols were derived, the report's notes name these.
+    laid out as their bound symbols were derived, the report's notes name these. `sizes` are those of the inputs in
+    words, where these are of several, each of which is then reported by itself.
 
     Raises NotFinite where eager or the reference holds NaN or infinities, and AllZero where eager holds nothing but
     zeros (unless `allow_non_finite`, when the notes say so), OutOfTolerance if an output is out of tolerance; all three
@@ -86,6 +88,7 @@ def validate(
             *_notes(outputs, language_model),
             *map(MISMATCH.format, mismatches),
         ),
+        points=judge_points(sizes, measured, tolerance),
     )
     if not allow_non_finite:
         require_conclusive(report, train=train)

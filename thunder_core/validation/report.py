@@ -99,6 +99,21 @@ class Evaluation(ReportFacts):
     after: float
 
 
+class PointReport(ReportFacts):
+    """The inputs of one size, where several sizes were validated: the output that is worst there, and its errors."""
+
+    size: str
+    """`4 x 320`: samples, and tokens in each."""
+    inputs: int
+    output: str
+    optimized: float
+    """The largest error of that output against the reference."""
+    eager: float
+    """The same of eager's."""
+    passed: bool
+    """Whether every output did."""
+
+
 class ValidationReport(ReportFacts):
     """Every output of the optimized model beside eager's, both against a reference in higher precision."""
 
@@ -108,6 +123,8 @@ class ValidationReport(ReportFacts):
     tolerance: Tolerance
     outputs: tuple[OutputReport, ...]
     notes: tuple[str, ...]
+    points: tuple[PointReport, ...] = ()
+    """Each size by itself, where there were several."""
 
     def allowed(self, output: OutputReport) -> float:
         """The largest error that the tolerance allows an output."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from thunder_core.errors import OutOfTolerance
 from thunder_core.tolerance import Tolerance
 from thunder_core.validation.degenerate_outputs import Condition, joined
 from thunder_core.validation.distance import Distance
-from thunder_core.validation.report import Errors, LanguageReport, OutputReport, ValidationReport
+from thunder_core.validation.report import Errors, LanguageReport, OutputReport, PointReport, ValidationReport
 
 QUANTITIES = {"maximum": "largest", "p99": "99th percentile", "mean": "mean", "median": "median"}
 
@@ -46,6 +46,29 @@ def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) 
         passed=not failures,
         failures=tuple(failures.values()),
         **asdict(joined([m.condition for m in measurements])),
+    )
+
+
+def judge_points(
+    sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
+) -> tuple[PointReport, ...]:
+    """The report of each size by itself; `sizes` has that of each input, in the order of the measurements."""
+    return tuple(_judge_point(size, sizes, measured, tolerance) for size in dict.fromkeys(sizes))
+
+
+def _judge_point(
+    size: str, sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
+) -> PointReport:
+    places = [place for place, one in enumerate(sizes) if one == size]
+    outputs = [judge(name, [found[place] for place in places], tolerance) for name, found in measured.items()]
+    worst = max(outputs, key=lambda output: (not output.passed, output.smallest_tolerance, output.optimized.maximum))
+    return PointReport(
+        size=size,
+        inputs=len(places),
+        output=worst.name,
+        optimized=worst.optimized.maximum,
+        eager=worst.eager.maximum,
+        passed=all(output.passed for output in outputs),
     )
 
 
@@ -111,9 +134,11 @@ def require_passed(report: ValidationReport) -> None:
     worst = report.worst
     failed = sum(not output.passed for output in report.outputs)
     others = f" ({failed} of {len(report.outputs)} outputs failed)" if failed > 1 else ""
+    points = [point.size for point in report.points if not point.passed]
+    places = f", with inputs of {', '.join(points)}" if points else ""
     error = OutOfTolerance(
         f"`{worst.name}` is further from the {report.reference_dtype} reference than the recipe allows: "
-        f"{'; '.join(worst.failures)}{others}",
+        f"{'; '.join(worst.failures)}{others}{places}",
         fix=_advice(worst, report.tolerance),
     )
     error.report = report

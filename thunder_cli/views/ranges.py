@@ -1,0 +1,98 @@
+"""Ranges of sizes as tables: every point that was tried, and the constraints of the programs that serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from thunder_cli.views.quantity import counted, magnitude, seconds, speedup
+from thunder_cli.views.table import BAD, DIM, GOOD, VERDICTS, fitting, plain_table, titled
+from thunder_core.report import Report
+from thunder_core.report.ranges import ConstraintRow, Point, constraints_of, points_of, served
+
+SPARE = ("eager's own", "eager", "thunder")  # what narrow consoles do without, the first first
+
+
+def ranges_view(report: Report, *, width: int) -> Iterator[RenderableType]:
+    """The points and the constraints, where ranges were given."""
+    if report.dynamic:
+        yield titled("Ranges", served(report), _points(points_of(report), width))
+        yield constraints_view(constraints_of(report))
+
+
+def _points(points: Sequence[Point], width: int) -> Table:
+    wanted = [name for name, (part, _) in COLUMNS.items() if any(getattr(point, part) for point in points)]
+
+    def table_of(columns: Sequence[str]) -> Table:
+        table = plain_table("batch x seq", *columns)
+        table.columns[-1].justify = "left"
+        for point in points:
+            table.add_row(point.size, *(_cell(point, column) for column in columns))
+        return table
+
+    return fitting(table_of, wanted, SPARE, width)
+
+
+def _cell(point: Point, column: str) -> Text:
+    part, cell = COLUMNS[column]
+    return cell(point) if getattr(point, part) is not None else Text("")
+
+
+def _median(point: Point, place: int) -> Text:
+    assert point.benchmark is not None
+    return Text(seconds(point.benchmark.candidates[place].median), "" if place else DIM)
+
+
+def _verdict(point: Point) -> Text:
+    assert point.benchmark is not None and point.candidate is not None
+    verdict = point.benchmark.verdict(point.candidate)
+    return Text(verdict, VERDICTS[verdict])
+
+
+def _passed(point: Point) -> Text:
+    assert point.validation is not None
+    return Text("ok", GOOD) if point.validation.passed else Text("out of tolerance", BAD)
+
+
+def _error(point: Point) -> Text:
+    assert point.validation is not None
+    return Text(magnitude(point.validation.optimized))
+
+
+def _eagers(point: Point) -> Text:
+    assert point.validation is not None
+    return Text(magnitude(point.validation.eager), DIM)
+
+
+def _speedup(point: Point) -> Text:
+    assert point.candidate is not None
+    return Text(speedup(point.candidate.speedup))
+
+
+# Of each column the part of a point that it needs, and its cell.
+COLUMNS: Mapping[str, tuple[str, Callable[[Point], Text]]] = {
+    "max error": ("validation", _error),
+    "eager's own": ("validation", _eagers),
+    "": ("validation", _passed),
+    "eager": ("benchmark", lambda point: _median(point, 0)),
+    "thunder": ("benchmark", lambda point: _median(point, 1)),
+    "speed-up  [95%]": ("candidate", _speedup),
+    "verdict": ("candidate", _verdict),
+}
+
+
+def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
+    """The constraints that programs decided by, with who needed them; those that only are the ranges are counted."""
+    decided = [row for row in rows if not row.is_given]
+    table = plain_table("program", "of", "constraint", "needed by", text=2)
+    for place in (1, 2, 3):
+        table.columns[place].justify, table.columns[place].no_wrap = "left", False
+    for row in decided:
+        table.add_row(row.programs, row.number, row.condition, Text(row.needed, DIM))
+    given = len(rows) - len(decided)
+    more = Text(f"{counted(given, 'constraint')} more: the ranges that were given", DIM)
+    body = Group(*([table] if decided else []), *([more] if given else []))
+    return titled("Constraints", "what the programs' prologues check of sizes", body)

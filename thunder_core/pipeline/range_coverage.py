@@ -1,0 +1,115 @@
+"""The coverage of ranges of sizes: programs are traced until they take every size of the ranges."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from thunder_core.compiler import specializations_of
+from thunder_core.errors import RangeNotServed, RecompileWarning, SpecializationWarning
+from thunder_core.pipeline.dynamic import Ranges, points_of
+from thunder_core.pipeline.purpose import Inputs
+from thunder_core.pipeline.session import InputSize, Session
+from thunder_core.runtime.program import Program
+from thunder_core.symbolic_arguments import ranges_in_words
+
+MOST_PROGRAMS = 4  # that may share a range; of more, each serves hardly more than one size
+MOST_PROBES = 256  # sizes at which it is asked whether a program takes them
+INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+
+
+@contextmanager
+def shortfalls_expected() -> Iterator[None]:
+    """While this lasts, programs that serve a part of a range are nothing to warn of: the others are looked for."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SpecializationWarning)
+        warnings.simplefilter("ignore", RecompileWarning)
+        yield
+
+
+@dataclass(frozen=True)
+class RangeCoverage:
+    """The programs of a session that are to serve all of some ranges."""
+
+    session: Session
+    ranges: Ranges
+    traced: InputSize
+
+    @property
+    def programs(self) -> list[Program]:
+        """The programs that there are, in the order in which they were traced."""
+        return list(specializations_of(self.session.compiled).programs)[::-1]
+
+    def complete(self) -> None:
+        """Trace what no program takes, at the points of the ranges and wherever a constraint of a program may end.
+
+        Raises `RangeNotServed` where that needs more than a few programs.
+        """
+        asked: set[InputSize] = set()
+        while (missed := self._missed(asked)) is not None:
+            if len(self.programs) >= MOST_PROGRAMS:
+                raise self._not_served(missed)
+            self.session.call(self.session.inputs(missed))
+            asked.clear()
+
+    def _missed(self, asked: set[InputSize]) -> InputSize | None:
+        """The first size that no program takes, of those that were not asked before."""
+        for size in self._probes():
+            if size not in asked:
+                asked.add(size)
+                if not self._takes(size):
+                    return size
+        return None
+
+    def _probes(self) -> Iterator[InputSize]:
+        """The sizes to ask for: the points, and those about each number that a constraint names."""
+        points = points_of(self.ranges, self.traced)
+        yield from points
+        numbers = {
+            int(one)
+            for program in self.programs
+            for told in program.constraints
+            for one in INTEGER.findall(told.condition)
+        }
+        about = sorted({number + step for number in numbers for step in (-1, 0, 1)})
+        sizes = {
+            name: [*dict.fromkeys((getattr(self.traced, name), lower, upper, *(n for n in about if lower < n < upper)))]
+            for name, (lower, upper) in self.ranges.items()
+        }
+        every = itertools.product(*sizes.values())
+        for values in itertools.islice(every, MOST_PROBES):
+            yield self.traced._replace(**dict(zip(sizes, values, strict=True)))
+
+    def _takes(self, size: InputSize) -> bool:
+        subject = specializations_of(self.session.compiled).subject
+        inputs = self.session.inputs(size)
+        with torch.set_grad_enabled(self.session.purpose.train):
+            return any(_takes(program, subject, inputs) for program in self.programs)
+
+    def _not_served(self, missed: InputSize) -> RangeNotServed:
+        programs = self.programs
+        whole = next((program.constant_because for program in programs if program.constant_because), "")
+        narrow = [str(one) for program in programs for one in program.constraints if "needed at" in one.needed]
+        told = (
+            f"it was traced for its sizes, because {whole}" if whole else "; ".join(dict.fromkeys(narrow)) or "guards"
+        )
+        sizes = ", ".join(f"{name} {getattr(missed, name)}" for name in self.ranges)
+        ranges = ranges_in_words(self.ranges)
+        return RangeNotServed(
+            f"{len(programs)} programs do not serve all of {ranges}: {sizes} needs another; {told}",
+            fix="name a narrower range, or leave --dynamic out",
+        )
+
+
+def _takes(program: Program, subject: object, inputs: Inputs) -> bool:
+    try:
+        program.prepare(subject, (), dict(inputs))
+    except Exception:  # guards, and paths that lead nowhere
+        return False
+    return True

@@ -1,0 +1,23 @@
+"""Constraints of programs as they are told: which number is concerned, the condition as Python, and who needed it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class StatedConstraint:
+    """A condition on symbols that a prologue checks.
+
+    `number` is the path of its first symbol, `condition` is Python, `names` has the paths of its other symbols
+    (`s1 = args[1].size(0)`), and `needed` says who needed it: a line of the user's, a range, or the compiler.
+    """
+
+    number: str
+    condition: str
+    names: str
+    needed: str
+
+    def __str__(self) -> str:
+        names = f" with {self.names}" if self.names else ""
+        return f"{self.number}: had {self.condition}{names}, {self.needed}"
