@@ -11,6 +11,7 @@ from thunder_core.analysis.storages import Storages, rounded, size_of
 from thunder_core.claiming.free import DELETE, LIST
 from thunder_core.fusion.machine_code import kept_by
 from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.memory.region import run_region
@@ -214,7 +215,7 @@ def _attention(query: int, key: int, forward: bool) -> Callable[[BoundSymbol], i
 
     def size(step: BoundSymbol) -> int:
         one, other = step.args[query], step.args[key]
-        rows, columns, width = one.shape[2], other.shape[2], one.shape[3]
+        rows, columns, width = map(hint_of, (one.shape[2], other.shape[2], one.shape[3]))
         block = min(rows, 256 if rows >= 768 else 64 if rows >= 192 else 32)
         wide = min(columns, 512)
         elements = block * wide + 2 * block + block * width if forward else 2 * block * wide

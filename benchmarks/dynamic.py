@@ -1,0 +1,174 @@
+"""Symbolic sizes beside torch.compile: what 20 lengths cost to compile, and what a call of such a program costs.
+
+Each compilation is a process of its own with an empty cache folder, in which a Llama is called with every length,
+twice: the CPU seconds of the first calls, less those of the second. torch.compile is asked in its default mode, which
+compiles for all sizes when it meets the second one, and with `dynamic=True`. The steady state is that of the program
+for all sizes beside the one for the sizes of the call, called in turn in one process and one thread; so are their
+prologues.
+
+Usage: python -m benchmarks.dynamic [--layers 8] [--lengths 20] [--rounds 60] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import asked, cpu_seconds, model_and_input
+from benchmarks.steady import in_turn
+
+MODULE = "benchmarks.dynamic"
+STEP = 16  # tokens, from one length to the next
+EXECUTORS = ("inductor", "torch")
+PREPARATIONS = 20  # of the prologue, for one measurement
+
+
+def _thunder(model: Any) -> Any:
+    import thunder_core
+
+    return thunder_core.jit(model, executors=EXECUTORS, cache="symbolic values")
+
+
+def _torch_compile(model: Any) -> Any:
+    import torch
+
+    return torch.compile(model)
+
+
+def _torch_compile_dynamic(model: Any) -> Any:
+    import torch
+
+    return torch.compile(model, dynamic=True)
+
+
+COMPILERS: dict[str, Callable[[Any], Any]] = {
+    "thunder": _thunder,
+    "torch.compile": _torch_compile,
+    "torch.compile(dynamic=True)": _torch_compile_dynamic,
+}
+
+
+def inputs(count: int) -> Iterator[Any]:
+    """Tokens of so many lengths, with two rows each."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    for length in range(STEP, STEP * (count + 1), STEP):
+        yield torch.randint(0, 1000, (2, length), generator=generator)
+
+
+def compilation(who: str, layers: int, lengths: int) -> dict[str, float]:
+    """The CPU seconds that a model takes to be compiled for so many lengths, and the programs that come of it."""
+    import torch
+
+    model, _ = model_and_input(layers)
+    compiled = COMPILERS[who](model)
+    seconds = []
+    with torch.no_grad():
+        expected = [model(tokens, use_cache=False).logits for tokens in inputs(lengths)]
+        for _ in range(2):
+            start = cpu_seconds()
+            found = [compiled(tokens, use_cache=False).logits for tokens in inputs(lengths)]
+            seconds.append(cpu_seconds() - start)
+    torch.testing.assert_close(found, expected)
+    return {"seconds": seconds[0] - seconds[1], "programs": programs(who, compiled)}
+
+
+def programs(who: str, compiled: Any) -> int:
+    """The number of programs that were compiled."""
+    import thunder_core
+
+    if who == "thunder":
+        return int(thunder_core.cache_misses(compiled))
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+def steady(layers: int, rounds: int) -> dict[str, float]:
+    """The CPU milliseconds of a call, and the microseconds of its prologue, of a program for one size and for all."""
+    import torch
+
+    import thunder_core
+    from thunder_core.compiler import last_program
+
+    model, tokens = model_and_input(layers)
+    static = thunder_core.jit(model, executors=EXECUTORS)
+    symbolic = _thunder(model)
+    with torch.no_grad():
+        symbolic(tokens[:, :7].clone(), use_cache=False)
+        contenders = {"static": static, "symbolic": symbolic}
+        calls = {name: lambda one=one: one(tokens, use_cache=False) for name, one in contenders.items()}
+        found = in_turn(calls, rounds)
+        prologues = {name: _prologue(last_program(one), model, tokens) for name, one in contenders.items()}
+        prepared = in_turn(prologues, rounds)
+    prepared = {f"{name} prologue": 1e3 * value / PREPARATIONS for name, value in prepared.items()}
+    ratios = {
+        "ratio": found["symbolic"] / found["static"],
+        "prologue ratio": prepared["symbolic prologue"] / prepared["static prologue"],
+    }
+    return {**found, **prepared, **ratios, "programs": thunder_core.cache_misses(symbolic)}
+
+
+def _prologue(program: Any, model: Any, tokens: Any) -> Callable[[], None]:
+    """The function that runs the prologue of a program so many times."""
+
+    def prepare() -> None:
+        for _ in range(PREPARATIONS):
+            program.prepare(model, (tokens,), {"use_cache": False})
+
+    return prepare
+
+
+def measured(layers: int, lengths: int, runs: int) -> dict[str, Any]:
+    """The compilation by each compiler: medians of processes in turn, and the ratio to the better one of the others."""
+    seconds: dict[str, list[float]] = {who: [] for who in COMPILERS}
+    counts: dict[str, int] = {}
+    for _ in range(runs):
+        for who, found in seconds.items():
+            with tempfile.TemporaryDirectory() as folder:
+                places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
+                one = asked(MODULE, "compilation", who, str(layers), str(lengths), **places)
+            found.append(one["seconds"])
+            counts[who] = one["programs"]
+    medians = {who: statistics.median(found) for who, found in seconds.items()}
+    ours, *theirs = medians.values()
+    return {"layers": layers, "lengths": lengths, "seconds": medians, "programs": counts, "ratio": ours / min(theirs)}
+
+
+def main() -> None:
+    """Print the table; write it as JSON where asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--lengths", type=int, default=20)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--one", nargs=4, metavar=("WHAT", "WHO", "LAYERS", "COUNT"))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.one:
+        what, who, layers, count = options.one
+        one = compilation(who, int(layers), int(count)) if what == "compilation" else steady(int(layers), int(count))
+        print(json.dumps(one))
+        return
+    row = measured(options.layers, options.lengths, options.runs)
+    for who, value in row["seconds"].items():
+        print(f"{who:<28}{value:>8.1f} s  {row['programs'][who]} programs")
+    print(f"thunder / the better one    {row['ratio']:>8.2f}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        row["steady"] = asked(
+            MODULE, "steady", "thunder", str(options.layers), str(options.rounds), THUNDER_CACHE_DIR=folder
+        )
+    print("  ".join(f"{name} {value:.3g}" for name, value in row["steady"].items()))
+    if options.out:
+        options.out.write_text(json.dumps([row], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

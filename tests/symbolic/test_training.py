@@ -1,0 +1,130 @@
+"""Derivatives, autocast, checkpoints, memory budgets and estimates of programs with symbolic sizes, beside eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import thunder_core as thunder
+
+SHAPES = ((3, 5), (1, 4), (2, 1), (1, 1), (4, 9))
+WIDTH = 8
+
+
+class Block(torch.nn.Module):
+    """A block of a linear layer between norms, over tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(WIDTH)
+        self.up, self.down = torch.nn.Linear(WIDTH, 2 * WIDTH), torch.nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(functional.gelu(self.up(self.norm(x)))) * x.shape[1]
+
+
+class Blocks(torch.nn.Module):
+    """Equal blocks, one after the other."""
+
+    def __init__(self, count: int, apply: Callable[..., Any] | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(count))
+        self.apply_block = apply or (lambda block, x: block(x))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = self.apply_block(block, x)
+        return x.softmax(1).square().sum()
+
+
+def gradients(run: Callable[..., torch.Tensor], model: torch.nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    return [loss := run(x), *torch.autograd.grad(loss, list(model.parameters()))]
+
+
+def assert_trained_as_by_eager(
+    model: torch.nn.Module, compiled: Any, programs: int = 2, tolerance: float = 1e-5
+) -> None:
+    for shape in SHAPES:
+        x = torch.randn(*shape, WIDTH)
+        ours, eager = gradients(compiled, model, x), gradients(model, model, x)
+        torch.testing.assert_close(ours, eager, rtol=tolerance, atol=tolerance)
+        assert not thunder.last_program(compiled).constant_because
+    assert not thunder.last_backward_reason(compiled)
+    assert thunder.cache_misses(compiled) <= programs, thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
+def test_what_is_saved_within_a_budget_serves_all_sizes(budget: float) -> None:
+    model = Blocks(3)
+    compiled = thunder.jit(model, cache="symbolic values", memory_budget=budget)
+    assert_trained_as_by_eager(model, compiled)
+
+
+def test_checkpoints_are_computed_once_more_at_all_sizes() -> None:
+    model = Blocks(2, lambda block, x: checkpoint(block, x, use_reentrant=False))
+    assert_trained_as_by_eager(model, thunder.jit(model, cache="symbolic values"))
+
+
+def test_autocast_serves_all_sizes() -> None:
+    model = Blocks(2)
+    compiled = thunder.jit(model, cache="symbolic values")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_trained_as_by_eager(model, compiled, tolerance=2e-2)
+
+
+def peak_of(compiled: Any, x: torch.Tensor) -> int:
+    compiled(x)
+    return int(thunder.examine_memory(compiled).peak)
+
+
+def test_memory_is_estimated_for_the_sizes_that_were_traced() -> None:
+    model, x = Blocks(2), torch.randn(3, 5, WIDTH)
+    peaks = [peak_of(thunder.jit(model, cache=cache), x) for cache in ("symbolic values", "constant values")]
+    assert peaks[0] == peaks[1] > 0
+
+
+def test_memory_of_regions_is_estimated_for_the_sizes_that_were_traced() -> None:
+    model, x, peaks = Blocks(1), torch.randn(3, 5, WIDTH), []
+    with torch.no_grad():
+        for cache in ("symbolic values", "constant values"):
+            compiled = thunder.jit(model, cache=cache, executors=("inductor", "torch"))
+            peaks.append(peak_of(compiled, x))
+    assert peaks[0] == peaks[1] > 0
+
+
+def test_a_function_is_differentiated_for_all_sizes() -> None:
+    """`thunder.grad` of a program, and the derivative of its derivative."""
+
+    def energy(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return ((x @ weight).tanh() * x.shape[0]).square().mean()
+
+    def derivative(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return thunder.grad(energy, argnums=1)(x, weight) * x.shape[1]
+
+    compiled = thunder.jit(derivative, cache="symbolic values")
+    weight = torch.randn(WIDTH, 3)
+    for shape in SHAPES:
+        x = torch.randn(*shape, WIDTH)
+        leaf = weight.clone().requires_grad_(True)
+        (expected,) = torch.autograd.grad(energy(x, leaf), leaf)
+        torch.testing.assert_close(compiled(x, weight), expected * x.shape[1])
+    assert thunder.cache_misses(compiled) <= 2, thunder.recompile_reasons(compiled)
+
+
+def test_equal_layers_are_compiled_once_for_all_sizes(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path / "cache"))
+    model = Blocks(4)
+    compiled = thunder.jit(model, cache="symbolic values", executors=("inductor", "torch"))
+    with torch.no_grad():
+        for shape in SHAPES[:3]:
+            x = torch.randn(*shape, WIDTH)
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+    regions = len(list((tmp_path / "cache" / "kernels" / "entries").glob("*")))
+    assert regions <= 5  # of 4 layers with two regions each: the first one, the last one, and what repeats
