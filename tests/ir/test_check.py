@@ -6,13 +6,19 @@ import operator
 from dataclasses import replace
 
 import pytest
+import torch
+from torch.fx.experimental.symbolic_shapes import DimDynamic
 
+import thunder_core as thunder
+from thunder_core.capture.sizes import NamedSource
 from thunder_core.claiming.free import DELETE
 from thunder_core.errors import Bug
-from thunder_core.ir.check import check_trace
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.check import check_takes_numbers, check_trace
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
+from thunder_core.ir.sizes import size_for_trace
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.generate import executable_trace
 
 a, b, c = map(Proxy, "abc")
 ADD = Symbol("operator.add", operator.add)
@@ -46,3 +52,48 @@ def test_malformed_traces(lines, output, message):
 
 def test_constants_need_no_definition():
     check_trace(replace(SOUND, bound_symbols=(line(c, b, a),), constants={"b": 3}))
+
+
+def symbolic_traces() -> tuple[Trace, Trace]:
+    """The computation and the backward of a program with symbolic sizes, as they run."""
+
+    def loss(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return ((x @ weight).view(-1, 2, 3) * (x.shape[0] + x.shape[1])).tanh().sum()
+
+    compiled = thunder.jit(loss, cache="symbolic values")
+    compiled(torch.ones(4, 5, 8), torch.ones(8, 6, requires_grad=True)).backward()
+    return thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]
+
+
+def test_symbols_are_inputs_or_are_unpacked() -> None:
+    for trace in symbolic_traces():
+        assert any(isinstance(proxy, NumberProxy) for bsym in trace.bound_symbols for proxy in bsym.inputs)
+        assert check_takes_numbers(check_trace(trace)) is trace
+
+
+def test_a_number_that_is_not_taken_is_named() -> None:
+    forward, backward = symbolic_traces()
+    numbers = tuple(proxy for proxy in forward.inputs if not isinstance(proxy, NumberProxy))
+    with pytest.raises(Bug, match=r"computation reads \['\w+'.*\], which it does not take"):
+        executable_trace(replace(forward, inputs=numbers))
+    kept = [bsym for bsym in backward.bound_symbols if not isinstance(bsym.output, NumberProxy)]
+    with pytest.raises(Bug, match=r"reads \['\w+'.*\], which it does not take"):
+        executable_trace(replace(backward, bound_symbols=tuple(kept)))
+
+
+def test_a_size_with_a_symbol_from_nowhere_is_named() -> None:
+    """A symbol of another program, or one that a pass has made, stands in no input."""
+    (forward, backward), (other, _) = symbolic_traces(), symbolic_traces()
+    (foreign,) = [proxy for proxy in other.inputs if isinstance(proxy, TensorProxy) and len(proxy.shape) == 3]
+    assert isinstance(foreign, TensorProxy)
+    environment = environment_of([foreign])
+    symbol = environment.create_unspecified_symbol(7, NamedSource("made by a pass"), DimDynamic.DYNAMIC)
+    size = size_for_trace(environment.create_symintnode(symbol, hint=7))
+    for trace in (forward, backward):
+        place, bsym = next(
+            (p, b) for p, b in enumerate(trace.bound_symbols) if isinstance(b.output, TensorProxy) and b.inputs
+        )
+        damaged = replace(bsym, output=replace(bsym.output, shape=(size, *bsym.output.shape[1:])))
+        lines = (*trace.bound_symbols[:place], damaged, *trace.bound_symbols[place + 1 :])
+        with pytest.raises(Bug, match=rf"line {place} of {trace.name} makes a tensor with \['{symbol}'\] in its sizes"):
+            check_trace(replace(trace, bound_symbols=lines))

@@ -1,12 +1,19 @@
-"""Is a trace well-formed: each name defined once and before it is read. (Python itself checks the text that runs.)"""
+"""Checks that a trace is well-formed: each name and each symbol is defined before it is read, and names only once.
+
+Python itself checks the text that runs.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from thunder_core.errors import Bug
-from thunder_core.ir.proxy import NumberProxy
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.proxy import NumberProxy, Proxy, symbolic_sizes_of
+from thunder_core.ir.trace import Trace, numbers_of
 
 REPORT = "report this with the program that was compiled: no input should lead here"
+UNPACKING = "python.code"  # the statements by which a trace that is run takes its inputs out of a list
 
 
 def check_trace(trace: Trace) -> Trace:
@@ -25,4 +32,34 @@ def check_trace(trace: Trace) -> Trace:
     missing = [proxy.name for proxy in trace.outputs if proxy.name not in defined]
     if missing:
         raise Bug(f"{trace.made_by}: {trace.name} returns {missing}, which nothing defines", fix=REPORT)
+    _check_symbols(trace)
+    return trace
+
+
+def _check_symbols(trace: Trace) -> None:
+    """Raise `Bug` for a tensor whose size has a symbol that no input of the trace has, nor a number that it reads."""
+    known = _symbols_of((*trace.inputs, *numbers_of(trace)))
+    for number, bsym in enumerate(trace.bound_symbols):
+        symbols = _symbols_of(bsym.defines)
+        if bsym.symbol.name == UNPACKING:
+            known |= symbols
+        elif unknown := sorted(map(str, symbols - known)):
+            raise Bug(
+                f"{trace.made_by}: line {number} of {trace.name} makes a tensor with {unknown} in its sizes, which no "
+                "input has",
+                fix=REPORT,
+            )
+
+
+def _symbols_of(proxies: Iterable[Proxy]) -> set[Any]:
+    """The symbols in the sizes of tensors and in numbers."""
+    return {symbol for size in symbolic_sizes_of(proxies) for symbol in size.node.expr.free_symbols}
+
+
+def check_takes_numbers(trace: Trace) -> Trace:
+    """The trace itself, if it takes or unpacks each symbolic number that it reads; `Bug` otherwise."""
+    unpacked = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
+    lacking = [proxy.name for proxy in numbers_of(trace) if proxy.name not in unpacked]
+    if lacking:
+        raise Bug(f"{trace.made_by}: {trace.name} reads {lacking}, which it does not take", fix=REPORT)
     return trace

@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from thunder_core.errors import Bug
+from thunder_core.ir.check import check_takes_numbers
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.library.deferred import deferred
@@ -47,7 +48,7 @@ def executable_at_first_call(
 
 def executable_trace(trace: Trace) -> Callable[..., Any]:
     """A trace as a function, which runs as another one while traces are `rewritten`."""
-    function = executable(print_trace(trace), trace.name)
+    function = executable(print_trace(check_takes_numbers(trace)), trace.name)
     assert isinstance(function, FunctionType)
     _traces[function] = trace
     _rewrite(function, trace)
