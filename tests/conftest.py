@@ -16,7 +16,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # What one test compiles serves the others, and the next run; tests of the cache itself have folders of their own.
-os.environ.setdefault("THUNDER_CACHE_DIR", str(Path(__file__).resolve().parent.parent / "build" / "test-cache"))
+BUILD = Path(__file__).resolve().parent.parent / "build"
+os.environ.setdefault("THUNDER_CACHE_DIR", str(BUILD / "test-cache"))
+os.environ.setdefault("THUNDER_PRECOMPILED_HEADERS", str(BUILD / "test-headers"))
 
 # Where no GPU is tested, Triton's kernels run in its interpreter. Triton has to be told before it is imported, which
 # the conftest of a folder may do that is read before `pytest_configure`; xdist's workers have it from their parent.

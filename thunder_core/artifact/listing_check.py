@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import CodeType
 
 from thunder_core.ir.layout import import_line, layout
-from thunder_core.ir.listing import Line, Listing, Value
+from thunder_core.ir.listing import Listing, Statement, Value
 
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
@@ -33,7 +33,7 @@ def texts_of_value(value: Value) -> tuple[str, ...]:
     return value.name, value.described, value.origin
 
 
-def texts_of_line(line: Line) -> Iterator[str]:
+def texts_of_line(line: Statement) -> Iterator[str]:
     """Every text of a line and its parts."""
     yield from (line.text, line.symbol, line.executor, line.module, line.file, line.function, line.code, line.derives)
     yield from line.reads

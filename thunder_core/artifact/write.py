@@ -89,21 +89,16 @@ def write_artifact(
     parts = gather_parts(specializations_of(compiled), weights.on(GPU) if target else weights, kernels, include_weights)
     manifest = Manifest(
         **what_runs(parts),
-        schema_version=SCHEMA_VERSION,
-        created=datetime.now(UTC).replace(microsecond=0),
-        thunder=__version__,
+        **when_and_where(report),
         recipe=recipe,
         options=as_json(options),
         source=as_json(source),
         fingerprint=fingerprint,
-        torch=torch.__version__,
-        environment=(report.environment if report else describe_environment()).model_dump(mode="json"),
         example=tuple(example or ()),
         drawn=dict(drawn or {}),
         dynamic=dict(dynamic or {}),
         train=train,
         tolerance=ToleranceFacts(**tolerance) if tolerance else None,
-        validation=report.validation_state if report else "off",
         target=target,
     )
     with whole_folder(folder, force=force) as new:
@@ -115,6 +110,18 @@ def write_artifact(
         if private is not None:
             sign_folder(new, whole, private)
     return Path(folder).expanduser().absolute()
+
+
+def when_and_where(report: Report | None) -> dict[str, Any]:
+    """The facts that the manifest says of this version and this machine, and of what the report says of both."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "created": datetime.now(UTC).replace(microsecond=0),
+        "thunder": __version__,
+        "torch": torch.__version__,
+        "environment": (report.environment if report else describe_environment()).model_dump(mode="json"),
+        "validation": report.validation_state if report else "off",
+    }
 
 
 def sealed(folder: Path, manifest: Manifest) -> Manifest:

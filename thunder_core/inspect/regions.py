@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from thunder_core.inspect.subject import InspectedStage
-from thunder_core.ir.listing import DELETE, LIST, Line, Listing, is_claimed
+from thunder_core.ir.listing import DELETE, LIST, Listing, Statement, is_claimed
 
 Belongs = Callable[[str], bool]  # whether a module's path is one of those that are meant
 
@@ -16,8 +16,8 @@ Belongs = Callable[[str], bool]  # whether a module's path is one of those that 
 class HeldSymbol:
     """A line of the program, and the line of the trace that holds it, with that one's number (from 1)."""
 
-    line: Line
-    holder: Line
+    line: Statement
+    holder: Statement
     number: int
 
     @property
@@ -26,12 +26,12 @@ class HeldSymbol:
         return f"{short_name(self.holder)} of {self.holder.executor}, line {self.number}"
 
 
-def short_name(line: Line) -> str:
+def short_name(line: Statement) -> str:
     """The name of what a bound symbol calls, without its module."""
     return line.symbol.rpartition(".")[2]
 
 
-def held_by(line: Line, number: int) -> Iterator[HeldSymbol]:
+def held_by(line: Statement, number: int) -> Iterator[HeldSymbol]:
     """The lines of the program that a claimed line stands for; those in a region that another executor wraps too."""
     for part in line.parts if is_claimed(line.executor) else ():
         if part.file:
@@ -55,7 +55,7 @@ class EarlierStages:
         """Each statement, with the last stage in which it stands by itself."""
         return {line.text: stage for stage in self.stages for line in stage.read().lines}
 
-    def stage_of(self, line: Line) -> InspectedStage | None:
+    def stage_of(self, line: Statement) -> InspectedStage | None:
         """The last stage in which a line is a call of its own; None where it is in none."""
         return self.last.get(line.text)
 
@@ -79,20 +79,20 @@ def is_within(module: str, owner: str) -> bool:
     return module == owner or module.startswith(f"{owner}.")
 
 
-def _belonging(line: Line, belongs: Belongs) -> Iterator[bool]:
+def _belonging(line: Statement, belongs: Belongs) -> Iterator[bool]:
     """Whether what a line holds belongs, line by line; or it itself, where it holds none."""
     held = [one.line.module for one in held_by(line, 0)] or [line.module]
     return map(belongs, held)
 
 
-def _is_kept(line: Line, wanted: set[int], given: set[str], *, deletes: bool) -> bool:
+def _is_kept(line: Statement, wanted: set[int], given: set[str], *, deletes: bool) -> bool:
     """Whether a line is shown; a list, where a line that is shown takes it."""
     if line.symbol == LIST:
         return any(value.name in given for value in line.makes)
     return id(line) in wanted and (deletes or line.symbol != DELETE)
 
 
-def _lines_of(line: Line, belongs: Belongs) -> Iterator[Line]:
+def _lines_of(line: Statement, belongs: Belongs) -> Iterator[Statement]:
     """The lines that a line holds and that belong, each with a word on what runs it."""
     origin = f"in {short_name(line)} of {line.executor}"
     for held in held_by(line, 0):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from thunder_core.errors import BadOption, NoSuchTrace
 from thunder_core.inspect.regions import Belongs, EarlierStages, all_held, held_by, is_within, opened
 from thunder_core.ir.layout import at_level, place, told
-from thunder_core.ir.listing import DELETE, LIST, Line, Listing, Value
+from thunder_core.ir.listing import DELETE, LIST, Listing, Statement, Value
 
 NO_STAGES = EarlierStages()
 
@@ -54,7 +54,7 @@ def matches(
                 yield replace(match, stage=own.short if own else "")
 
 
-def matching(line: Line, pattern: re.Pattern[str], level: str, match: LineMatch) -> Iterator[LineMatch]:
+def matching(line: Statement, pattern: re.Pattern[str], level: str, match: LineMatch) -> Iterator[LineMatch]:
     """The match of each of a line's statements at a level in which the pattern is found."""
     claimed = any(part.file for part in line.parts)
     for part in (line,) if claimed else at_level(line, level):
@@ -99,7 +99,7 @@ def modules(listing: Listing) -> list[str]:
     return sorted({line.module for line in lines if line.module})
 
 
-def boundary(listing: Listing, lines: tuple[Line, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+def boundary(listing: Listing, lines: tuple[Statement, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
     """The inputs of some bound symbols that come from elsewhere, and their outputs that are read elsewhere.
 
     The lines may be some that a line of the listing holds: what the others in there read and make counts too.
@@ -117,7 +117,7 @@ def boundary(listing: Listing, lines: tuple[Line, ...]) -> tuple[tuple[Value, ..
     return inputs, results
 
 
-def spelled_out(listing: Listing) -> Iterator[Line]:
+def spelled_out(listing: Listing) -> Iterator[Statement]:
     """The lines of a listing, with those that a line holds in its place; and without the lists that such lines take."""
     holding = [line for line in listing.lines if any(held_by(line, 0))]
     given = {name for line in holding for name in line.reads}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from thunder_core.ir.listing import DELETE, LIST, Line, Listing, is_claimed
+from thunder_core.ir.listing import DELETE, LIST, Listing, Statement, is_claimed
 
 INDENT = "    "
 GRADIENT = "gradient of "
@@ -72,7 +72,7 @@ def signature(listing: Listing, comments: bool, column: int = TYPE_COLUMN) -> It
     yield "):"
 
 
-def at_level(line: Line, level: str) -> tuple[Line, ...]:
+def at_level(line: Statement, level: str) -> tuple[Statement, ...]:
     """The statements that a line consists of at a level."""
     if level != "aten" or not line.parts:
         return (line,)
@@ -84,7 +84,7 @@ def beside(statement: str, comment: str, column: int) -> str:
     return f"{statement:<{column - len(INDENT)}}  # {comment}" if comment else statement
 
 
-def told(line: Line) -> str:
+def told(line: Statement) -> str:
     """A comment on what a statement makes, and who runs it."""
     types = ", ".join(value.described for value in line.makes if value.described)
     origins = together([value.origin for value in line.makes if value.origin])
@@ -100,13 +100,13 @@ def together(origins: Sequence[str]) -> str:
     return ", ".join(origins)
 
 
-def place(line: Line) -> str:
+def place(line: Statement) -> str:
     """The user's line, and its text."""
     file = "/".join(line.file.split("/")[-2:])
     return f"{file}:{line.number}: {line.code}".rstrip(": ") if line.file else ""
 
 
-def heading(line: Line, *, backward: bool = False) -> str:
+def heading(line: Statement, *, backward: bool = False) -> str:
     """Whose line it is: the module's path, or the function where there is none; in a backward, what it is to that."""
     owner = line.module or line.function
     if not backward or not owner:
@@ -114,7 +114,7 @@ def heading(line: Line, *, backward: bool = False) -> str:
     return f"backward of {owner}" if derives(line) else f"again: {owner}"
 
 
-def headings(lines: Sequence[Line], *, backward: bool = False) -> list[str]:
+def headings(lines: Sequence[Statement], *, backward: bool = False) -> list[str]:
     """Above each line whose it is: a list is made for the call behind it, and what is deleted stands where it does."""
     found: list[str] = []
     behind = ""
@@ -125,17 +125,17 @@ def headings(lines: Sequence[Line], *, backward: bool = False) -> list[str]:
     return found[::-1]
 
 
-def derives(line: Line) -> bool:
+def derives(line: Statement) -> bool:
     """Whether a line, or one of those that it stands for, is part of a derivative."""
     return bool(line.derives) or any(part.derives for part in line.parts)
 
 
-def derived_from(line: Line, before: str) -> list[str]:
+def derived_from(line: Statement, before: str) -> list[str]:
     """The comment with the line of the forward whose derivative this is, where it is another than that before."""
     return [f"# of {line.derives}"] if line.derives and line.derives != before else []
 
 
-def _body(lines: Sequence[Line], level: str, comments: bool, column: int, backward: bool = False) -> Iterator[str]:
+def _body(lines: Sequence[Statement], level: str, comments: bool, column: int, backward: bool = False) -> Iterator[str]:
     owner = where = forward = ""
     shown: set[str] = set()
     for line, above in zip(lines, headings(lines, backward=backward), strict=True):
@@ -155,7 +155,7 @@ def _body(lines: Sequence[Line], level: str, comments: bool, column: int, backwa
             yield from _inside(line, shown, "#   ")
 
 
-def _inside(line: Line, shown: set[str], indent: str) -> Iterator[str]:
+def _inside(line: Statement, shown: set[str], indent: str) -> Iterator[str]:
     """Comments on what a claimed bound symbol stands for, and what of that others have claimed."""
     if not is_claimed(line.executor) or _is_known(line, shown):
         return
@@ -167,7 +167,7 @@ def _inside(line: Line, shown: set[str], indent: str) -> Iterator[str]:
         yield from _inside(part, shown, f"{indent}  ")
 
 
-def _is_known(line: Line, shown: set[str]) -> bool:
+def _is_known(line: Statement, shown: set[str]) -> bool:
     """Whether a line calls a region whose content stands further up; that it does is noted."""
     if "." in line.symbol or line.symbol not in shown:
         shown.add(line.symbol)

@@ -17,7 +17,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Line:
+class Statement:
     """One statement: its text, who it belongs to, and what it reads and makes; `parts` are what it consists of.
 
     The parts of a region are lines of the program; those of such a line are aten operations. In a backward, `derives`
@@ -34,7 +34,7 @@ class Line:
     code: str = ""
     reads: tuple[str, ...] = ()
     makes: tuple[Value, ...] = ()
-    parts: tuple[Line, ...] = ()
+    parts: tuple[Statement, ...] = ()
     derives: str = ""
 
 
@@ -45,7 +45,7 @@ class Listing:
     name: str
     made_by: str
     inputs: tuple[Value, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[Statement, ...]
     returns: str
     results: tuple[Value, ...] = ()
     imports: tuple[str, ...] = ()

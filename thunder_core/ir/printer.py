@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from thunder_core.ir.forms import expression
 from thunder_core.ir.layout import layout
-from thunder_core.ir.listing import Line, Listing, Value, is_claimed
+from thunder_core.ir.listing import Listing, Statement, Value, is_claimed
 from thunder_core.ir.literal import Scope, literal
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -113,9 +113,9 @@ def statement(bsym: BoundSymbol, scope: Scope) -> str:
     return f"{target(bsym.output, defined)} = {right}" if defined else right
 
 
-def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NOWHERE) -> Line:
+def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NOWHERE) -> Statement:
     source = bsym.source
-    return Line(
+    return Statement(
         text=statement(bsym, scope),
         symbol=bsym.symbol.name,
         executor=bsym.executor,
@@ -140,7 +140,7 @@ def _plain(bsym: BoundSymbol) -> str:
 _texts: WeakKeyDictionary[BoundSymbol, str] = WeakKeyDictionary()
 
 
-def _with_parts(line: Line, bsym: BoundSymbol, scope: Scope, wanted: bool) -> Line:
+def _with_parts(line: Statement, bsym: BoundSymbol, scope: Scope, wanted: bool) -> Statement:
     """The line with what it consists of; what no text but a comment will hold needs no imports."""
     if not bsym.subsymbols or not (wanted or is_claimed(bsym.executor)):
         return line

@@ -25,7 +25,7 @@ from thunder_core.validation.report import OutputReport, ValidationReport
 from thunder_core.validation.verdict import Measurement, judge, judge_points, require_passed
 
 RUNS_PER_INPUT = 3
-MISMATCH = "a tensor is laid out otherwise than its line was derived, so gradients may be wrong: {}"
+MISMATCH = "a tensor is laid out otherwise than its bound symbol was derived, so gradients may be wrong: {}"
 
 
 def say_nothing(done: int, total: int) -> None:
@@ -65,35 +65,44 @@ def validate(
     if not inputs:
         raise Bug("validation was asked for without inputs", fix="give at least one input")
     reference = Reference(model, reference_dtype or widest_affordable(model, copies=1 + train))
+    mismatches: dict[str, None] = {}
     measured: dict[str, list[Measurement]] = {}
-    ticks, mismatches = itertools.count(1), dict[str, None]()
-    observe = training_step if train else output
     with torch.no_grad(), _random_state_kept(model):
-        for number, given in enumerate(inputs):
-            tick = partial(_tell, progress, ticks, RUNS_PER_INPUT * len(inputs))
-            run = _Run(given, seed + number, devices_of(model), observe, tick, mismatches)
+        for run in _runs(model, inputs, seed, mismatches, progress, train=train):
             triple = _side_by_side(run, optimized, model, reference, train)
             for name, measurement in _measure(*triple, language_model=language_model, train=train):
                 measured.setdefault(name, []).append(measurement)
     outputs = tuple(judge(name, measurements, tolerance) for name, measurements in measured.items())
+    notes = (*condition_notes(outputs), *reference.notes, *_notes(outputs, language_model))
     report = ValidationReport(
         passed=all(output.passed for output in outputs),
         inputs=len(inputs),
         reference_dtype=reference.name,
         tolerance=tolerance,
         outputs=outputs,
-        notes=(
-            *condition_notes(outputs),
-            *reference.notes,
-            *_notes(outputs, language_model),
-            *map(MISMATCH.format, mismatches),
-        ),
+        notes=(*notes, *map(MISMATCH.format, mismatches)),
         points=judge_points(sizes, measured, tolerance),
     )
     if not allow_non_finite:
         require_conclusive(report, train=train)
     require_passed(report)
     return report
+
+
+def _runs(
+    model: torch.nn.Module,
+    inputs: Sequence[Mapping[str, torch.Tensor]],
+    seed: int,
+    mismatches: dict[str, None],
+    progress: Callable[[int, int], None],
+    *,
+    train: bool,
+) -> Iterator[_Run]:
+    """What is compared: each of the inputs, with a seed of its own; the bound symbols at fault go to `mismatches`."""
+    ticks, observe = itertools.count(1), training_step if train else output
+    tick = partial(_tell, progress, ticks, RUNS_PER_INPUT * len(inputs))
+    for number, given in enumerate(inputs):
+        yield _Run(given, seed + number, devices_of(model), observe, tick, mismatches)
 
 
 def _tell(progress: Callable[[int, int], None], ticks: Iterator[int], total: int) -> None:

@@ -20,6 +20,7 @@ from thunder_core.fusion.machine_code import MODULE
 from thunder_executors.inductor.compilers import Compilers
 from thunder_executors.inductor.generate import INDUCTOR_CONFIG, CppKernel, Unsupported
 from thunder_executors.inductor.machine import processors
+from thunder_executors.inductor.precompiled import with_headers
 
 MEMORY = 1 << 30  # bytes that a compiler may need for the headers and the kernels of one unit
 _SETTINGS = RLock()
@@ -106,7 +107,8 @@ def compiled(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
         source.write_text(translation_unit(kernels))
-        compilers.run(_command(source, target), Path(folder), f"{len(kernels)} kernels")
+        command = with_headers(_command(source, target), source, target, compilers)
+        compilers.run(command, Path(folder), f"{len(kernels)} kernels")
         return target.read_bytes()
 
 

@@ -1,0 +1,58 @@
+"""Headers that were compiled before change nothing about what is compiled, and are used."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+
+import pytest
+import torch
+
+from thunder_core.fusion.machine_code import MODULE
+from thunder_executors.inductor.compilers import compilers
+from thunder_executors.inductor.generate import CppKernel
+from thunder_executors.inductor.library import compiled
+from thunder_executors.inductor.precompiled import NAME, PRECOMPILED, VARIABLE
+
+SOURCE = """
+#include <torch/csrc/inductor/cpp_prefix.h>
+extern "C" void kernel(const float* x, float* y) {
+    auto found = at::vec::Vectorized<float>::loadu(x, 4);
+    (found.exp() + found * found).store(y, 4);
+}
+"""
+KERNELS = {"kernel_0": CppKernel(("const float*", "float*"), SOURCE)}
+
+
+def result_of(library, path):
+    path.write_bytes(library)
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    module = importlib.util.module_from_spec(spec)
+    x, y = torch.tensor([-1.5, 0.1, 2.7, 30.0] * 4), torch.zeros(16)
+    module.kernel_0(x, y)
+    return y[:4]
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_they_are_compiled_once_used_and_change_nothing(tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with compilers() as started:
+        expected = result_of(compiled(KERNELS, started), tmp_path / "plain.so")
+        monkeypatch.setenv(VARIABLE, str(tmp_path / "headers"))
+        first = result_of(compiled(KERNELS, started), tmp_path / "first.so")
+        (place,) = (tmp_path / "headers").iterdir()
+        (place / NAME).write_text("#error the header itself is read\n")
+        second = result_of(compiled(KERNELS, started), tmp_path / "second.so")
+    assert expected.any()
+    assert torch.equal(first, expected)
+    assert torch.equal(second, expected)
+    assert [*(tmp_path / "headers").iterdir()] == [place]
+    assert {path.name for path in place.iterdir()} == {NAME, PRECOMPILED}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_a_folder_that_takes_none_is_done_without(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "file" / "headers"))
+    with compilers() as started:
+        assert compiled(KERNELS, started).startswith(b"\x7fELF")
