@@ -29,6 +29,7 @@ from thunder_core.autodiff.rules import with_rules
 from thunder_core.autodiff.tape import first_line
 from thunder_core.capture.all_sizes import size_oblivious
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
+from thunder_core.capture.quiet_attempts import quiet_attempt
 from thunder_core.claiming.claim import claim
 from thunder_core.claiming.device_code import DeviceCode, targeting
 from thunder_core.claiming.executor import Executor, find_executor
@@ -188,7 +189,10 @@ class Compiler:
         sink: Sink = dump.program(subject) if dump else NoSink()
         watch = _Watch(sink)
         oblivious = symbolic.sizes and symbolic.oblivious
-        with size_oblivious() if oblivious else nullcontext():
+        with (
+            size_oblivious() if oblivious else nullcontext(),
+            quiet_attempt() if symbolic.sizes else nullcontext(),
+        ):
             with collection_paused():
                 acquired = acquire(
                     subject,

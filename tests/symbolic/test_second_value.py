@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,9 @@ import thunder_core as thunder
 from tests.symbolic.programs import FEATURES, PROGRAMS
 from tests.symbolic.test_sizes import assert_same
 from thunder_core.compiler import last_program, specializations_of
+from thunder_core.ir.trace import Trace
 from thunder_core.runtime.program import Program
+from thunder_core.transform import Transform
 
 
 def weighed(x: Tensor, y: Tensor) -> Tensor:
@@ -191,3 +195,23 @@ def test_an_artifact_holds_the_program_of_the_first_length_and_that_for_all(tmp_
 def test_the_symbolic_program_is_kept_where_one_program_may_be() -> None:
     compiled = thunder.jit(weighed, max_programs=1)
     assert misses(weighed, compiled, [pair(2, length) for length in (16, 17, 18, 16, 17)])[-1] == 2
+
+
+@dataclass(frozen=True)
+class Loud(Transform):
+    """Logs and raises for traces with symbols, as functions of PyTorch's for metadata do."""
+
+    def __call__(self, trace: Trace) -> Trace:
+        if any(isinstance(size, torch.SymInt) for proxy in trace.inputs for size in getattr(proxy, "shape", ())):
+            logging.getLogger("torch.fx.experimental.symbolic_shapes").error("failed during evaluate_expr")
+            raise RuntimeError("it cannot be symbolic")
+        return trace
+
+
+def test_what_pytorch_logs_of_an_attempt_that_fails_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    compiled = thunder.jit(weighed, transforms=[Loud()])
+    assert misses(weighed, compiled, [pair(2, length) for length in (3, 4)]) == [1, 2]
+    assert last_program(compiled).constant_because == "it cannot be symbolic"
+    assert not [record for record in caplog.records if record.levelno > logging.DEBUG]
+    logging.getLogger("torch.fx.experimental.symbolic_shapes").error("another one")
+    assert "another one" in caplog.text
