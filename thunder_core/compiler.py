@@ -118,7 +118,7 @@ class Compiler:
             symbolic = ways.pop(0)
             try:
                 program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.may_be else reason)
-                if symbolic.avoid_one_hints:
+                if symbolic.sizes:
                     program.prepare(subject, args, kwargs)
             except IsSymbolic:
                 continue

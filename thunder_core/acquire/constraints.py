@@ -93,6 +93,8 @@ class Interval:
     @property
     def range(self) -> ValueRanges[Any]:
         """The bounds as PyTorch has them."""
+        if not self.symbol.is_integer:
+            return ValueRanges(-sympy.oo, sympy.oo)
         return ValueRanges(-int_oo if self.lower is None else self.lower, int_oo if self.upper is None else self.upper)
 
     def texts(self, name: str = "") -> Iterator[tuple[str, Origin]]:
@@ -130,7 +132,8 @@ def merged_constraints(sizes: Sizes) -> Merged:
     for guard in sizes.guards():
         constraint = Constraint(*guard)
         symbols = symbols_of(constraint.condition)
-        if len(symbols) != 1 or not intervals[symbols[0]].restrict(constraint):
+        alone = len(symbols) == 1 and symbols[0].is_integer
+        if not alone or not intervals[symbols[0]].restrict(constraint):
             others.setdefault(text_of(constraint.condition), constraint)
     for interval in intervals.values():
         interval.tighten()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -320,6 +321,8 @@ class Recorder:
         args, kwargs = self._faked(args, kwargs)
         followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
         outside = any(number.proxy.name in self.numbers.known for number in numbers)
+        if self.sizes is not None and self._may_be_symbols(numbers):
+            return self.function(function, *self.sizes.with_float_symbols((args, kwargs), self.numbers.known))
         hides = outside or (self.is_differentiating and may_write(function, kwargs))
         if (followed and hides) or self.settles or not numbers:
             return self.function(function, *concrete((args, kwargs)))
@@ -344,6 +347,12 @@ class Recorder:
         if bsym is not None:
             self._append(bsym)
         return self.tensors.to_real(output)
+
+    def _may_be_symbols(self, numbers: Sequence[SymbolicNumber]) -> bool:
+        """Whether numbers are floats from outside in a program that autograd follows from outside."""
+        from_outside = all(number.kind is float and number.source is not None for number in numbers)
+        finite = from_outside and all(math.isfinite(self.numbers.known[number.proxy.name]) for number in numbers)
+        return bool(numbers) and finite and torch.is_grad_enabled() and not self.is_differentiating and not self.settles
 
     def _faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with fakes for real tensors; a tensor that cannot have one fails at the program's line."""

@@ -18,7 +18,7 @@ from torch._guards import ShapeGuard, Source
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.numbers import int_oo
 
-from thunder_core.capture.numbers import Numbers, SymbolicInteger
+from thunder_core.capture.numbers import Numbers, SymbolicFloat, SymbolicInteger
 from thunder_core.errors import SourceLine
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.sizes import GENERIC_HINT, size_for_trace, symbols_of
@@ -146,7 +146,7 @@ class Sizes:
         self._expression = expression
         self._range_of = range_of
         self._ranges: dict[sympy.Symbol, Bounds] = {}
-        self._symbols: dict[Any, torch.SymInt] = {}
+        self._symbols: dict[Any, Any] = {}
         self._computed: dict[sympy.Basic, Any] = {}
 
     # ---- symbols --------------------------------------------------------------------------------------------
@@ -186,7 +186,28 @@ class Sizes:
             self.values[symbol] = sympy.Integer(value)
             size: Any = environment.create_symintnode(symbol, hint=hint, source=named)
             self._symbols[source] = size
-        return self._symbols[source]
+        known: torch.SymInt = self._symbols[source]
+        return known
+
+    def with_float_symbols(self, tree: Any, known: Mapping[str, float]) -> Any:
+        """Nested arguments with symbols for floats from outside, with which a backward may compute."""
+
+        def symbol(leaf: Any) -> Any:
+            return self.float_symbol(leaf, known[leaf.proxy.name]) if isinstance(leaf, SymbolicFloat) else leaf
+
+        return replace_leaves(tree, symbol)
+
+    def float_symbol(self, number: SymbolicFloat, value: float) -> torch.SymFloat:
+        """The symbol of a float from outside, made when an operation first takes it."""
+        if number.source not in self._symbols:
+            named = NamedSource(str(number.source))
+            symbol = self.environment.create_unspecified_symbol(value, named, DimDynamic.DYNAMIC)
+            self.sources[symbol], self._ranges[symbol] = number.source, NO_BOUNDS
+            self.values[symbol] = sympy.Float(value)
+            found: Any = self.environment.create_symfloatnode(symbol, hint=value, source=named)
+            self._symbols[number.source] = found
+        known: torch.SymFloat = self._symbols[number.source]
+        return known
 
     def range_of(self, symbol: sympy.Symbol) -> Bounds:
         """The least and the greatest value of a symbol: what was given, else one or more for a size, None for any."""

@@ -188,7 +188,12 @@ def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
     proxies = (*operation.inputs, *operation.outputs)
-    return all(_is_strided(proxy) or (numbers and type(proxy) in (Proxy, NumberProxy)) for proxy in proxies)
+    return all(_is_strided(proxy) or (numbers and _is_number(proxy)) for proxy in proxies)
+
+
+def _is_number(proxy: Proxy) -> bool:
+    """Whether a proxy is a number that regions take: one without metadata, or a symbolic integer."""
+    return type(proxy) is Proxy or (isinstance(proxy, NumberProxy) and not isinstance(proxy.value, torch.SymFloat))
 
 
 def _is_strided(proxy: Proxy) -> bool:

@@ -29,9 +29,9 @@ class Proxy:
 
 @dataclass(frozen=True)
 class NumberProxy(Proxy):
-    """A name that stands for an integer that is an input of the trace: an expression in its symbols.
+    """A name that stands for a number that is an input of the trace: an expression in its symbols.
 
-    `value` is the integer in PyTorch's environment of symbols: operations on tensors without data take it.
+    `value` is the number in PyTorch's environment of symbols: operations on tensors without data take it.
     """
 
     value: Any = field(compare=False, repr=False)
