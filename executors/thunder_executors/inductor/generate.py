@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 from thunder_core.capture.all_sizes import size_oblivious
+from thunder_core.capture.layouts import is_symbolic
 from thunder_core.fusion.conditions import NO_SIZES, Sizes, named_sizes, size_of
 from thunder_core.fusion.fuse import Refusal
 from thunder_core.fusion.region import Region
@@ -82,6 +83,9 @@ def generate(region: Region) -> GeneratedCode:
         return _generated(region, *graph_of(region))
 
 
+OVERLAP_UNKNOWN = 2  # `MemOverlap::TooHard` (ATen/MemoryOverlap.h)
+
+
 @contextmanager
 def size_oblivious_codegen() -> Iterator[None]:
     """While this lasts, PyTorch and Inductor specialize on a size that is 0 or 1 only where they must."""
@@ -90,7 +94,17 @@ def size_oblivious_codegen() -> Iterator[None]:
     def stride(old_shape: Any, old_stride: Any, new_shape: Any, size_oblivious: bool = True) -> Any:
         return compute(old_shape, old_stride, new_shape, size_oblivious=True)
 
-    with size_oblivious(), mock.patch.object(fake_impls, "_compute_stride", stride):
+    def overlap(
+        tensor: torch.Tensor,
+    ) -> int:  # asked by `copy_`, which eager refuses for some tensors: capture saw to it
+        return OVERLAP_UNKNOWN if is_symbolic(tensor) else known_overlap(tensor)
+
+    known_overlap = torch._debug_has_internal_overlap
+    with (
+        size_oblivious(),
+        mock.patch.object(fake_impls, "_compute_stride", stride),
+        mock.patch.object(torch, "_debug_has_internal_overlap", overlap),
+    ):
         yield
 
 
