@@ -1,299 +1,223 @@
 """Random programs over sizes and numbers: `python -m tests.symbolic.random_programs 5000` tries that many.
 
 A program is a list of steps over growing lists of tensors and of numbers; each step is a row of a table and the places
-of its operands. It is called with tensors of several shapes, whose dimensions share sizes, and with several numbers.
+of its operands, or a branch or a loop over further steps. It is called with tensors of several shapes, layouts and
+types, whose dimensions share sizes, and with several numbers, in all the ways in which numbers come in.
 """
 
 from __future__ import annotations
 
+import gc
 import linecache
-import operator
 import random
 import sys
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
-from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
+from tests.symbolic.outcomes import Outcome, difference, outcome
+from tests.symbolic.steps_of_memory import MADE, SHAPES, WRITTEN
+from tests.symbolic.steps_of_numbers import NUMBERS, Number, Row
+from tests.symbolic.steps_of_tensors import COMPUTED
+from thunder_core.runtime.library.objects import UnexpectedValue
 
-Number = Any  # an integer or a float, as the program computes them
-Step = tuple[int, int, int, int, int]
-SIZES = (0, 1, 1, 2, 2, 3, 4, 5, 6, 8, 17)
-CALLS = 5
-LARGEST = 20_000  # elements of a tensor, and numbers
-
-
-def grown(x: Tensor, n: Number) -> Tensor:
-    turns = 0
-    while x.shape[0] < n and turns < 3:
-        x = torch.cat([x, x])
-        turns += 1
-    return x
+SIZES = (0, *(1, 2, 3, 4, 5, 6) * 2, 7, 8, 17)
+CALLS = 3
+PROBES = 6  # further calls, for which no program is compiled
+TURNS = 3  # of a `while`
+TABLE: tuple[Row, ...] = (*NUMBERS, *SHAPES, *MADE, *COMPUTED, *COMPUTED, *WRITTEN)
 
 
-def summed_rows(x: Tensor, n: Number) -> Tensor:
-    total = x.sum(0)
-    for row in range(min(x.shape[0], n, 3)):
-        total = total + x[row] * row
-    return total
+@dataclass
+class Memory:
+    """The tensors and numbers that a program has so far, and what its steps gave."""
+
+    tensors: list[Tensor]
+    numbers: list[Number]
+    results: list[Any] = field(default_factory=list)
+
+    def operands(self, places: tuple[int, ...]) -> tuple[Tensor, Tensor, Number, Number]:
+        """Two tensors and two numbers."""
+        first, second, one, other = places
+        known, counted = self.tensors, self.numbers
+        return (
+            known[first % len(known)],
+            known[second % len(known)],
+            counted[one % len(counted)],
+            counted[other % len(counted)],
+        )
+
+    def keep(self, result: Any) -> None:
+        """Note what a step gave, for later steps and for the caller."""
+        self.results.append(result)
+        for item in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(item, Tensor):
+                self.tensors.append(item)
+            elif isinstance(item, (int, float)):
+                self.numbers.append(item)
 
 
-def written_rows(x: Tensor, y: Tensor, n: Number) -> Tensor:
-    z = x.clone()
-    z[: n + 1] = y.sum()
-    z[..., -1:] *= 2
-    return z
+@dataclass(frozen=True)
+class Step:
+    """One row of the table, and the places of its operands."""
+
+    row: int
+    places: tuple[int, ...]
+
+    def __call__(self, memory: Memory) -> None:
+        """Do it."""
+        memory.keep(TABLE[self.row](*memory.operands(self.places)))
 
 
-def written_view(x: Tensor, n: Number) -> Tensor:
-    z = x.clone()
-    z.view(-1)[n:].add_(1)
-    return z
-
-
-def written_in_place(x: Tensor, y: Tensor, n: Number) -> Tensor:
-    x.add_(n)
-    x[:1] = 0
-    return x
-
-
-def written_copy(x: Tensor, y: Tensor, n: Number) -> tuple[Tensor, Tensor]:
-    z = x.clone()
-    z.transpose(0, -1).contiguous().add_(1)
-    z.reshape(-1).mul_(2)
-    return z, z.transpose(0, -1)
-
-
-def compared(x: Tensor, y: Tensor) -> Tensor:
-    if x.shape == y.shape:
-        return x - y
-    return x * 2 if x.numel() > y.numel() else x.neg()
-
-
-NUMBERS: tuple[Callable[[Tensor, Tensor, Number, Number], Any], ...] = (
-    lambda x, y, n, m: x.shape[n % x.dim()],
-    lambda x, y, n, m: x.size(-1),
-    lambda x, y, n, m: x.numel(),
-    lambda x, y, n, m: len(x),
-    lambda x, y, n, m: x.stride(0),
-    lambda x, y, n, m: x.shape[0] - y.shape[-1],
-    lambda x, y, n, m: n + m,
-    lambda x, y, n, m: n - m,
-    lambda x, y, n, m: n * m,
-    lambda x, y, n, m: n // m,
-    lambda x, y, n, m: n % m,
-    lambda x, y, n, m: n / m,
-    lambda x, y, n, m: divmod(n, 3),
-    lambda x, y, n, m: n ** (m % 3),
-    lambda x, y, n, m: n**2,
-    lambda x, y, n, m: 2 ** (n % 5),
-    lambda x, y, n, m: abs(n),
-    lambda x, y, n, m: -n,
-    lambda x, y, n, m: min(n, m),
-    lambda x, y, n, m: max(n, m, 1),
-    lambda x, y, n, m: min(x.shape),
-    lambda x, y, n, m: sum(x.shape),
-    lambda x, y, n, m: n if n > m else m + 1,
+CONDITIONS: tuple[Row, ...] = (
+    lambda x, y, n, m: n > m,
     lambda x, y, n, m: n == m,
-    lambda x, y, n, m: not n,
-    lambda x, y, n, m: n and m,
-    lambda x, y, n, m: 0 < n <= m,
-    lambda x, y, n, m: (n + 7) // 8 * 8,
-    lambda x, y, n, m: -n // 4,
-    lambda x, y, n, m: n % -3,
-    lambda x, y, n, m: int(n / 2),
-    lambda x, y, n, m: round(n * 0.3, 1),
-    lambda x, y, n, m: float(n),
-    lambda x, y, n, m: n >> 1,
-    lambda x, y, n, m: n & 3,
-    lambda x, y, n, m: n ^ m,
-    lambda x, y, n, m: math_of(n),
-    lambda x, y, n, m: f"{n}-{m}",
-    lambda x, y, n, m: operator.index(n),
-    lambda x, y, n, m: n in (1, 2, 3),
-    lambda x, y, n, m: x.stride(),
-    lambda x, y, n, m: x.shape,
-    lambda x, y, n, m: bool(n) + 1,
+    lambda x, y, n, m: x.shape[0] > n,
+    lambda x, y, n, m: x.shape[0] == y.shape[0],
+    lambda x, y, n, m: x.shape[-1] % 2 == 0,
+    lambda x, y, n, m: x.shape[0] >= y.shape[-1],
+    lambda x, y, n, m: x.numel() < 10,
+    lambda x, y, n, m: x.shape == y.shape,
+    lambda x, y, n, m: n % 2 and x.shape[0] // 2 > 1,
+    lambda x, y, n, m: bool(n),
+    lambda x, y, n, m: x.is_contiguous(),
+    lambda x, y, n, m: min(x.shape) > 1,
+)
+RANGES: tuple[Row, ...] = (
+    lambda x, y, n, m: range(min(x.shape[0], 3)),
+    lambda x, y, n, m: range(n, min(m, n + 3)),
+    lambda x, y, n, m: range(x.shape[0], 0, -2),
+    lambda x, y, n, m: range(0, x.shape[-1], 4),
 )
 
 
-def math_of(n: Number) -> Number:
-    return n.bit_length() if isinstance(n, int) else n.is_integer()
+@dataclass(frozen=True)
+class Branch:
+    """Steps for a condition that holds, and others for one that does not."""
+
+    row: int
+    places: tuple[int, ...]
+    body: tuple[Any, ...]
+    otherwise: tuple[Any, ...]
+
+    def __call__(self, memory: Memory) -> None:
+        """Do one or the other."""
+        if CONDITIONS[self.row](*memory.operands(self.places)):
+            run(self.body, memory)
+        else:
+            run(self.otherwise, memory)
 
 
-SHAPES: tuple[Callable[[Tensor, Tensor, Number, Number], Any], ...] = (
-    lambda x, y, n, m: x[n:],
-    lambda x, y, n, m: x[:n],
-    lambda x, y, n, m: x[n : n + m],
-    lambda x, y, n, m: x[..., n:m],
-    lambda x, y, n, m: x[:: max(n, 1)],
-    lambda x, y, n, m: x[:, -n:],
-    lambda x, y, n, m: x[n],
-    lambda x, y, n, m: x[..., n % 3],
-    lambda x, y, n, m: x[None],
-    lambda x, y, n, m: x.reshape(-1),
-    lambda x, y, n, m: x.reshape(x.shape[0], -1),
-    lambda x, y, n, m: x.view(-1, 2),
-    lambda x, y, n, m: x.view(*x.shape[:-1], x.shape[-1] // 2, 2),
-    lambda x, y, n, m: x.reshape(n, -1),
-    lambda x, y, n, m: x.reshape(x.shape[::-1]),
-    lambda x, y, n, m: x.reshape(y.shape),
-    lambda x, y, n, m: x.view(x.numel()),
-    lambda x, y, n, m: x.view(1, *x.shape),
-    lambda x, y, n, m: x.flatten(),
-    lambda x, y, n, m: x.flatten(0, 1),
-    lambda x, y, n, m: x.unflatten(0, (2, -1)),
-    lambda x, y, n, m: x.squeeze(),
-    lambda x, y, n, m: x.squeeze(0),
-    lambda x, y, n, m: x.unsqueeze(n % 2),
-    lambda x, y, n, m: x.transpose(0, -1),
-    lambda x, y, n, m: x.transpose(0, -1).contiguous(),
-    lambda x, y, n, m: x.contiguous(),
-    lambda x, y, n, m: x.movedim(0, -1),
-    lambda x, y, n, m: x.expand(2, *x.shape),
-    lambda x, y, n, m: x.expand_as(y),
-    lambda x, y, n, m: x[:1].expand(n, *x.shape[1:]),
-    lambda x, y, n, m: x.chunk(2),
-    lambda x, y, n, m: x.chunk(3, -1)[0],
-    lambda x, y, n, m: x.split(2),
-    lambda x, y, n, m: x.split(max(n, 1))[-1],
-    lambda x, y, n, m: x.split([n, x.shape[0] - n]),
-    lambda x, y, n, m: x.tensor_split(2, -1),
-    lambda x, y, n, m: x.unbind(-1)[0],
-    lambda x, y, n, m: x.narrow(0, n, m),
-    lambda x, y, n, m: x.select(0, -1),
-    lambda x, y, n, m: x.diagonal(),
-    lambda x, y, n, m: x.unfold(0, 2, 1),
-    lambda x, y, n, m: torch.broadcast_tensors(x, y),
-    lambda x, y, n, m: x.as_strided((n, 2), (1, 0)),
-    lambda x, y, n, m: x.detach(),
-)
-MADE: tuple[Callable[[Tensor, Tensor, Number, Number], Any], ...] = (
-    lambda x, y, n, m: torch.arange(n),
-    lambda x, y, n, m: torch.arange(n, m),
-    lambda x, y, n, m: torch.arange(x.shape[0] * 2, dtype=torch.float32),
-    lambda x, y, n, m: torch.zeros(n, 2),
-    lambda x, y, n, m: torch.ones(x.shape),
-    lambda x, y, n, m: torch.full((2, x.shape[-1]), n),
-    lambda x, y, n, m: torch.full(x.shape, m, dtype=torch.float32),
-    lambda x, y, n, m: x.new_zeros(x.shape[0] + 1),
-    lambda x, y, n, m: torch.zeros_like(x),
-    lambda x, y, n, m: torch.eye(x.shape[-1]),
-    lambda x, y, n, m: torch.linspace(0, 1, x.shape[0]),
-    lambda x, y, n, m: torch.tensor(n),
-    lambda x, y, n, m: torch.tensor([n, m]),
-    lambda x, y, n, m: torch.empty(n).fill_(m),
-    lambda x, y, n, m: torch.ones(x.shape[0], x.shape[0]).tril(),
-)
-COMPUTED: tuple[Callable[[Tensor, Tensor, Number, Number], Any], ...] = (
-    lambda x, y, n, m: x + y,
-    lambda x, y, n, m: x * y,
-    lambda x, y, n, m: x + n,
-    lambda x, y, n, m: n - x,
-    lambda x, y, n, m: x / n,
-    lambda x, y, n, m: x * n**2,
-    lambda x, y, n, m: x / x.shape[-1] ** 0.5,
-    lambda x, y, n, m: x.add(y, alpha=n),
-    lambda x, y, n, m: x.clamp(n, m),
-    lambda x, y, n, m: torch.where(x > n, x, m),
-    lambda x, y, n, m: x.masked_fill(x > 0, n),
-    lambda x, y, n, m: x.pow(2),
-    lambda x, y, n, m: x.tanh(),
-    lambda x, y, n, m: torch.cat([x, y]),
-    lambda x, y, n, m: torch.cat([x, x], -1),
-    lambda x, y, n, m: torch.cat([x, y[: n % 4]]),
-    lambda x, y, n, m: torch.stack([x, y]),
-    lambda x, y, n, m: torch.stack([x, x], -1),
-    lambda x, y, n, m: functional.pad(x, (n, 1)),
-    lambda x, y, n, m: functional.pad(x, (0, y.shape[0])),
-    lambda x, y, n, m: x.repeat(2, *([1] * (x.dim() - 1))),
-    lambda x, y, n, m: x.repeat(abs(n), *([1] * (x.dim() - 1))),
-    lambda x, y, n, m: x.repeat_interleave(2, 0),
-    lambda x, y, n, m: x.tile(2),
-    lambda x, y, n, m: x.roll(n, 0),
-    lambda x, y, n, m: x.flip(0),
-    lambda x, y, n, m: x.gather(0, torch.zeros_like(x, dtype=torch.int64)),
-    lambda x, y, n, m: x.index_select(0, torch.arange(x.shape[0] - 1, -1, -1)),
-    lambda x, y, n, m: x[torch.arange(x.shape[0])],
-    lambda x, y, n, m: x[torch.arange(n)],
-    lambda x, y, n, m: x.sum(),
-    lambda x, y, n, m: x.sum(0),
-    lambda x, y, n, m: x.sum(-1, keepdim=True),
-    lambda x, y, n, m: x.mean(0),
-    lambda x, y, n, m: x.mean(),
-    lambda x, y, n, m: x.amax(-1),
-    lambda x, y, n, m: x.max(),
-    lambda x, y, n, m: x.max(0)[0],
-    lambda x, y, n, m: x.softmax(-1),
-    lambda x, y, n, m: x.cumsum(0),
-    lambda x, y, n, m: x.var(0),
-    lambda x, y, n, m: x.argmax(0),
-    lambda x, y, n, m: x.prod(0),
-    lambda x, y, n, m: x.norm(),
-    lambda x, y, n, m: x.sort(0)[0],
-    lambda x, y, n, m: x.topk(2, 0)[0],
-    lambda x, y, n, m: x.all(),
-    lambda x, y, n, m: x @ y,
-    lambda x, y, n, m: x @ x.mT,
-    lambda x, y, n, m: x.flatten() @ x.flatten(),
-    lambda x, y, n, m: torch.einsum("i...,i...->i", x, x),
-    lambda x, y, n, m: torch.outer(x.flatten(), y.flatten()[:2]),
-    lambda x, y, n, m: functional.layer_norm(x, x.shape[-1:]),
-    lambda x, y, n, m: functional.mse_loss(x, y),
-    lambda x, y, n, m: functional.gelu(x),
-    lambda x, y, n, m: x.tril() if x.dim() > 1 else x,
-    lambda x, y, n, m: x.to(torch.float64) if n > 3 else x,
-    lambda x, y, n, m: x * 2 if n > m else x + 1,
-    lambda x, y, n, m: x - 1 if x.shape[0] > 4 else x,
-    lambda x, y, n, m: x - 1 if x.shape[0] % 2 else x * 3,
-    lambda x, y, n, m: x[: x.shape[0] // 2] + x[(x.shape[0] + 1) // 2 :],
-    lambda x, y, n, m: x[: min(x.shape[0], y.shape[0])],
-    lambda x, y, n, m: compared(x, y),
-    lambda x, y, n, m: grown(x, n),
-    lambda x, y, n, m: summed_rows(x, n),
-    lambda x, y, n, m: functional.interpolate(x[None, None].flatten(2), scale_factor=2),
-    lambda x, y, n, m: functional.one_hot(torch.arange(x.shape[0]), max(x.shape[0], 1)),
-)
-WRITTEN: tuple[Callable[[Tensor, Tensor, Number, Number], Any], ...] = (
-    lambda x, y, n, m: written_rows(x, y, n),
-    lambda x, y, n, m: written_view(x, n),
-    lambda x, y, n, m: written_in_place(x, y, n),
-    lambda x, y, n, m: written_copy(x, y, n),
-    lambda x, y, n, m: x.mul_(y),
-    lambda x, y, n, m: x[n % 3 :].zero_(),
-    lambda x, y, n, m: x.t().add_(1),
-)
-TABLE = (*NUMBERS, *SHAPES, *MADE, *COMPUTED, *COMPUTED, *WRITTEN)
+@dataclass(frozen=True)
+class Turns:
+    """Steps while a condition holds of what the steps gave, up to a few times."""
+
+    row: int
+    places: tuple[int, ...]
+    body: tuple[Any, ...]
+
+    def __call__(self, memory: Memory) -> None:
+        """Do it."""
+        turns = 0
+        while turns < TURNS and CONDITIONS[self.row](*memory.operands(self.places)):
+            turns += 1
+            memory.numbers.insert(0, turns)
+            run(self.body, memory)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Steps for each number of a range."""
+
+    row: int
+    places: tuple[int, ...]
+    body: tuple[Any, ...]
+
+    def __call__(self, memory: Memory) -> None:
+        """Do it, and end early where there are many."""
+        for turn, number in enumerate(RANGES[self.row](*memory.operands(self.places))):
+            if turn == TURNS:
+                break
+            memory.keep(number)
+            run(self.body, memory)
+
+
+def run(steps: tuple[Any, ...], memory: Memory) -> None:
+    """Do one step after the other."""
+    for step in steps:
+        step(memory)
 
 
 @dataclass(frozen=True)
 class Program:
-    """Steps over tensors and numbers, which begin with copies of the tensors where these require gradients."""
+    """Steps over tensors and numbers, which begin with copies of the tensors where these require gradients.
 
-    steps: tuple[Step, ...]
+    The `outside` has numbers that are no arguments.
+    """
+
+    steps: tuple[Any, ...]
     copies: bool
+    outside: SimpleNamespace = field(default_factory=SimpleNamespace, repr=False, compare=False)
 
-    def __call__(self, *given: Any) -> list[Any]:
+    def __call__(self, *given: Any, **named: Any) -> list[Any]:
         """Run it on tensors and numbers, and return all that it computed."""
-        known = [x * 1 if self.copies else x for x in given if isinstance(x, Tensor)]
-        counted = [x for x in given if not isinstance(x, Tensor)]
-        results = []
-        for row, first, second, one, other in self.steps:
-            x, y = known[first % len(known)], known[second % len(known)]
-            result = TABLE[row](x, y, counted[one % len(counted)], counted[other % len(counted)])
-            results.append(result)
-            for item in result if isinstance(result, (tuple, list)) else (result,):
-                if isinstance(item, Tensor):
-                    known.append(item)
-                elif not isinstance(item, str):
-                    counted.append(item)
-        return results
+        leaves: list[Any] = []
+        for value in (*given, *named.values(), *vars(self.outside).values()):
+            leaves.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value])
+        tensors = [x * 1 if self.copies else x for x in leaves if isinstance(x, Tensor)]
+        memory = Memory(tensors, [x for x in leaves if not isinstance(x, Tensor)])
+        run(self.steps, memory)
+        return memory.results
+
+
+def strided(draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+    return draw((*shape[:-1], shape[-1] * 2))[..., ::2]
+
+
+def turned(draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+    return draw(shape[::-1]).permute(*reversed(range(len(shape))))
+
+
+def expanded(draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+    return draw((1, *shape[1:])).expand(shape)
+
+
+def partial(draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+    return draw((shape[0] + 2, *shape[1:]))[1:-1]
+
+
+def in_columns(draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+    return draw((*shape[:-1], shape[-1] + 3))[..., : shape[-1]]
+
+
+LAYOUTS: tuple[Callable[..., Tensor], ...] = (
+    *[lambda draw, shape: draw(shape)] * 20,  # type: ignore[list-item]
+    *(strided, turned, turned, expanded, partial, in_columns),
+)
+DTYPES = (*[torch.float32] * 12, torch.float64, torch.int64, torch.bool)
+WAYS = ("argument", "keyword", "item", "entry", "outside")
+
+
+@dataclass(frozen=True)
+class Given:
+    """One tensor of each call: how it lies in memory, and its type."""
+
+    layout: int
+    dtype: torch.dtype
+
+    def tensor(self, shape: tuple[int, ...], generator: torch.Generator, grad: bool) -> Tensor:
+        """A new tensor of a shape."""
+
+        def draw(size: tuple[int, ...]) -> Tensor:
+            return (torch.randn(size, generator=generator) * 2).to(self.dtype)
+
+        return LAYOUTS[self.layout](draw, shape).requires_grad_(grad and self.dtype.is_floating_point)
 
 
 @dataclass(frozen=True)
@@ -304,118 +228,144 @@ class Call:
     numbers: tuple[Number, ...]
     seed: int
 
-    def tensors(self, *, grad: bool) -> list[Tensor]:
-        """New tensors of these shapes."""
-        generator = torch.Generator().manual_seed(self.seed)
-        return [torch.randn(shape, generator=generator).requires_grad_(grad) for shape in self.shapes]
-
 
 @dataclass(frozen=True)
 class Case:
-    """A program, the calls of it in their order, and whether its gradients are compared as well."""
+    """A program, the calls of it in their order, and whether its gradients are compared as well.
+
+    For `probes` no program is compiled: those that there are have to be right for them, or refuse them.
+    """
 
     program: Program
     calls: tuple[Call, ...]
+    probes: tuple[Call, ...]
+    given: tuple[Given, ...]
+    ways: tuple[str, ...]
     grad: bool
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def arguments(self, call: Call) -> tuple[list[Tensor], tuple[Any, ...], dict[str, Any]]:
+        """New tensors for a call, and its arguments; numbers from outside are put there."""
+        generator = torch.Generator().manual_seed(call.seed)
+        pairs = zip(self.given, call.shapes, strict=True)
+        tensors = [given.tensor(shape, generator, self.grad) for given, shape in pairs]
+        by_way: dict[str, list[Number]] = {way: [] for way in WAYS}
+        for way, number in zip(self.ways, call.numbers, strict=True):
+            by_way[way].append(number)
+        vars(self.program.outside).update({f"outside{at}": one for at, one in enumerate(by_way["outside"])})
+        containers: list[Any] = [by_way["item"]] if by_way["item"] else []
+        containers += [{f"key{at}": one for at, one in enumerate(by_way["entry"])}] if by_way["entry"] else []
+        named = {f"name{at}": one for at, one in enumerate(by_way["keyword"])}
+        return tensors, (*tensors, *by_way["argument"], *containers), named
+
+    def outcome(self, function: Callable[..., Any], call: Call) -> Outcome:
+        """What a function does with new arguments for a call."""
+        tensors, args, kwargs = self.arguments(call)
+        return outcome(function, tensors, args, kwargs, self.grad)
 
 
 def case(draw: random.Random, rows: int = 6) -> Case:
     """A random program with its calls; steps that eager PyTorch refuses at the first call are left out of most."""
     grad = draw.random() < 0.4
-    calls = random_calls(draw)
-    steps: list[Step] = []
+    calls, given, ways = random_calls(draw)
+    program = Program((), copies=grad)
+    tried = Case(program, calls[:CALLS], calls[CALLS:], given, ways, grad, random_options(draw))
     for _ in range(draw.randint(1, rows)):
-        places = (draw.randrange(8), draw.randrange(8), draw.randrange(8), draw.randrange(8))
-        step = (draw.randrange(len(TABLE)), *places)
-        attempt = Case(Program((*steps, step), copies=grad), calls[:1], grad)
-        if draw.random() < 0.03 or not isinstance(outcome(attempt.program, calls[0], grad), Exception):
-            steps.append(step)
-    return Case(Program(tuple(steps), copies=grad), calls, grad)
+        longer = with_steps(tried, (*tried.program.steps, random_step(draw)))
+        if draw.random() < 0.03 or longer.outcome(longer.program, calls[0]).error is None:
+            tried = longer
+    return tried
 
 
-def random_calls(draw: random.Random) -> tuple[Call, ...]:
+def random_options(draw: random.Random) -> tuple[tuple[str, Any], ...]:
+    """The options of `jit`: few programs are compiled with Inductor, which takes long."""
+    cache = "symbolic values" if draw.random() < 0.92 else "constant values"
+    executors = ("inductor", "torch") if draw.random() < 0.002 else ("torch",)
+    return ("cache", cache), ("executors", executors)
+
+
+def with_steps(tried: Case, steps: tuple[Any, ...]) -> Case:
+    """A case with other steps."""
+    return replace(tried, program=replace(tried.program, steps=steps))
+
+
+def random_step(draw: random.Random, depth: int = 0) -> Any:
+    """A row of the table, or at times a branch or a loop."""
+    places = tuple(draw.randrange(8) for _ in range(4))
+    kind = draw.random()
+    if depth > 1 or kind < 0.85:
+        return Step(draw.randrange(len(TABLE)), places)
+    body, otherwise = (tuple(random_step(draw, depth + 1) for _ in range(draw.randint(1, 2))) for _ in range(2))
+    if kind < 0.93:
+        return Branch(draw.randrange(len(CONDITIONS)), places, body, otherwise)
+    if kind < 0.96:
+        return Turns(draw.randrange(len(CONDITIONS)), places, body)
+    return Counted(draw.randrange(len(RANGES)), places, body)
+
+
+def random_calls(draw: random.Random) -> tuple[tuple[Call, ...], tuple[Given, ...], tuple[str, ...]]:
     """Calls with tensors of the same dimensions, of which some have the same size in each call."""
     dimensions = [tuple(draw.randrange(5) for _ in range(draw.randint(1, 3))) for _ in range(draw.randint(1, 3))]
-    counted = [draw.random() < 0.3 for _ in range(draw.randint(1, 3))]
+    kinds = [draw.choice((*[int, int, float] * 6, bool)) for _ in range(draw.randint(1, 3))]
+    given = tuple(Given(draw.randrange(len(LAYOUTS)), draw.choice(DTYPES)) for _ in dimensions)
+    among = WAYS if draw.random() < 0.15 else WAYS[:2]
+    ways = tuple(draw.choice(among) for _ in kinds)
     calls = []
-    for seed in range(CALLS):
+    for seed in range(CALLS + PROBES):
         sizes = [draw.choice(SIZES) for _ in range(3)]
         sizes += [sizes[0] if draw.random() < 0.5 else draw.choice(SIZES), 4]
-        numbers = [draw.choice((0.5, 1.0, -2.5, 3.25)) if floats else draw.randint(-3, 9) for floats in counted]
         shapes = tuple(tuple(sizes[place] for place in places) for places in dimensions)
-        calls.append(Call(shapes, tuple(numbers), seed))
-    return tuple(calls)
+        calls.append(Call(shapes, tuple(random_number(draw, kind) for kind in kinds), seed))
+    return tuple(calls), given, ways
 
 
-def outcome(function: Callable[..., Any], call: Call, grad: bool) -> Any:
-    """What a call gives: its results, what became of its tensors, and gradients; or its exception."""
-    tensors = call.tensors(grad=grad)
-    try:
-        with torch.set_grad_enabled(grad):
-            results = function(*tensors, *call.numbers)
-        leaves = tree_leaves(results)
-        gradients: Any = ()
-        ends = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
-        if ends:
-            total = sum((end.double().square().mean() for end in ends), start=torch.zeros(()))
-            gradients = torch.autograd.grad(total, tensors, allow_unused=True)
-    except Exception as error:
-        return error
-    if any(is_large(leaf) for leaf in leaves):
-        return OverflowError()
-    values = [None if gradient is None else gradient.nan_to_num(0, 0, 0).contiguous() for gradient in gradients]
-    return [type(result) for result in results], leaves, tensors, values
-
-
-def is_large(leaf: Any) -> bool:
-    return leaf.numel() > LARGEST if isinstance(leaf, Tensor) else not isinstance(leaf, str) and abs(leaf) > LARGEST
-
-
-def difference(expected: Any, found: Any) -> str:
-    """Where a call of the compiled program gave something else; empty where it did not."""
-    if isinstance(expected, Exception) or isinstance(found, Exception):
-        return "" if type(expected) is type(found) else f"{expected!r:.150} became {found!r:.600}"
-    if expected[0] != found[0]:
-        return f"classes {expected[0]} became {found[0]}"
-    for place, (one, other) in enumerate(zip(tree_leaves(expected[1:]), tree_leaves(found[1:]), strict=True)):
-        if told := differs(one, other):
-            return f"result {place}: {told}"
-    return ""
-
-
-def differs(one: Any, other: Any) -> str:
-    if type(one) is not type(other):
-        return f"{type(one)} became {type(other)}"
-    if not isinstance(one, Tensor):
-        return "" if one == other or one != one else f"{one} became {other}"
-    if (one.dtype, laid_out(one), one.requires_grad) != (other.dtype, laid_out(other), other.requires_grad):
-        return f"{one.dtype}, {laid_out(one)} became {other.dtype}, {laid_out(other)}"
-    same = torch.allclose(one.detach(), other.detach(), rtol=1e-4, atol=1e-5, equal_nan=True)
-    return "" if same else f"{one} became {other}"
-
-
-def laid_out(tensor: Tensor) -> tuple[Any, ...]:
-    """The shape, and the strides that tell elements apart."""
-    if not tensor.numel():
-        return tuple(tensor.shape), ()
-    return tuple(tensor.shape), tuple(
-        step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1
-    )
+def random_number(draw: random.Random, kind: type) -> Number:
+    """A number of a kind, among them zero, one and negative ones."""
+    if kind is bool:
+        return draw.random() < 0.5
+    return draw.choice((0.5, 1.0, -2.5, 3.25, 0.0, 2.0)) if kind is float else draw.randint(-3, 9)
 
 
 def differences(tried: Case, **options: Any) -> tuple[str, int]:
-    """The first difference between a compiled program and eager PyTorch, if any, and how many programs there were."""
-    compiled = thunder.jit(lambda *given: tried.program(*given), cache="symbolic values", **options)
+    """The first difference between a compiled program and eager PyTorch, if any, and how many programs there were.
+
+    Each call is made in its turn; then each program that came of them is asked for each call, and for others, and has
+    to be right where its guards take it.
+    """
+    compiled = thunder.jit(tried.program, **{**dict(tried.options), **options})
+    calls = (*tried.calls, *tried.probes)
+    wanted = [(call, expected) for call in calls if not (expected := tried.outcome(tried.program, call)).is_large]
     told = ""
-    for number, call in enumerate(tried.calls):
-        expected = outcome(tried.program, call, tried.grad)
-        if isinstance(expected, OverflowError):
-            continue
-        told = difference(expected, outcome(compiled, call, tried.grad))
-        if told:
-            told = f"call {number}, {call.shapes} {call.numbers}: {told}"
+    for number, (call, expected) in enumerate(pair for pair in wanted if pair[0] not in tried.probes):
+        if text := difference(expected, tried.outcome(compiled, call)):
+            told = f"call {number}, {call.shapes} {call.numbers}: {text}"
             break
-    return told, thunder.cache_misses(compiled)
+    return told or wrongly_served(tried, compiled, wanted), thunder.cache_misses(compiled)
+
+
+class Refused(Exception):
+    """The guards of a program do not take a call."""
+
+
+def wrongly_served(tried: Case, compiled: Any, wanted: list[tuple[Call, Outcome]]) -> str:
+    """The first call that is taken by the guards of a program which gives something else for it."""
+    for number, program in enumerate(compiled._thunder.programs):
+
+        def once(*args: Any, program: Any = program, **kwargs: Any) -> Any:
+            try:
+                inputs, outside = program.prepare(tried.program, args, kwargs)
+            except Exception:
+                raise Refused from None
+            try:
+                return program.run(inputs, outside)
+            except UnexpectedValue:
+                raise Refused from None
+
+        for call, expected in wanted:
+            found = tried.outcome(once, call)
+            if not isinstance(found.error, Refused) and (text := difference(expected, found, message=False)):
+                return f"program {number} takes {call.shapes} {call.numbers}: {text}"
+    return ""
 
 
 def reduced(tried: Case, **options: Any) -> Case:
@@ -430,21 +380,27 @@ def reduced(tried: Case, **options: Any) -> Case:
     return tried
 
 
-def without_a_step(tried: Case) -> list[Case]:
+def without_a_step(tried: Case) -> Iterator[Case]:
+    """The case with a step less, and with the body of a branch or a loop in its place."""
     steps = tried.program.steps
-    fewer = [(*steps[:place], *steps[place + 1 :]) for place in range(len(steps))]
-    return [replace(tried, program=replace(tried.program, steps=left)) for left in fewer]
+    for place, step in enumerate(steps):
+        bodies = [getattr(step, name, ()) for name in ("body", "otherwise")]
+        for between in ((), *filter(None, bodies)):
+            yield with_steps(tried, (*steps[:place], *between, *steps[place + 1 :]))
 
 
-def without_a_call(tried: Case) -> list[Case]:
-    calls = tried.calls
-    return [replace(tried, calls=(*calls[:place], *calls[place + 1 :])) for place in range(len(calls)) if calls[1:]]
+def without_a_call(tried: Case) -> Iterator[Case]:
+    """The case with a call or a probe less."""
+    calls, probes = tried.calls, tried.probes
+    yield from (replace(tried, calls=(*calls[:at], *calls[at + 1 :])) for at in range(len(calls)) if calls[1:])
+    yield from (replace(tried, probes=(*probes[:at], *probes[at + 1 :])) for at in range(len(probes)))
 
 
 def main(count: int, first: int = 0) -> int:
     """Try so many programs; the number of those that differ."""
     failed = programs = 0
     warnings.simplefilter("ignore")
+    gc.freeze()  # what was imported is not looked at again at each collection
     for seed in range(first, first + count):
         tried = case(random.Random(seed))
         told, misses = differences(tried)
@@ -452,18 +408,20 @@ def main(count: int, first: int = 0) -> int:
         if told:
             failed += 1
             small = reduced(tried)
-            rows = [described(row) for row, *_ in small.program.steps]
-            print(
-                f"program {seed}, grad={tried.grad}: {differences(small)[0] or told}\n  {rows}\n  {small}", flush=True
-            )
-    print(f"{count} programs, {failed} differ, {programs} compiled")
+            told = differences(small)[0] or told
+            rows = [described(step) for step in small.program.steps]
+            print(f"program {seed}, grad={tried.grad}: {told}\n  {rows}\n  {small}", flush=True)
+    print(f"{count} programs from {first}, {failed} differ, {programs} compiled", flush=True)
     return failed
 
 
-def described(row: int) -> str:
-    """The line of a row of the table."""
-    code = TABLE[row].__code__
-    return linecache.getline(code.co_filename, code.co_firstlineno).strip()
+def described(step: Any) -> str:
+    """The line of a step's row, and those of its body."""
+    table = TABLE if isinstance(step, Step) else RANGES if isinstance(step, Counted) else CONDITIONS
+    code = table[step.row].__code__
+    line = linecache.getline(code.co_filename, code.co_firstlineno).strip().removeprefix("lambda x, y, n, m: ")
+    inner = [described(one) for name in ("body", "otherwise") for one in getattr(step, name, ())]
+    return f"{type(step).__name__} {line} {step.places}" + (f" {inner}" if inner else "")
 
 
 if __name__ == "__main__":

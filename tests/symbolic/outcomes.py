@@ -1,0 +1,134 @@
+"""What a call of a random program did, compiled or in eager PyTorch, and how two such outcomes differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+LARGEST = 20_000  # elements of a tensor, and numbers
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The classes and leaves of results, the arguments after the call, who shares memory, and gradients; or an error.
+
+    `drawn` is the state of the random number generator.
+    """
+
+    error: Exception | None
+    classes: Any
+    results: tuple[Any, ...]
+    arguments: tuple[Tensor, ...]
+    sharing: tuple[tuple[int, int, int], ...]
+    gradients: tuple[Any, ...]
+    drawn: bytes
+
+    @property
+    def is_large(self) -> bool:
+        """Whether something in it is too large to go on with."""
+        return any(is_large(leaf) for leaf in self.results)
+
+
+def outcome(function: Callable[..., Any], tensors: Sequence[Tensor], args: Any, kwargs: Any, grad: bool) -> Outcome:
+    """Call a function, whose tensors are these, and differentiate what it returns."""
+    torch.manual_seed(0)
+    results: Any = ()
+    gradients: tuple[Any, ...] = ()
+    error = None
+    try:
+        with torch.set_grad_enabled(grad):
+            results = function(*args, **kwargs)
+    except Exception as raised:
+        error = raised
+    leaves = tree_leaves(results)
+    drawn = bytes(torch.get_rng_state().numpy())
+    if error is None and not any(map(is_large, leaves)):
+        try:
+            gradients = gradients_of(leaves, tensors)
+        except Exception as raised:
+            error = raised
+    shared = tuple(sharing([leaf for leaf in (*leaves, *tensors) if isinstance(leaf, Tensor)]))
+    return Outcome(error, classes_of(results), tuple(leaves), tuple(tensors), shared, gradients, drawn)
+
+
+def gradients_of(leaves: list[Any], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """The gradients of the mean of squares of all results, by the tensors that require them."""
+    ends = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.requires_grad]
+    starts = [tensor for tensor in tensors if tensor.requires_grad]
+    if not ends or not starts:
+        return ()
+    total = sum((end.double().square().mean() for end in ends), start=torch.zeros(()))
+    gradients = torch.autograd.grad(total, starts, allow_unused=True)
+    return tuple(None if gradient is None else gradient.nan_to_num(0, 0, 0) for gradient in gradients)
+
+
+def classes_of(tree: Any) -> Any:
+    """The classes of nested results."""
+    return (type(tree), [classes_of(item) for item in tree]) if isinstance(tree, tuple | list) else type(tree)
+
+
+def sharing(tensors: list[Tensor]) -> Iterator[tuple[int, int, int]]:
+    """For each tensor the first that is the same object, the first in the same memory, and where in that it begins."""
+    objects: dict[int, int] = {}
+    memories: dict[int, int] = {}
+    for place, tensor in enumerate(tensors):
+        memory = tensor.untyped_storage()._cdata
+        same = objects.setdefault(id(tensor), place)
+        yield same, memories.setdefault(memory, place), tensor.storage_offset() if tensor.numel() else 0
+
+
+def is_large(leaf: Any) -> bool:
+    """Whether a tensor has too many elements, or a number is too large."""
+    if isinstance(leaf, Tensor):
+        return leaf.numel() > LARGEST
+    return isinstance(leaf, int | float) and abs(leaf) > LARGEST
+
+
+def difference(expected: Outcome, found: Outcome, *, message: bool = True) -> str:
+    """Where a compiled call did something else; empty where it did not. Errors are compared with their `message`."""
+    if told := other_error(expected.error, found.error, message=message):
+        return told
+    if expected.classes != found.classes:
+        return f"classes {expected.classes} became {found.classes}"
+    for part in ("results", "arguments", "gradients"):
+        for place, (one, other) in enumerate(zip(getattr(expected, part), getattr(found, part), strict=True)):
+            if told := differs(one, other, exact=part != "gradients"):
+                return f"{part} {place}: {told}"
+    if expected.sharing != found.sharing:
+        return f"memory {expected.sharing} became {found.sharing}"
+    return "" if expected.drawn == found.drawn else "the random number generator is left in another state"
+
+
+def other_error(expected: Exception | None, found: Exception | None, *, message: bool) -> str:
+    """How two errors differ."""
+    if type(expected) is type(found) and (expected is None or not message or str(expected) == str(found)):
+        return ""
+    if not message and expected is not None and found is not None:
+        return ""
+    return f"{expected!r:.300} became {found!r:.600}"
+
+
+def differs(one: Any, other: Any, *, exact: bool) -> str:
+    """How two leaves differ; strides matter where the layout is `exact`."""
+    if type(one) is not type(other):
+        return f"{type(one)} became {type(other)}"
+    if not isinstance(one, Tensor):
+        return "" if repr(one) == repr(other) else f"{one!r} became {other!r}"
+    facts, others = facts_of(one, exact), facts_of(other, exact)
+    if facts != others:
+        return f"{facts} became {others}"
+    same = torch.allclose(one.detach(), other.detach(), rtol=1e-4, atol=1e-5, equal_nan=True)
+    return "" if same else f"{one} became {other}"
+
+
+def facts_of(tensor: Tensor, exact: bool) -> tuple[Any, ...]:
+    """The type, shape, strides that tell elements apart, and what autograd knows of a tensor."""
+    strides: tuple[int, ...] = ()
+    if exact and tensor.numel():
+        strides = tuple(step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
+    return tensor.dtype, tuple(tensor.shape), strides, tensor.requires_grad, tensor.is_leaf
