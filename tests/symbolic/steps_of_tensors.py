@@ -260,7 +260,7 @@ COMPUTED: tuple[Row, ...] = (
     lambda x, y, n, m: x + torch.arange(x.shape[0])[:, None],
     lambda x, y, n, m: x[..., : x.shape[-1] // 2] * x[..., x.shape[-1] // 2 :],
     lambda x, y, n, m: x - x.mean(0) if x.shape[0] > 1 else x,
-    lambda x, y, n, m: x.expand(n, *x.shape).sum(0),
+    lambda x, y, n, m: x.expand(max(n, -1), *x.shape).sum(0),
     lambda x, y, n, m: x @ y.mT,
     lambda x, y, n, m: x.mT @ y,
     lambda x, y, n, m: x.flatten() * n / x.numel(),

@@ -13,7 +13,7 @@ from tests.symbolic.random_programs import case, differences, reduced
 from thunder_core.capture.sizes import Sizes
 
 
-@settings(max_examples=max(20, settings.default.max_examples // 5), database=None)
+@settings(max_examples=max(16, settings.default.max_examples // 8), database=None)
 @given(seed=st.integers(0, 2**32))
 def test_random_programs_equal_eager_at_all_sizes(seed: int) -> None:
     tried = case(random.Random(seed))

@@ -1,0 +1,222 @@
+"""Small programs for each kind of constraint: a call that is traced, and one for which its program would be wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from tests.fusion.test_fuse import Replays
+from tests.symbolic.outcomes import Outcome, difference, outcome
+from thunder_core.claiming.executor import OperatorExecutor
+from thunder_core.compiler import last_program
+from thunder_core.fusion.fuse import Fused, Refusal
+from thunder_core.fusion.region import Region
+from thunder_core.runtime.program import Program, Stage
+
+LIMIT = 8  # elements up to which the executors below are right
+Shape = tuple[int, ...]
+
+
+def limited(x: Tensor) -> Tensor:
+    """The exponential of short tensors, and nothing of use for others."""
+    return x.exp() if x.shape[0] <= LIMIT else x
+
+
+SHORT = OperatorExecutor("short")
+SHORT.implements(torch.Tensor.exp, supports=lambda bsym: bool(bsym.args[0].shape[0] <= LIMIT))(limited)
+
+
+class ShortRegions(Replays):
+    """Runs regions whose kernels are for short tensors alone."""
+
+    symbolic_sizes: ClassVar[bool] = True
+
+    def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
+        """Fused regions with the condition under which they are right."""
+        return [Fused(self.short(region), conditions=(f"s0 <= {LIMIT}",)) for region in regions]
+
+    def short(self, region: Region) -> Callable[..., Any]:
+        """The region, which forgets what it computed where tensors are long."""
+
+        def named(name: str) -> Callable[..., Any]:
+            run, count = self.runner(region)(name), len(region.inputs) + len(region.numbers)
+
+            def limited_run(*given: Any) -> Any:
+                result = run(*given[:count])
+                return result if result.shape[0] <= LIMIT else result * 0
+
+            limited_run.__name__ = limited_run.__qualname__ = name
+            return limited_run
+
+        return named
+
+
+@dataclass(frozen=True)
+class Example:
+    """A function, a call that is traced, and another one, which the check called `text` refuses.
+
+    Without that check the program gives something else for the other call than eager PyTorch. Arguments are shapes of
+    tensors, tensors and numbers.
+    """
+
+    text: str
+    function: Callable[..., Any]
+    traced: tuple[Any, ...]
+    other: tuple[Any, ...]
+    grad: bool = False
+    executors: tuple[Any, ...] = ("torch",)
+
+    def arguments(self, given: tuple[Any, ...]) -> list[Any]:
+        """New arguments for a call."""
+        generator = torch.Generator().manual_seed(0)
+        args = [torch.randn(one, generator=generator) + 2 if isinstance(one, tuple) else one for one in given]
+        args = [one() if callable(one) else one for one in args]
+        return [one.requires_grad_(self.grad) if isinstance(one, Tensor) else one for one in args]
+
+    def outcome(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Outcome:
+        """What a function does with new arguments."""
+        args = self.arguments(given)
+        return outcome(function, [one for one in args if isinstance(one, Tensor)], args, {}, self.grad)
+
+    def program(self) -> Program:
+        """The program of the call that is traced; `AssertionError` where it is not right for that call."""
+        compiled = thunder.jit(self.function, cache="symbolic values", executors=self.executors)
+        expected = self.outcome(self.function, self.traced)
+        assert difference(expected, self.outcome(compiled, self.traced)) == ""
+        return last_program(compiled)
+
+    def is_served_wrongly(self, program: Program) -> bool | None:
+        """Whether a program takes the other call, and gives something else for it than eager; None if it refuses it.
+
+        It serves the traced call before, so that its prologue knows such tensors.
+        """
+
+        def run(*args: Any) -> Any:
+            return program.run(*program.prepare(self.function, args, {}))
+
+        assert difference(self.outcome(self.function, self.traced), self.outcome(run, self.traced)) == ""
+        try:
+            with torch.set_grad_enabled(self.grad):
+                program.prepare(self.function, tuple(self.arguments(self.other)), {})
+        except Exception:  # as whatever guards raise refuses a call
+            return None
+        return bool(difference(self.outcome(self.function, self.other), self.outcome(run, self.other), message=False))
+
+
+def without_check(program: Program, number: int) -> Program:
+    """The program without the check of that number in its prologue."""
+    stages = []
+    for stage in program.stages:
+        kept = [bsym for bsym in stage.trace.bound_symbols if f"refuse({number}, " not in str(bsym.args[:1])]
+        is_prologue = stage.trace.name == "prologue"
+        stages.append(Stage(stage.trace.having(kept, made_by="drop a check"), 0.0) if is_prologue else stage)
+    return replace(program, stages=tuple(stages))
+
+
+def sum_of_rows(x: Tensor) -> Tensor:
+    return sum((x[row] * row for row in range(x.shape[0])), start=torch.zeros(()))
+
+
+def tail(x: Tensor) -> torch.Size:
+    return x[-1:].shape
+
+
+EXAMPLES: dict[str, Example] = {
+    "a lower bound": Example(
+        "args[0].size(0): had 5 <= s0", lambda x: x + 1 if x.shape[0] > 4 else x - 1, ((6,),), ((3,),)
+    ),
+    "an upper bound": Example(
+        "args[0].size(0): had 1 <= s0 <= 4", lambda x: x + 1 if x.shape[0] > 4 else x - 1, ((3,),), ((6,),)
+    ),
+    "a bound on a number": Example(
+        "args[1]: had s0 <= 5", lambda x, n: x + 1 if n > 5 else x - 1, ((3,), 2), ((3,), 7)
+    ),
+    "an excluded value": Example(
+        "args[0].size(0): had s0 != 5", lambda x: x + 1 if x.shape[0] != 5 else x - 1, ((6,),), ((5,),)
+    ),
+    "a value that is asked for": Example("args[0].size(0): had s0 == 3", lambda x: f"{x.shape[0]}", ((3,),), ((4,),)),
+    "the turns of a loop": Example("args[0].size(0): had s0 == 3", sum_of_rows, ((3, 2),), ((4, 2),)),
+    "a value that C code takes": Example("args[1]: had s0 == 4", lambda x, n: math.gcd(n, 6), ((3,), 4), ((3,), 6)),
+    "a divisor": Example("args[1]: had s0 != 0", lambda x, n: x + n // n, ((3,), 4), ((3,), 0)),
+    "divisible": Example(
+        "args[0].size(0): had (s0 % 2) == 0", lambda x: x + 1 if x.shape[0] % 2 == 0 else x - 1, ((4,),), ((5,),)
+    ),
+    "not divisible": Example(
+        "args[0].size(0): had (s0 % 2) != 0", lambda x: x + 1 if x.shape[0] % 2 == 0 else x - 1, ((5,),), ((4,),)
+    ),
+    "divisible by another size": Example(
+        "args[0].size(0): had (s0 % s1) == 0 with s1 = args[1].size(0)",
+        lambda x, y: x + 1 if x.shape[0] % y.shape[0] == 0 else x - 1,
+        ((6,), (3,)),
+        ((7,), (3,)),
+    ),
+    "equal sizes of two tensors": Example(
+        "args[0].size(0): had s0 == s1 with s1 = args[1].size(0)",
+        lambda x, y: x + 1 if x.shape[0] == y.shape[0] else x - 1,
+        ((6,), (6,)),
+        ((6,), (5,)),
+    ),
+    "sizes that are not equal": Example(
+        "args[0].size(0): had s0 != s1 with s1 = args[1].size(0)",
+        lambda x, y: x + 1 if x.shape[0] == y.shape[0] else x - 1,
+        ((6,), (5,)),
+        ((6,), (6,)),
+    ),
+    "a smaller size": Example(
+        "args[0].size(0): had s0 < s1 with s1 = args[1].size(0)",
+        lambda x, y: x + 1 if x.shape[0] < y.shape[0] else x - 1,
+        ((5,), (6,)),
+        ((6,), (6,)),
+    ),
+    "a size and a number": Example(
+        "args[1]: had s1 < s0 with s1 = args[0].size(0)",
+        lambda x, n: x + 1 if x.shape[0] < n else x - 1,
+        ((5,), 7),
+        ((5,), 5),
+    ),
+    "what PyTorch decides": Example(
+        "args[0].size(0): had s0 == s1 with s1 = args[1].size(0)",
+        lambda x, y: (x + y).shape[0],
+        ((3,), (3,)),
+        ((1,), (3,)),
+    ),
+    "no size is zero": Example("args[0].size(0): had 1 <= s0", tail, ((3,),), ((0,),)),
+    "the strides of a layout": Example(
+        "args[0]: had the strides (s1, 1)",
+        lambda x: x + 1 if x.is_contiguous() else x - 1,
+        ((3, 4),),
+        (lambda: torch.ones(3, 5)[:, :4],),
+    ),
+    "contiguous only with a size of one": Example(
+        "args[0].size(0): had 2 <= s0",
+        lambda x: x + 1 if x.is_contiguous() else x - 1,
+        (lambda: torch.ones(4, 3).t(),),
+        (lambda: torch.ones(4, 1).t(),),
+    ),
+    "a float that decides": Example(
+        "args[1] > 0.5: was True", lambda x, rate: x + 1 if rate > 0.5 else x - 1, ((3,), 0.7), ((3,), 0.2)
+    ),
+    "a float that is asked for": Example("args[1]: was 0.7", lambda x, rate: f"{rate}", ((3,), 0.7), ((3,), 0.2)),
+    "the type of a number": Example("args[1]: was a int", lambda x, n: type(n).__name__, ((3,), 3), ((3,), 3.0)),
+    "a flag": Example("args[1]: was True", lambda x, flag: x + 1 if flag else x - 1, ((3,), True), ((3,), False)),
+    "the type of a tensor": Example(
+        "args[0]: was f32[s0]", lambda x: str(x.dtype), ((3,),), (lambda: torch.ones(3, dtype=torch.float64),)
+    ),
+    "a derivative": Example("args[0].size(0): had s0 == 3", lambda x: x.cumprod(0), ((3, 4),), ((5, 4),), grad=True),
+    "an executor": Example(
+        f"args[0].size(0): had 1 <= s0 <= {LIMIT}", lambda x: x.exp(), ((3,),), ((9,),), executors=(SHORT, "torch")
+    ),
+    "a compiled region": Example(
+        f"args[0].size(0): had 1 <= s0 <= {LIMIT}",
+        lambda x: x.exp() * 2 + 1,
+        ((3,),),
+        ((9,),),
+        executors=(ShortRegions(), "torch"),
+    ),
+}

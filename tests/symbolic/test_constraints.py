@@ -1,0 +1,56 @@
+"""Each kind of constraint is needed: without its check, a program serves a call that it is wrong for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.symbolic.constraint_examples import EXAMPLES, Example, without_check
+
+pytestmark = pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+
+
+def refuses_by_its_check(example: Example) -> bool:
+    """Whether the check of an example refuses the other call, and nothing else does."""
+    program = example.program()
+    told = [guard.partition(", needed")[0] for guard in program.guards]
+    if example.text not in told or example.is_served_wrongly(program) is not None:
+        return False
+    return bool(example.is_served_wrongly(without_check(program, told.index(example.text))))
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_without_its_check_another_call_is_served_wrongly(kind: str) -> None:
+    assert refuses_by_its_check(EXAMPLES[kind])
+
+
+def nothing(*args: Any) -> None:
+    """In place of what adds a constraint."""
+
+
+# For a name in the source what is put in its place, and the kinds of constraints that are lost by that.
+MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "thunder_core.capture.sizes.Sizes.guards": (lambda sizes: iter(()), ("a lower bound", "divisible", "a derivative")),
+    "thunder_core.acquire.constraints.Interval.restrict": (
+        lambda interval, constraint: True,
+        ("an upper bound", "an excluded value", "a value that is asked for"),
+    ),
+    "thunder_core.acquire.constraints.is_implied": (
+        lambda condition, ranges: True,
+        ("equal sizes of two tensors", "divisible by another size", "a smaller size", "what PyTorch decides"),
+    ),
+    "thunder_core.capture.sizes.Sizes.lower_bound": (lambda sizes, symbol: None, ("no size is zero",)),
+    "thunder_core.acquire.prologue.Prologue._strides": (nothing, ("the strides of a layout",)),
+    "thunder_core.acquire.numbers.OutsideNumbers.require": (nothing, ("a float that decides",)),
+    "thunder_core.fusion.fuse.unmet": (lambda conditions, symbols: "", ("a compiled region",)),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_code_that_forgets_constraints_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed, kinds = MUTATIONS[name]
+    monkeypatch.setattr(name, changed)
+    for kind in kinds:
+        assert not refuses_by_its_check(EXAMPLES[kind]), kind
