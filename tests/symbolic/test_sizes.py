@@ -184,3 +184,15 @@ def test_a_size_of_zero_is_served_by_a_program_of_its_own(lengths: tuple[int, ..
         assert expected[:3] == found[:3]
         assert torch.equal(expected[3], found[3])
     assert thunder.cache_misses(compiled) == 2
+
+
+def test_sizes_of_slices_are_computed_from_the_places_between_which_they_lie() -> None:
+    def sizes(x: torch.Tensor, start: int, end: int) -> tuple[Any, ...]:
+        parts = x[start:end], x[start:], x[:end:2], x.tensor_split([start, end])[1], x[x.shape[0] - end :]
+        return *(torch.zeros(part.shape[0]) for part in parts), *parts
+
+    compiled = thunder.jit(sizes, cache="symbolic values")
+    for length, start, end in ((6, 2, 4), (9, 5, 2), (3, 0, 7), (4, -3, 3), (5, 1, -1), (4, -9, -2), (1, 0, 1)):
+        x = torch.randn(length)
+        assert_same(sizes(x, start, end), compiled(x, start, end))
+    assert thunder.cache_misses(compiled) <= 5, thunder.recompile_reasons(compiled)

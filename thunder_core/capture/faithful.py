@@ -18,6 +18,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.capture.indexing import indexed
 from thunder_core.capture.layouts import Rule, is_symbolic, lay_out, rule, rule_of, tensors_of
+from thunder_core.capture.slicing import is_between_symbols, sliced
 from thunder_core.ir.sizes import generic_hint_of, hint_of, symbolic_dense_strides
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -31,9 +32,9 @@ class FaithfulMode(FakeTensorMode):
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on tensors without data."""
         kwargs = kwargs or {}
-        if func in METADATA:
+        if func in METADATA or (func is aten.slice.Tensor and is_between_symbols(args, kwargs)):
             with self:
-                return METADATA[func](*args, **kwargs)
+                return METADATA.get(func, sliced)(*args, **kwargs)
         with nullcontext() if self.shape_env is None else enable_python_dispatcher():
             output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         strides, given = rule_of(func, args), tensors_of(args, kwargs)

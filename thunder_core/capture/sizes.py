@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import sympy
 import torch
@@ -75,6 +75,10 @@ class TraceShapeEnv(ShapeEnv):
     def restrict(self, symbol: sympy.Symbol, lower: int | None, upper: int | None) -> None:
         """Let a symbol be within bounds, so that what they imply is decided without a guard."""
         self.constrain_symbol_range(symbol, -int_oo if lower is None else lower, int_oo if upper is None else upper)
+
+    def create_unbacked_symint(self, source: Source | None = None) -> NoReturn:  # noqa: ARG002
+        """Refuse a size that no symbol has: nothing in a trace would compute it."""
+        raise RuntimeError("a size depends on what is not known while tracing")
 
     def _generate_unique_id(self, source_name: str) -> int:  # noqa: ARG002
         self.unique_ids.add(len(self.unique_ids))
