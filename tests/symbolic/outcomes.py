@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from thunder_core.errors import NotDifferentiable
+
 LARGEST = 20_000  # elements of a tensor, and numbers
 
 
@@ -108,7 +110,7 @@ def other_error(expected: Exception | None, found: Exception | None, *, message:
     """How two errors differ."""
     if type(expected) is type(found) and (expected is None or not message or str(expected) == str(found)):
         return ""
-    if not message and expected is not None and found is not None:
+    if expected is not None and (isinstance(found, NotDifferentiable) or (found is not None and not message)):
         return ""
     return f"{expected!r:.300} became {found!r:.600}"
 

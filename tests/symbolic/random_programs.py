@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
+from tests.symbolic.metadata import wrong_metadata
 from tests.symbolic.outcomes import Outcome, difference, outcome
 from tests.symbolic.steps_of_memory import MADE, SHAPES, WRITTEN
 from tests.symbolic.steps_of_numbers import NUMBERS, Number, Row
@@ -363,9 +364,20 @@ def wrongly_served(tried: Case, compiled: Any, wanted: list[tuple[Call, Outcome]
 
         for call, expected in wanted:
             found = tried.outcome(once, call)
-            if not isinstance(found.error, Refused) and (text := difference(expected, found, message=False)):
+            if isinstance(found.error, Refused):
+                continue
+            text = difference(expected, found, message=False) or metadata_of(tried, program, call)
+            if text:
                 return f"program {number} takes {call.shapes} {call.numbers}: {text}"
     return ""
+
+
+def metadata_of(tried: Case, program: Any, call: Call) -> str:
+    """The tensor of a program of which its trace has other metadata than it has in a call; empty for none."""
+    _, args, kwargs = tried.arguments(call)
+    with torch.set_grad_enabled(tried.grad):
+        inputs, _ = program.prepare(tried.program, args, kwargs)
+    return wrong_metadata(program, inputs)
 
 
 def reduced(tried: Case, **options: Any) -> Case:

@@ -41,7 +41,6 @@ MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         lambda condition, ranges: True,
         ("equal sizes of two tensors", "divisible by another size", "a smaller size", "what PyTorch decides"),
     ),
-    "thunder_core.capture.sizes.Sizes.lower_bound": (lambda sizes, symbol: None, ("no size is zero",)),
     "thunder_core.acquire.prologue.Prologue._strides": (nothing, ("the strides of a layout",)),
     "thunder_core.acquire.numbers.OutsideNumbers.require": (nothing, ("a float that decides",)),
     "thunder_core.fusion.fuse.unmet": (lambda conditions, symbols: "", ("a compiled region",)),

@@ -196,3 +196,33 @@ def test_sizes_of_slices_are_computed_from_the_places_between_which_they_lie() -
         x = torch.randn(length)
         assert_same(sizes(x, start, end), compiled(x, start, end))
     assert thunder.cache_misses(compiled) <= 5, thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.parametrize("dims", [(), (0,), (-1,), ((0, -1),)])
+def test_dimensions_that_squeeze_drops_are_decided(dims: tuple[Any, ...]) -> None:
+    compiled = thunder.jit(lambda x: x.squeeze(*dims).shape, cache="symbolic values")
+    for shape in ((2, 3, 4), (1, 3, 1), (1, 1, 1), (2, 1, 1), (1, 1, 2), (5, 1, 7)):
+        assert torch.ones(shape).squeeze(*dims).shape == compiled(torch.ones(shape))
+
+
+LENGTHS: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "expand": lambda x, n: x.expand(n, 4).shape,
+    "reshape": lambda x, n: x.reshape(n, 2).shape,
+    "zeros": lambda x, n: torch.zeros(n, 2).shape[0],
+    "unflatten": lambda x, n: x.unflatten(1, (n, 2)).shape,
+    "full": lambda x, n: x.new_full((n,), 1.0).shape,
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+@pytest.mark.parametrize("lengths", [(2, -1, 4, -3), (-1, 2, 1, -3)])
+def test_lengths_that_are_negative_stand_for_others_or_are_errors(name: str, lengths: tuple[int, ...]) -> None:
+    def told(function: Callable[..., Any], n: int) -> Any:
+        try:
+            return function(torch.ones(1, 4), n)
+        except RuntimeError as error:
+            return str(error)
+
+    compiled = thunder.jit(LENGTHS[name], cache="symbolic values")
+    for n in lengths:
+        assert told(LENGTHS[name], n) == told(compiled, n)

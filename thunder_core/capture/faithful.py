@@ -18,7 +18,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.capture.indexing import indexed
 from thunder_core.capture.layouts import Rule, is_symbolic, lay_out, rule, rule_of, tensors_of
-from thunder_core.capture.slicing import is_between_symbols, sliced
+from thunder_core.capture.symbolic_metadata import decide, is_between_symbols, sliced
 from thunder_core.ir.sizes import generic_hint_of, hint_of, symbolic_dense_strides
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -32,6 +32,8 @@ class FaithfulMode(FakeTensorMode):
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on tensors without data."""
         kwargs = kwargs or {}
+        if self.shape_env is not None:
+            decide(func, args, kwargs)
         if func in METADATA or (func is aten.slice.Tensor and is_between_symbols(args, kwargs)):
             with self:
                 return METADATA.get(func, sliced)(*args, **kwargs)

@@ -1,0 +1,70 @@
+"""Whether the tensors of a trace have, in a call, the types, shapes and strides that the trace says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+import torch
+from torch import Tensor
+
+from thunder_core.ir.evaluate import evaluate
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.runtime.program import Program
+
+
+def wrong_metadata(program: Program, inputs: tuple[Any, ...]) -> str:
+    """The first tensor of the program as it was traced that another one stands for in a call; empty for none."""
+    trace, last = program.traces("computation")[0], program.last("computation")
+    values: dict[str, Any] = {proxy.name: value for proxy, value in zip(last.inputs, inputs, strict=True)}
+    values.update(trace.constants)
+    symbols = symbols_of(trace.inputs, values)
+    with torch.no_grad():
+        for bsym in trace.bound_symbols:
+            try:
+                evaluate([bsym], values)
+            except Exception:  # which eager PyTorch raises for this call, too, or the values of tensors are others
+                return ""
+            for proxy in bsym.outputs:
+                if told := mistaken(proxy, values[proxy.name], symbols):
+                    return f"`{bsym.symbol.name}` makes {told}"
+    return ""
+
+
+def symbols_of(proxies: tuple[Proxy, ...], values: dict[str, Any]) -> dict[sympy.Basic, sympy.Integer]:
+    """The values that symbols have in a call, as far as the inputs tell."""
+    found: dict[sympy.Basic, sympy.Integer] = {}
+    for proxy in proxies:
+        if isinstance(proxy, NumberProxy) and isinstance(proxy.value, torch.SymInt):
+            found[proxy.value.node._expr] = sympy.Integer(int(values[proxy.name]))
+        elif isinstance(proxy, TensorProxy):
+            tensor = values[proxy.name]
+            pairs = zip(proxy.shape, tensor.shape, strict=True)
+            found.update(
+                (size.node._expr, sympy.Integer(value)) for size, value in pairs if isinstance(size, torch.SymInt)
+            )
+    return found
+
+
+def mistaken(proxy: Proxy, value: Any, symbols: dict[sympy.Basic, sympy.Integer]) -> str:
+    """How a tensor differs from its proxy; strides that tell no elements apart do not matter."""
+    if not isinstance(proxy, TensorProxy) or not isinstance(value, Tensor) or value.layout is not torch.strided:
+        return ""
+    shape, strides = (tuple(number(one, symbols) for one in sizes) for sizes in (proxy.shape, proxy.stride))
+    if proxy.dtype != value.dtype or len(shape) != value.dim():
+        return f"{value.dtype}{list(value.shape)} and not {proxy.dtype}{list(proxy.shape)}"
+    triples = zip(shape, strides, value.shape, value.stride(), strict=True)
+    for size, stride, real_size, real_stride in triples:
+        moved = real_size > 1 and value.numel() and stride is not None and stride != real_stride
+        if moved or (size is not None and size != real_size):
+            told = f"{tuple(value.shape)} with strides {value.stride()}"
+            return f"{told} and not {proxy.shape} with {proxy.stride}, which are {shape} with {strides}"
+    return ""
+
+
+def number(size: Any, symbols: dict[sympy.Basic, sympy.Integer]) -> int | None:
+    """The value of a size in a call; None where it has symbols that are not known."""
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    found = size.node.expr.xreplace(symbols)
+    return int(found) if found.is_number else None
