@@ -177,7 +177,7 @@ COMPUTED: tuple[Row, ...] = (
     lambda x, y, n, m: functional.pad(x, (x.shape[-1], 0), value=n),
     lambda x, y, n, m: functional.linear(x, y),
     lambda x, y, n, m: functional.softmax(x, n % x.dim()),
-    lambda x, y, n, m: functional.smooth_l1_loss(x, y, beta=m),
+    lambda x, y, n, m: functional.smooth_l1_loss(x, y, beta=abs(m)),
     lambda x, y, n, m: functional.glu(x, -1),
     lambda x, y, n, m: functional.rms_norm(x, (x.shape[-1],)),
     lambda x, y, n, m: functional.cosine_similarity(x, y, -1),

@@ -34,9 +34,12 @@ class FaithfulMode(FakeTensorMode):
         kwargs = kwargs or {}
         if self.shape_env is not None:
             decide(func, args, kwargs)
-        if func in METADATA or (func is aten.slice.Tensor and is_between_symbols(args, kwargs)):
+        if func is aten.slice.Tensor and is_between_symbols(args, kwargs):
             with self:
-                return METADATA.get(func, sliced)(*args, **kwargs)
+                return sliced(*args, **kwargs)
+        if func in METADATA:
+            with self:
+                return METADATA[func](*args, **kwargs)
         with nullcontext() if self.shape_env is None else enable_python_dispatcher():
             output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         strides, given = rule_of(func, args), tensors_of(args, kwargs)

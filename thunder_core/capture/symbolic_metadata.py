@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
+maximum: Any = torch.sym_max
+minimum: Any = torch.sym_min
 LENGTHS = frozenset({"size", "shape", "sizes"})  # arguments that are lengths of dimensions
 
 
@@ -60,7 +62,7 @@ def sliced(tensor: torch.Tensor, dim: int = 0, start: Any = None, end: Any = Non
     size = shape[dim]
     first = 0 if start is None else _place(start, size)
     last = size if end is None else _place(end, size)
-    length = last - first if guard_or_false(last >= first) else torch.sym_max(last - first, 0)
+    length = last - first if guard_or_false(last >= first) else maximum(last - first, 0)
     offset = tensor.storage_offset() + first * strides[dim]
     shape[dim], strides[dim] = (length + step - 1) // step, strides[dim] * step
     return tensor.as_strided(shape, strides, offset)
@@ -71,5 +73,5 @@ def _place(place: Any, size: Any) -> Any:
     if type(place) is int and place == sys.maxsize:
         return size
     if place < 0:
-        return torch.sym_max(place + size, 0)
-    return place if guard_or_false(place <= size) else torch.sym_min(place, size)
+        return maximum(place + size, 0)
+    return place if guard_or_false(place <= size) else minimum(place, size)
