@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.coverage import page as static_page
+from tests.coverage import symbolic, symbolic_page
 from tests.coverage.known import disagreements
-from tests.coverage.page import PAGE, render
-from tests.coverage.processes import everything, examine_all
+from tests.coverage.operators import OPERATORS
+from tests.coverage.processes import everything, examine, examine_all
 
 RESULTS = Path("build/coverage.json")
+SYMBOLIC_RESULTS = Path("build/coverage_symbolic.json")
 
 
 def save(path: Path, found: dict[str, Any]) -> None:
@@ -27,23 +30,28 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--limit", type=float, default=120, help="seconds for one operator or module")
     parser.add_argument("--again", action="store_true", help="only what failed the last time, or was not run")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept, as JSON")
+    parser.add_argument("--results", type=Path, help="where results are kept, as JSON")
+    parser.add_argument("--symbolic", action="store_true", help="operators with symbolic sizes, each in two sizes")
     parser.add_argument("names", nargs="*", help="only these operators and modules")
     options = parser.parse_args()
-    if unknown := set(options.names) - set(everything()):
+    entries = list(OPERATORS) if options.symbolic else everything()
+    options.results = options.results or (SYMBOLIC_RESULTS if options.symbolic else RESULTS)
+    if unknown := set(options.names) - set(entries):
         parser.error(f"the databases have no {', '.join(sorted(unknown))}")
     kept: dict[str, Any] = {}
     if options.again and options.results.exists():
         kept = json.loads(options.results.read_text(encoding="utf-8"))
     passed = {name for name, verdicts in kept.items() if not any(one["failure"] for one in verdicts.values())}
-    names = [name for name in options.names or everything() if name not in passed]
-    for name, verdicts in examine_all(names, jobs=options.jobs, limit=options.limit):
+    names = [name for name in options.names or entries if name not in passed]
+    one = symbolic.examine if options.symbolic else examine
+    for name, verdicts in examine_all(names, jobs=options.jobs, limit=options.limit, examine=one):
         kept[name] = verdicts
         save(options.results, kept)
-    found = {name: kept[name] for name in everything() if name in kept}
-    if len(found) == len(everything()):
-        PAGE.write_text(render(found), encoding="utf-8")
-    wrong = disagreements(found)
+    found = {name: kept[name] for name in entries if name in kept}
+    page = symbolic_page if options.symbolic else static_page
+    if len(found) == len(entries):
+        page.PAGE.write_text(page.render(found), encoding="utf-8")
+    wrong = symbolic_page.differing(found) if options.symbolic else disagreements(found)
     print("\n".join(wrong))
     return 1 if wrong else 0
 

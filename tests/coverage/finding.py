@@ -13,7 +13,8 @@ DIRECTIONS = ("forward", "backward", "second", "errors")
 class Finding:
     """One sample of one direction; `failure` is None where compiled equals eager.
 
-    `guarded`: the program asks for the values of tensors, and is refused with `data_dependent="error"`.
+    `guarded`: the program asks for the values of tensors, and is refused with `data_dependent="error"`. `specialized`
+    is why a program with symbolic sizes does not serve the sample in other sizes; empty where it does.
     """
 
     direction: str
@@ -22,22 +23,27 @@ class Finding:
     sample: int
     failure: str | None
     guarded: bool = False
+    specialized: str = ""
 
 
 @dataclass
 class Verdict:
-    """All samples of one direction: how many were run, failed and were guarded, and how the first of these did."""
+    """All samples of one direction: how many were run, failed, were guarded and specialized, and how the first did."""
 
     tried: int = 0
     failed: int = 0
     guarded: int = 0
+    specialized: int = 0
     failure: str | None = None
+    specialized_by: str = ""
     dtypes: list[str] = field(default_factory=list)
 
     def note(self, finding: Finding) -> None:
         """Take one more sample into account."""
         self.tried += 1
         self.guarded += finding.guarded
+        self.specialized += bool(finding.specialized)
+        self.specialized_by = self.specialized_by or finding.specialized
         dtype = finding.dtype.removeprefix("torch.")
         if dtype and dtype not in self.dtypes:
             self.dtypes.append(dtype)

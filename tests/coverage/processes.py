@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ import torch
 from tests.coverage import modules, operators
 from tests.coverage.finding import DIRECTIONS, Finding, verdicts
 from thunder_core import jit
+
+Examine = Callable[[str], Iterator[Finding]]
 
 
 def everything() -> list[str]:
@@ -44,13 +46,15 @@ class Child:
         return verdicts(Finding(direction, "", "", 0, how) for direction in DIRECTIONS)
 
 
-def examine_all(names: Sequence[str], *, jobs: int = 1, limit: float = 120) -> Iterator[tuple[str, dict[str, Any]]]:
+def examine_all(
+    names: Sequence[str], *, jobs: int = 1, limit: float = 120, examine: Examine = examine
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """The verdicts on these entries as they come; what fails is told on stderr."""
     warm_up()
     waiting, running = list(reversed(names)), dict[Any, Child]()
     while waiting or running:
         while waiting and len(running) < jobs:
-            pipe, child = begun(waiting.pop())
+            pipe, child = begun(waiting.pop(), examine)
             running[pipe] = child
         for pipe in multiprocessing.connection.wait(list(running), timeout=1):
             child = running.pop(pipe)
@@ -70,17 +74,17 @@ def warm_up() -> None:
     gc.freeze()  # what was imported is not looked at again in each process, which would copy it
 
 
-def begun(name: str) -> tuple[Any, Child]:
+def begun(name: str, examine: Examine) -> tuple[Any, Child]:
     """A process at work on the entry, and the end of the pipe where it will answer."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(theirs, name))
+    process = context.Process(target=work, args=(theirs, name, examine))
     process.start()
     theirs.close()
     return ours, Child(name, process, time.monotonic())
 
 
-def work(pipe: Any, name: str) -> None:
+def work(pipe: Any, name: str, examine: Examine) -> None:
     """What the process does."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     warnings.simplefilter("ignore")

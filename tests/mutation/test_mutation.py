@@ -85,3 +85,19 @@ def test_what_is_asked_of_an_argument_is_guarded(question: Callable[[Tensor], Te
     compiled = thunder.jit(question)
     for given in (x, (x * 2)[:], numbers(5, 4)[1:], numbers(4, 4), numbers(4, 4)[:], made, x):
         assert torch.equal(compiled(given), question(given))
+
+
+def test_the_gradient_of_a_write_through_a_strided_view_is_right() -> None:
+    """PyTorch's derivative of the operation that does not write is not."""
+
+    def written(x: Tensor) -> Tensor:
+        y = x * 1
+        part = y.as_strided((2, 4), (4, 1))
+        part.mul_(3)
+        return y
+
+    compiled = thunder.jit(written)
+    (x,), (other,) = leaf(), leaf()
+    compiled(x).square().sum().backward()
+    written(other).square().sum().backward()
+    assert torch.equal(x.grad, other.grad)

@@ -1,4 +1,4 @@
-"""Whether the tensors of a trace have, in a call, the types, shapes and strides that the trace says."""
+"""Whether the tensors of a trace have, in a call, the types and shapes that the trace says."""
 
 from __future__ import annotations
 
@@ -47,19 +47,14 @@ def symbols_of(proxies: tuple[Proxy, ...], values: dict[str, Any]) -> dict[sympy
 
 
 def mistaken(proxy: Proxy, value: Any, symbols: dict[sympy.Basic, sympy.Integer]) -> str:
-    """How a tensor differs from its proxy; strides that tell no elements apart do not matter."""
+    """How a tensor differs from its proxy in type or shape."""
     if not isinstance(proxy, TensorProxy) or not isinstance(value, Tensor) or value.layout is not torch.strided:
         return ""
-    shape, strides = (tuple(number(one, symbols) for one in sizes) for sizes in (proxy.shape, proxy.stride))
-    if proxy.dtype != value.dtype or len(shape) != value.dim():
-        return f"{value.dtype}{list(value.shape)} and not {proxy.dtype}{list(proxy.shape)}"
-    triples = zip(shape, strides, value.shape, value.stride(), strict=True)
-    for size, stride, real_size, real_stride in triples:
-        moved = real_size > 1 and value.numel() and stride is not None and stride != real_stride
-        if moved or (size is not None and size != real_size):
-            told = f"{tuple(value.shape)} with strides {value.stride()}"
-            return f"{told} and not {proxy.shape} with {proxy.stride}, which are {shape} with {strides}"
-    return ""
+    shape = tuple(number(one, symbols) for one in proxy.shape)
+    pairs = zip(shape, value.shape, strict=False)
+    if (proxy.dtype, len(shape)) == (value.dtype, value.dim()) and all(size in (None, real) for size, real in pairs):
+        return ""
+    return f"{value.dtype}{list(value.shape)} and not {proxy.dtype}{list(proxy.shape)}, which is {list(shape)}"
 
 
 def number(size: Any, symbols: dict[sympy.Basic, sympy.Integer]) -> int | None:

@@ -204,7 +204,6 @@ COMPUTED: tuple[Row, ...] = (
     lambda x, y, n, m: torch.einsum("...i,...j->...ij", x, y),
     lambda x, y, n, m: torch.einsum("ij,kj->ik", x, y),
     lambda x, y, n, m: torch.tensordot(x, x, ([0], [0])),
-    lambda x, y, n, m: torch.kron(x, y),
     lambda x, y, n, m: torch.cdist(x, x),
     lambda x, y, n, m: torch.cat([x, x], n % x.dim()),
     lambda x, y, n, m: torch.cat([x[:n], x[n:]]),

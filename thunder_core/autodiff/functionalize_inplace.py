@@ -22,6 +22,9 @@ from thunder_core.ir.trace import Trace
 from thunder_core.runtime.library.objects import EXPECTATIONS
 from thunder_core.transforms.functionalize import Functionalize
 
+# Its derivative in PyTorch has the gradient where it should have zeros.
+WITH_WRONG_DERIVATIVE = "torch.ops.aten.as_strided_scatter.default"
+
 
 def functionalize_followed_writes(trace: Trace) -> Trace | None:
     """The functionalized trace; None where it writes to nothing that autograd follows, or eager refuses a write.
@@ -31,7 +34,12 @@ def functionalize_followed_writes(trace: Trace) -> Trace | None:
     """
     requires_grad_names = followed_by_autograd(trace)
     writes = any(name in requires_grad_names for bsym in trace.bound_symbols for name in bsym.mutates)
-    return None if not writes or autograd_error(trace) else Functionalize()(trace)
+    if not writes or autograd_error(trace):
+        return None
+    functional = Functionalize()(trace)
+    followed = followed_by_autograd(functional)
+    scatters = (bsym for bsym in functional.bound_symbols if bsym.symbol.name == WITH_WRONG_DERIVATIVE)
+    return None if any(bsym.args[0].name in followed for bsym in scatters) else functional
 
 
 def autograd_error(trace: Trace) -> str:

@@ -1,0 +1,89 @@
+"""Writes docs/coverage_symbolic.md, the table of operators with symbolic sizes, from what was found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[2] / "docs" / "coverage_symbolic.md"
+DIRECTIONS = ("forward", "backward")
+Verdicts = Mapping[str, Mapping[str, Any]]
+
+HEAD = """\
+# Coverage with symbolic sizes
+
+<!-- Written by `make coverage-symbolic`. -->
+
+Every operator of PyTorch's own operator database, compiled with `cache="symbolic values"` on one of its samples and
+called with that, and then with the same sample in other sizes: the last element is taken off each dimension of three or
+more. Operators without a sample that eager PyTorch takes in other sizes are not listed. *Equal* are those whose results
+and metadata, or gradients, are eager's in both calls; *by one program*, those whose second call was served by the
+program of the first. A cell says how many samples were served so, of how many; the last column, what decided otherwise.
+"""
+
+
+def render(found: Mapping[str, Verdicts]) -> str:
+    """The whole page."""
+    present = {name: verdicts for name, verdicts in found.items() if verdicts}
+    lines = [HEAD, *_shares(present), "", "## What does not pass", "", *differing(present)]
+    return "\n".join([*lines, "", "## Operators", "", *_table(present)]) + "\n"
+
+
+def is_equal(verdict: Mapping[str, Any]) -> bool:
+    """Whether all samples were equal to eager's."""
+    return not verdict["failed"]
+
+
+def is_served(verdict: Mapping[str, Any]) -> bool:
+    """Whether they were, and one program served both sizes."""
+    return is_equal(verdict) and not verdict["specialized"]
+
+
+ROWS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "equal": is_equal,
+    "equal, by one program": is_served,
+}
+
+
+def _shares(found: Mapping[str, Verdicts]) -> Iterator[str]:
+    yield f"| operators | {' | '.join(DIRECTIONS)} |"
+    yield "|---|" + "---|" * len(DIRECTIONS)
+    for title, passes in ROWS.items():
+        cells = []
+        for direction in DIRECTIONS:
+            verdicts = [one[direction] for one in found.values() if direction in one]
+            passed = sum(map(passes, verdicts))
+            cells.append(f"{passed} of {len(verdicts)} ({100 * passed / max(len(verdicts), 1):.1f}%)")
+        yield f"| {title} | {' | '.join(cells)} |"
+
+
+def differing(found: Mapping[str, Verdicts]) -> list[str]:
+    """A line for each operator that gives something else than eager PyTorch."""
+    verdicts = [(name, direction, one) for name, both in found.items() for direction, one in both.items()]
+    return [f"- `{name}` ({way}): {plain(one['failure'])}" for name, way, one in verdicts if one["failed"]]
+
+
+def _table(found: Mapping[str, Verdicts]) -> Iterator[str]:
+    yield "| name | forward | backward | specialized by |"
+    yield "|---|---|---|---|"
+    for name, verdicts in found.items():
+        cells = [_cell(verdicts.get(direction)) for direction in DIRECTIONS]
+        reasons = dict.fromkeys(plain(one["specialized_by"]) for one in verdicts.values() if one["specialized"])
+        yield f"| `{name}` | {' | '.join(cells)} | {'; '.join(reasons)} |"
+
+
+def _cell(verdict: Mapping[str, Any] | None) -> str:
+    if verdict is None:
+        return ""
+    served = verdict["tried"] - verdict["specialized"]
+    told = str(served) if served == verdict["tried"] else f"{served} of {verdict['tried']}"
+    return f"{told}, {verdict['failed']} differ" if verdict["failed"] else told
+
+
+def plain(reason: str) -> str:
+    """A reason in one line, without what it was in this call and without lines of this page's own program."""
+    reason = re.sub(r", needed at [^,]*tests/coverage/[^,]*, in \w+", "", reason)
+    reason = re.sub(r"\S*/(?:site-packages|tests)/", "", reason).replace("|", "\\|").replace("\n", " ")
+    return reason[:200]
