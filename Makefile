@@ -14,7 +14,7 @@ SMOKE := $(CURDIR)/build/smoke
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test quick check format lint types layers docs-fresh docs picture coverage conformance golden fuzz bench gpu-wheels \
+.PHONY: help install demo test quick check format lint types layers docs-fresh docs picture coverage coverage-symbolic conformance golden fuzz bench gpu-wheels \
 	gpu-install test-gpu bench-gpu wheel wheel-smoke clean
 
 help: ## list the targets
@@ -74,6 +74,9 @@ docs: install ## write the generated pages and build the site into site/
 
 coverage: install ## run PyTorch's databases of operators and modules under jit and write docs/coverage.md (JOBS=2)
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.coverage --jobs $(JOBS)
+
+coverage-symbolic: install ## run the operators with symbolic sizes and write docs/coverage_symbolic.md (JOBS=2)
+	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.coverage --symbolic --jobs $(JOBS)
 
 conformance: install ## run the standard library's tests of the language inside the interpreter (MISSING="3.13")
 	$(BIN)/python -m tests.conformance.versions --jobs $(JOBS) $(if $(MISSING),--allow-missing $(MISSING))

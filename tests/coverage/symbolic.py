@@ -60,7 +60,8 @@ def smaller(sizes: frozenset[int]) -> Callable[[torch.Tensor], torch.Tensor]:
         part = tensor.detach()
         for dim, size in enumerate(tensor.shape):
             part = part.narrow(dim, 0, size - 1) if size in sizes else part
-        return part.clone().requires_grad_(tensor.requires_grad)
+        layout = torch.contiguous_format if tensor.is_contiguous() else torch.preserve_format
+        return part.clone(memory_format=layout).requires_grad_(tensor.requires_grad)
 
     return change
 

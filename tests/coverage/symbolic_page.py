@@ -83,7 +83,7 @@ def _cell(verdict: Mapping[str, Any] | None) -> str:
 
 
 def plain(reason: str) -> str:
-    """A reason in one line, without what it was in this call and without lines of this page's own program."""
-    reason = re.sub(r", needed at [^,]*tests/coverage/[^,]*, in \w+", "", reason)
-    reason = re.sub(r"\S*/(?:site-packages|tests)/", "", reason).replace("|", "\\|").replace("\n", " ")
-    return reason[:200]
+    """A reason in one line, without places in the sources of this page's own program and of PyTorch."""
+    reason = re.sub(r", needed at \S*tests/coverage/[^,]*, in [^,]*", "", reason)
+    reason = re.sub(r" ?\(?\S*/(?:tests|aten)/[^,:]*:\d+(?:, in [^)]*\))?:?", "", reason)
+    return reason.replace("|", "\\|").replace("\n", " ")[:200]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.coverage import symbolic, symbolic_page
 from tests.coverage.known import disagreements, known
 from tests.coverage.outcome import Outcome, difference
 from tests.coverage.page import PAGE, failing
@@ -115,3 +116,26 @@ def test_a_difference_is_told(name: str) -> None:
 
 def test_what_is_left_of_the_random_numbers_counts() -> None:
     assert difference(Outcome(result=X, drawn=b"a"), Outcome(result=X, drawn=b"b")) is not None
+
+
+# Each for a kind of its own: elementwise, reductions, views, indexing, joining, products, layouts.
+SYMBOLIC = ("add", "softmax", "squeeze", "narrow", "gather", "cat", "matmul", "cumsum")
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_one_program_serves_an_operators_sample_in_two_sizes(name: str) -> None:
+    findings = list(symbolic.examine(name))
+    assert {finding.direction for finding in findings} == {"forward", "backward"}
+    assert [(finding.failure, finding.specialized) for finding in findings] == [(None, "")] * len(findings)
+
+
+def test_an_operator_that_specializes_is_told_with_its_reason() -> None:
+    (finding, *_) = symbolic.examine("unbind")
+    assert finding.failure is None and "args[0].size(0): had s1 == 5" in finding.specialized
+
+
+def test_the_page_tells_what_differs_and_what_specializes() -> None:
+    verdict = {"tried": 2, "failed": 1, "specialized": 1, "failure": "float32: wrong", "specialized_by": "had s0 == 3"}
+    page = symbolic_page.render({"cat": {"forward": verdict}, "add": {"forward": verdict | {"failed": 0}}, "sub": {}})
+    assert "| equal | 1 of 2 (50.0%) |" in page and "| equal, by one program | 0 of 2 (0.0%) |" in page
+    assert "- `cat` (forward): float32: wrong" in page and "| `add` | 1 of 2 |  | had s0 == 3 |" in page

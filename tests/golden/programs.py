@@ -263,6 +263,54 @@ def functional_program() -> Compiled:
     return compiled
 
 
+def symbolic_constraints() -> Compiled:
+    """What is decided by sizes and numbers: bounds, an excluded value, divisibility, equal and ordered sizes."""
+
+    def decided(x: Tensor, y: Tensor, n: int) -> Tensor:
+        if 2 <= x.shape[0] <= 100 and x.shape[0] != 7 and n > 3:
+            x = x.view(x.shape[0] // 2, 2, -1) if x.shape[0] % 2 == 0 else x[None]
+        return x.sum() + (y - 1 if y.shape[0] < x.shape[-1] else y + n)
+
+    compiled = thunder.jit(decided, executors=("torch",), cache="symbolic values")
+    compiled(torch.ones(6, 5), torch.ones(3), 4)
+    return compiled
+
+
+def symbolic_shapes() -> Compiled:
+    """Sizes that are computed from sizes and numbers, which the prologue passes to the computation."""
+
+    def shaped(x: Tensor, n: int, scale: float) -> tuple[Tensor, ...]:
+        head, tail = x.split((n, x.shape[0] - n))
+        places = torch.arange(tail.shape[0] * 2)
+        return torch.cat([tail, head]) * scale, places, x[n:, : x.shape[1] // 2]
+
+    compiled = thunder.jit(shaped, executors=("torch",), cache="symbolic values")
+    compiled(torch.ones(6, 5), 2, 0.5)
+    return compiled
+
+
+def symbolic_training() -> Compiled:
+    """A loss whose backward decides by sizes as well, and is handed them."""
+
+    def loss(x: Tensor, w: Tensor) -> Tensor:
+        hidden = (x @ w).view(x.shape[0], 2, -1).transpose(0, 1)
+        return hidden.softmax(-1).square().mean() + hidden.cumprod(0).sum() * x.shape[1]
+
+    compiled = thunder.jit(loss, executors=("torch",), cache="symbolic values")
+    compiled(torch.ones(3, 5), weight(5, 4)).backward()
+    return compiled
+
+
+def symbolic_region() -> Compiled:
+    """A region that is compiled for all sizes: its kernels take the symbols behind the tensors."""
+    compiled = thunder.jit(
+        lambda x: (x.exp() * 2 + x.shape[1]).softmax(-1), executors=("inductor", "torch"), cache="symbolic values"
+    )
+    with torch.no_grad():
+        compiled(torch.ones(3, 5))
+    return compiled
+
+
 FEATURES: tuple[Callable[[], Compiled], ...] = (
     attention,
     autocast_inside,
@@ -279,6 +327,10 @@ FEATURES: tuple[Callable[[], Compiled], ...] = (
     optimizer_step,
     repeated_region,
     side_effects,
+    symbolic_constraints,
+    symbolic_region,
+    symbolic_shapes,
+    symbolic_training,
     value_of_a_tensor,
     views,
 )
