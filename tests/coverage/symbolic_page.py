@@ -27,7 +27,7 @@ program of the first. A cell says how many samples were served so, of how many; 
 def render(found: Mapping[str, Verdicts]) -> str:
     """The whole page."""
     present = {name: verdicts for name, verdicts in found.items() if verdicts}
-    lines = [HEAD, *_shares(present), "", "## What does not pass", "", *differing(present)]
+    lines = [HEAD, *_shares(present), "", "## What does not pass", "", *(differing(present) or ["Nothing."])]
     return "\n".join([*lines, "", "## Operators", "", *_table(present)]) + "\n"
 
 
