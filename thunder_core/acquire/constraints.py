@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from thunder_core.ir.trace import Trace, with_number_inputs
 from thunder_core.runtime.constraint import StatedConstraint
 
 MADE_BY = "check constraints"
+MIRRORED = {sympy.Ge: sympy.Le, sympy.Gt: sympy.Lt}
 GIVEN = "the range that it was given"  # who needed a constraint, where it is nothing but that
 Origin = SourceLine | str | None
 
@@ -134,12 +135,13 @@ def merged_constraints(sizes: Sizes) -> Merged:
         symbols = symbols_of(constraint.condition)
         alone = len(symbols) == 1 and symbols[0].is_integer
         if not alone or not intervals[symbols[0]].restrict(constraint):
-            others.setdefault(text_of(constraint.condition), constraint)
+            balanced = replace(constraint, condition=with_positive_terms(constraint.condition))
+            others.setdefault(text_of(balanced.condition), balanced)
     for interval in intervals.values():
         interval.tighten()
     ranges = {symbol: interval.range for symbol, interval in intervals.items()}
     left = {text: one for text, one in others.items() if not is_implied(one.condition, ranges)}
-    return Merged(intervals, left)
+    return Merged(intervals, with_equalities(left))
 
 
 def simplified_constraints(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Origin]]:
@@ -149,6 +151,39 @@ def simplified_constraints(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, 
     for symbol, interval in merged.intervals.items():
         found += [(text, (symbol,), where) for text, where in interval.texts()]
     found += [(text, tuple(symbols_of(one.condition)), one.where) for text, one in merged.others.items()]
+    return found
+
+
+def with_positive_terms(condition: sympy.Basic) -> sympy.Basic:
+    """A relation of integers without subtractions: each negative term stands on the other side (`s0 <= s1`).
+
+    The smaller side of an inequality is the left one. All other conditions are returned as they are, since floats
+    round differently on another side.
+    """
+    integers = all(symbol.is_integer for symbol in condition.free_symbols)
+    if not isinstance(condition, sympy.core.relational.Relational) or not integers or not condition.lhs.is_integer:
+        return condition
+    terms = sympy.Add.make_args(condition.lhs - condition.rhs)
+    negative = [term for term in terms if term.could_extract_minus_sign()]
+    left = sympy.Add(*(term for term in terms if term not in negative))
+    right = sympy.Add(*(-term for term in negative))
+    if type(condition) in MIRRORED:
+        return MIRRORED[type(condition)](right, left, evaluate=False)
+    return type(condition)(left, right, evaluate=False)
+
+
+def with_equalities(constraints: Mapping[str, Constraint]) -> dict[str, Constraint]:
+    """The constraints, with `a == b` in place of `a <= b` and `b <= a`."""
+    found: dict[str, Constraint] = {}
+    for text, constraint in constraints.items():
+        condition = constraint.condition
+        bound = isinstance(condition, sympy.Le)
+        mirrored = text_of(sympy.Le(condition.rhs, condition.lhs, evaluate=False)) if bound else ""
+        if mirrored in found:
+            equal = replace(found.pop(mirrored), condition=sympy.Eq(condition.rhs, condition.lhs, evaluate=False))
+            found[text_of(equal.condition)] = equal
+        else:
+            found[text] = constraint
     return found
 
 
