@@ -35,6 +35,38 @@ def test_the_main_job(thunder, here, llama):
     assert all(stage in done.err for stage in STAGES)
 
 
+@pytest.mark.parametrize("width", [80, 140])
+def test_an_artifact_that_serves_a_range(thunder, here, llama, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    done = thunder("optimize", llama, "--dynamic", "seq=2:24", "--dynamic", "batch=1:2", *QUICK, "--out", "result")
+    assert done.status == 0, done.err
+    for words in ("Ranges", "seq 2 to 24, batch 1 to 2", "2 x 24", "1 x 7", "Constraints", "masking_utils.py"):
+        assert words in done.out, done.out
+    assert "seq 2 to 24, batch 1 to 2; validated and measured at 1 x 8" in " ".join(done.err.split())
+    assert max(map(len, done.out.splitlines())) <= max(width, len(str(here)) + 30)
+    listed = thunder("inspect-trace", "result", "--list")
+    assert "2 <= s1 <= 24" in listed.out or "the ranges that were given" in listed.out
+    assert thunder("bench", "result", "--runs", 2, "--warmup", 0, "--seq", "5,24").status == 0
+    refused = thunder("bench", "result", "--runs", 2, "--warmup", 0, "--seq", "25")
+    assert (refused.status, "outside of the range seq=2:24" in refused.err) == (2, True)
+
+
+BAD_RANGES = {
+    "seq=8:1": ("TH0201", "has no sizes"),
+    "seq=a": ("TH0201", "is no range"),
+    "seq=0:10": ("TH0201", "begins below 1"),
+    "seq": ("TH0201", "is not of the form name=a:b"),
+    "lenght=1:8": ("TH0222", "no dimension of the recipe"),
+    "seq=1:9999999": ("TH0209", "goes beyond"),
+}
+
+
+@pytest.mark.parametrize("given", BAD_RANGES)
+def test_a_range_that_cannot_be(thunder, here, llama, given):
+    code, told = BAD_RANGES[given]
+    assert_refused(thunder("optimize", llama, "--dynamic", given, "--dry-run"), here, 2, code, told)
+
+
 def test_a_second_run_takes_a_new_name(thunder, here, llama):
     for _ in range(2):
         assert thunder("optimize", llama, "-r", "hf-llama", *QUICK, "--no-validate", "--no-benchmark").status == 0

@@ -18,6 +18,7 @@ from tests.pipeline.conftest import quick
 from tests.processes import run_python
 from thunder_core.artifact.loading import load
 from thunder_core.artifact.read import open_artifact
+from thunder_core.benchmark.report import size_in_words
 from thunder_core.claiming.executor import OperatorExecutor
 from thunder_core.compiler import cache_misses
 from thunder_core.errors import (
@@ -32,11 +33,15 @@ from thunder_core.errors import (
     ThunderError,
     WrongInputs,
 )
+from thunder_core.inspect.subject import subject_of
 from thunder_core.pipeline import optimize, plan, session
+from thunder_core.pipeline.bench import bench_artifact
+from thunder_core.pipeline.bench_request import BenchRequest
 from thunder_core.pipeline.dynamic import points_of, upper_end
 from thunder_core.pipeline.range_coverage import MOST_PROGRAMS
 from thunder_core.pipeline.ranges import ranges_in
 from thunder_core.pipeline.session import InputSize
+from thunder_core.pipeline.validate import validate_artifact
 from thunder_core.recipe import Tolerance
 from thunder_core.report import Report, render_html, render_markdown
 from thunder_recipes.default import Default
@@ -174,7 +179,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
     "no pair": ({"dynamic": {"seq": 8}}, BadOption, "no range"),
     "no numbers": ({"dynamic": {"seq": ("1", "8")}}, BadOption, "no range"),
     "too long": ({"dynamic": {"seq": (1, 1 << 20)}}, SequenceTooLong, "goes beyond the"),
-    "seq outside": ({"dynamic": {"seq": (16, 32)}}, BadOption, "--seq is 8, outside of --dynamic seq=16:32"),
+    "seq outside": ({"dynamic": {"seq": (16, 32)}}, BadOption, "--seq is 8, outside of the range seq=16:32"),
     "batch outside": ({"dynamic": {"batch": (1, 2)}, "batch": 4}, BadOption, "--batch is 4, outside"),
     "target": ({"dynamic": {"seq": (1, 8)}, "target": "sm_90"}, BadOption, "--target sm_90 exclude each other"),
     "real inputs": ({"dynamic": {"seq": (1, 8)}, "input": Path("x.jsonl")}, BadOption, "--input .* exclude"),
@@ -280,3 +285,20 @@ def test_steps_of_training_serve_ranges(tmp_path: Path) -> None:
     assert done.report.validation is not None
     assert [point.size for point in done.report.validation.points] == ["1 x 8", "1 x 2", "1 x 16", "1 x 5"]
     assert cache_misses(done.compiled) <= 2
+
+
+def test_an_artifact_is_validated_at_several_points(artifact: Path) -> None:
+    done = validate_artifact(artifact, inputs=1, write=False, seed=3)
+    assert [point.size for point in done.validation.points] == ["1 x 8", "1 x 2", "3 x 2", "1 x 48", "3 x 48", "2 x 9"]
+
+
+def test_an_artifact_is_measured_within_its_ranges(artifact: Path) -> None:
+    suite = bench_artifact(artifact, BenchRequest(runs=2, warmup=0))
+    assert [size_in_words(one.configuration) for one in suite.reports] == ["1 x 48"]
+    with pytest.raises(BadOption, match="--seq is 64, outside of the range seq=2:48"):
+        bench_artifact(artifact, BenchRequest(runs=2, warmup=0, seqs=(8, 64)))
+
+
+def test_an_inspection_has_the_constraints(artifact: Path) -> None:
+    subject = subject_of(open_artifact(artifact))
+    assert "2 <= s1 <= 48" in {one.condition for one in subject.constraints}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import thunder_core as thunder
-from tests.families import assert_same
+from tests.families import assert_same, inputs_for, sample
 from thunder_core import plugins
-from thunder_core.errors import RecipeMismatch
+from thunder_core.errors import BadRecipe, BadSymbolicArgument, RecipeMismatch
 from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline.recipes import find_recipe
 from thunder_core.recipe import Recipe, order_transforms, recipes_for
@@ -125,3 +128,63 @@ def test_hopper_is_whole_on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_recipes_know_whom_they_are_for() -> None:
     assert recipes_for("llama") == ("hf-llama", "hf-llama3", "hf-llama3-hopper")
     assert recipes_for("bert") == ("hf-bert",)
+
+
+def test_dimensions_are_spelled_out_for_the_inputs_of_all_models() -> None:
+    named = {one.name: one for one in recipe("hf-llama").symbolic_arguments({"seq": (2, 8), "input_ids.size(0)": None})}
+    assert (named["input_ids.size(-1)"].lower, named["input_ids.size(-1)"].upper) == (2, 8)
+    assert not named["attention_mask.size(-1)"].required
+    assert named["input_ids.size(0)"].required
+    assert recipe("default").symbolic_arguments() == ()
+
+
+@pytest.mark.parametrize("family", ["llama", "bert", "t5"])
+def test_dimensions_may_be_named_where_a_model_is_compiled(family: str) -> None:
+    """One program serves all lengths; what the model does not take, or a call does not give, is no error."""
+    loaded = sample(family)
+    fast = thunder.compile(loaded.model, "hf-transformers", symbolic={"seq": (2, 40), "batch": (2, 4)})
+    with torch.no_grad():
+        for batch, length in ((2, 12), (3, 9)):
+            inputs = inputs_for(loaded, batch=batch, seq=length)
+            assert_same(fast(**inputs), loaded.model(**inputs))
+    assert thunder.cache_misses(fast) == 1, thunder.recompile_reasons(fast)
+
+
+def test_a_dimension_that_a_model_has_not_is_refused() -> None:
+    with pytest.raises(BadSymbolicArgument, match="takes nothing that the recipe default calls seq"):
+        thunder.compile(torch.nn.Linear(2, 2), symbolic=["seq"])
+    with pytest.raises(BadSymbolicArgument, match="no argument is called 'length'"):
+        thunder.compile(torch.nn.Linear(2, 2), symbolic=["length"])
+
+
+class Dynamic(Recipe):
+    """A recipe with symbolic sizes of its own."""
+
+    dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = {"rows": ("input.size(0)",)}
+    symbolic: ClassVar[tuple[str, ...]] = ("rows",)
+
+
+def test_a_recipe_says_what_is_symbolic_where_nobody_does() -> None:
+    fast = thunder.compile(torch.nn.Linear(2, 2), Dynamic)
+    for rows in (3, 1, 9):
+        fast(torch.ones(rows, 2))
+    assert thunder.cache_misses(fast) == 1
+    constant = thunder.compile(torch.nn.Linear(2, 2), Dynamic, symbolic=())
+    for rows in (3, 9):
+        constant(torch.ones(rows, 2))
+    assert thunder.cache_misses(constant) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("dimensions", ("seq",)),
+        ("dimensions", {"seq": "input_ids.size(1)"}),
+        ("dimensions", {"seq": ("input_ids.shape[1]",)}),
+        ("symbolic", ("x.shape",)),
+        ("symbolic", {"x.size(0)": (8, 1)}),
+    ],
+)
+def test_dimensions_that_cannot_be_are_refused_where_the_recipe_is_made(name: str, value: object) -> None:
+    with pytest.raises(BadRecipe):
+        type("Wrong", (Recipe,), {name: value})

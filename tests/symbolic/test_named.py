@@ -248,3 +248,18 @@ def test_a_size_of_zero_and_an_argument_that_is_none_are_no_error() -> None:
 def test_ranges_are_told_in_words() -> None:
     told = [one.range_text for one in symbolic_arguments({"a": None, "b": (1, None), "c": (None, 2), "d": (1, 2)})]
     assert told == ["any", "1 and more", "at most 2", "1 to 2"]
+
+
+def test_a_condition_that_holds_throughout_the_range_is_none() -> None:
+    def clamped(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if min(256, x.shape[0]) == x.shape[0] and x.shape[0] % 97 != 0 else x
+
+    compiled = thunder.jit(clamped, symbolic={"x.size(0)": (2, 96)})
+    assert_serves(compiled, clamped, [(torch.ones(n),) for n in (5, 2, 96)])
+    assert [one.needed for one in last_program(compiled).constraints] == ["the range that it was given"]
+    wider = thunder.jit(clamped, symbolic={"x.size(0)": (2, 97)})
+    with pytest.warns(SpecializationWarning, match=r"% 97"):
+        wider(torch.ones(5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SpecializationWarning)
+        assert_serves(wider, clamped, [(torch.ones(97),), (torch.ones(96),)])

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from thunder_cli.console import say, stderr, stdout
 from thunder_cli.views.quantity import counted, size
+from thunder_cli.views.ranges import constraints_view
 from thunder_core.errors import BadOption
 from thunder_core.inspect.difference import unified
 from thunder_core.inspect.regions import EarlierStages, all_held
@@ -21,6 +22,7 @@ from thunder_core.inspect.select import LineMatch, belonging_to, matches, module
 from thunder_core.inspect.subject import InspectedStage, Subject
 from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing
+from thunder_core.report.ranges import constraint_rows
 
 OWN = "the model's own, not in the artifact"
 THEME = "ansi_dark"
@@ -187,6 +189,10 @@ class View:
         rest = f"{purpose}, program {self.subject.program}; what is bold runs\n"
         console.print(Text.assemble((self.subject.name, "bold"), rest))
         console.print(table)
+        if self.subject.constraints:
+            rows = constraint_rows((self.subject.program, one) for one in self.subject.constraints)
+            console.print()
+            console.print(constraints_view(rows))
         if "backward" not in self.subject.traces:
             console.print(Text(f"\n{self.subject.absent('backward')}", "dim"))
         if self.subject.weights is not None:
@@ -206,6 +212,7 @@ class View:
         stages = [{key: getattr(stage.facts, key) for key in keys} for stage in self.subject.stages]
         told: dict[str, object] = {"subject": self.subject.name, "program": self.subject.program, "stages": stages}
         told["train"] = self.subject.train
+        told["constraints"] = [asdict(one) for one in self.subject.constraints]
         told["recorded"] = self.subject.recorded if "backward" not in self.subject.traces else ""
         if self.subject.weights is not None:
             told["weights"] = {"included": bool(self.subject.weights), "bytes": self.subject.weights}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,7 @@ from thunder_core.runtime.constraint import StatedConstraint
 
 MADE_BY = "check constraints"
 MIRRORED = {sympy.Ge: sympy.Le, sympy.Gt: sympy.Lt}
+MOST_TRIED = 1 << 14  # values of a symbol for which a condition is tried
 GIVEN = "the range that it was given"  # who needed a constraint, where it is nothing but that
 Origin = SourceLine | str | None
 
@@ -140,7 +142,11 @@ def merged_constraints(sizes: Sizes) -> Merged:
     for interval in intervals.values():
         interval.tighten()
     ranges = {symbol: interval.range for symbol, interval in intervals.items()}
-    left = {text: one for text, one in others.items() if not is_implied(one.condition, ranges)}
+    left = {
+        text: one
+        for text, one in others.items()
+        if not is_implied(one.condition, ranges) and not holds_throughout(text, one.condition, intervals)
+    }
     return Merged(intervals, with_equalities(left))
 
 
@@ -194,6 +200,22 @@ def is_implied(condition: sympy.Basic, ranges: dict[sympy.Symbol, ValueRanges[An
     except Exception:  # of what PyTorch has no bounds for
         return False
     return bool(bounds.is_singleton() and bounds.lower == sympy.true)
+
+
+def holds_throughout(text: str, condition: sympy.Basic, intervals: Mapping[sympy.Symbol, Interval]) -> bool:
+    """Whether a condition on one symbol holds for each value of its interval, where there are not too many to try."""
+    symbols = symbols_of(condition)
+    if len(symbols) != 1:
+        return False
+    interval = intervals[symbols[0]]
+    if interval.lower is None or interval.upper is None or interval.upper - interval.lower > MOST_TRIED:
+        return False
+    code, name = compile(text, "<constraint>", "eval"), str(symbols[0])
+    values = (value for value in range(interval.lower, interval.upper + 1) if value not in interval.excluded)
+    try:
+        return all(eval(code, {"math": math}, {name: value}) for value in values)  # noqa: S307 - as prologues do
+    except ZeroDivisionError:
+        return False
 
 
 def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:

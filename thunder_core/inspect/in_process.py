@@ -60,6 +60,7 @@ def traced(compiled: Any, *, source: Mapping[str, object] = NOTHING, drawn: Mapp
         tensors=literals_of(keeper.tensors),
         grad=GRAD in program.guards,
         recorded=program.recorded,
+        constraints=program.constraints,
     )
 
 

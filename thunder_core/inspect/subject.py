@@ -11,6 +11,7 @@ from thunder_core.artifact.manifest import TRACES, WEIGHTS, StageFacts, in_words
 from thunder_core.artifact.read import Artifact
 from thunder_core.errors import NoSuchTrace
 from thunder_core.ir.listing import Listing
+from thunder_core.runtime.constraint import StatedConstraint
 
 UNKNOWN = "a version of Thunder made it that generated none"
 GRAD = "torch.is_grad_enabled(): was True"
@@ -47,8 +48,8 @@ class Subject:
     `source` tells where the model comes from; `example` are the names of the keyword arguments that were traced, which
     lie in the artifact's `folder` or, where there is none, are drawn anew with the sizes in `drawn`; `tensors` has
     small constant tensors as literals. `weights` is the size in bytes of those that the artifact holds, and
-    `validation` its state. `grad` says whether autograd was on, `train` whether the model was put into training, and
-    `recorded` why there is no backward.
+    `validation` its state; `constraints` are what its prologue checks of symbols. `grad` says whether autograd was on,
+    `train` whether the model was put into training, and `recorded` why there is no backward.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Subject:
     grad: bool = False
     train: bool = False
     recorded: str = UNKNOWN
+    constraints: tuple[StatedConstraint, ...] = ()
 
     @property
     def has_code(self) -> bool:
@@ -141,6 +143,7 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
         grad=GRAD in facts.guards,
         train=manifest.train,
         recorded=facts.recorded,
+        constraints=facts.constraints,
     )
 
 

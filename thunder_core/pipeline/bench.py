@@ -20,6 +20,7 @@ from thunder_core.errors import BadOption
 from thunder_core.package import __version__
 from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
 from thunder_core.pipeline.clock import StageClock
+from thunder_core.pipeline.dynamic import size_within
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
@@ -156,7 +157,22 @@ def common_sizes(sessions: Sequence[Session], bench_request: BenchRequest) -> li
         longest(sequence_of(session.loaded.config, seq, (session.purpose.data,)) for session in sessions)
         for seq in bench_request.seqs
     ]
-    return [InputSize(batch, seq) for batch in bench_request.batches for seq in lengths]
+    sizes = [InputSize(batch, seq) for batch in bench_request.batches for seq in lengths]
+    named = {"batch": bench_request.batches != (1,), "seq": bench_request.seqs != (None,)}
+    return list(dict.fromkeys(served_size(size, sessions, named) for size in sizes))
+
+
+def served_size(size: InputSize, sessions: Sequence[Session], named: Mapping[str, bool]) -> InputSize:
+    """The size, brought into the ranges that artifacts serve, as far as nobody has named another.
+
+    Raises `BadOption` for one that was named and lies outside of a range.
+    """
+    for session in sessions:
+        changes = {
+            name: size_within(session.ranges, name, getattr(size, name), asked=named[name]) for name in session.ranges
+        }
+        size = size._replace(**changes)
+    return size
 
 
 def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: StageClock) -> None:

@@ -48,7 +48,7 @@ def size_within(ranges: Ranges, name: str, size: int, *, asked: bool) -> int:
     lower, upper = ranges.get(name, (size, size))
     if asked and not lower <= size <= upper:
         raise BadOption(
-            f"--{name} is {size}, outside of --dynamic {name}={lower}:{upper}",
+            f"--{name} is {size}, outside of the range {name}={lower}:{upper}",
             fix=f"give --{name} a number from {lower} to {upper}, or leave it out",
         )
     return min(max(size, lower), upper)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -48,6 +48,7 @@ class Session:
 
     `names` are those of the model and of the recipe, by which a measurement is told from others; `seed` is that of
     drawn inputs, unless a call names another; `tolerance` gives how far outputs of a dtype may be from the reference.
+    `ranges` are those of the sizes that the programs of an artifact serve, by the names of dimensions.
     """
 
     loaded: LoadedModel
@@ -56,6 +57,7 @@ class Session:
     names: Mapping[str, str]
     seed: int
     tolerance: Callable[[torch.dtype], Tolerance]
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def model(self) -> torch.nn.Module:
@@ -187,6 +189,7 @@ def open_saved(
         {"model": model, "recipe": manifest.recipe},
         0,
         partial(tolerance_of, artifact),
+        manifest.dynamic,
     )
 
 

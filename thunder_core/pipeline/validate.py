@@ -19,6 +19,7 @@ from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
 from thunder_core.models.batches import IDS, longer_than
 from thunder_core.models.dataset import Dataset
 from thunder_core.pipeline.clock import StageClock
+from thunder_core.pipeline.dynamic import points_of
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
@@ -113,7 +114,13 @@ def _findings(
     with session.ready():
         clock.begin("validate")
         report = session.validation_report(
-            size, request.inputs, traced=0, seed=seed, allow_non_finite=accepts, advance=advance
+            size,
+            request.inputs,
+            others=points_of(session.ranges, size)[1:] if session.purpose.data is None else (),
+            traced=0,
+            seed=seed,
+            allow_non_finite=accepts,
+            advance=advance,
         )
         notes = (*report.notes, *cut_notes(session.purpose.data, size.seq))
         evaluation = None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from thunder_core.benchmark.report import BenchmarkReport, Candidate, size_in_words
-from thunder_core.report.contents import Report
+from thunder_core.report.contents import ConstraintFacts, Report
+from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.symbolic_arguments import ranges_in_words
 from thunder_core.validation.report import PointReport
 
@@ -51,12 +53,17 @@ def points_of(report: Report) -> list[Point]:
 
 
 def constraints_of(report: Report) -> list[ConstraintRow]:
-    """The constraints, each once for all programs that have it, those that programs decided by first."""
+    """The constraints of a report's programs."""
+    return constraint_rows((one.program, one) for one in report.constraints)
+
+
+def constraint_rows(constraints: Iterable[tuple[int, StatedConstraint | ConstraintFacts]]) -> list[ConstraintRow]:
+    """The constraints of programs, each once for all that have it, those that programs decided by first."""
     programs: dict[tuple[str, str, str], list[int]] = {}
-    for one in report.constraints:
+    for program, one in constraints:
         number = KEYWORD.sub(r"\1", one.number)
         names = f" with {KEYWORD.sub(chr(92) + '1', one.names)}" if one.names else ""
-        programs.setdefault((number, f"{one.condition}{names}", one.needed), []).append(one.program)
+        programs.setdefault((number, f"{one.condition}{names}", one.needed), []).append(program)
     rows = [
         ConstraintRow(", ".join(map(str, found)), number, condition, _place(needed), "needed" not in needed)
         for (number, condition, needed), found in programs.items()
@@ -67,7 +74,7 @@ def constraints_of(report: Report) -> list[ConstraintRow]:
 def _place(needed: str) -> str:
     """Who needed it, without the folders of a file."""
     line = LINE.match(needed)
-    return line["place"] if line else needed
+    return line["place"] if line else needed.removeprefix("needed by ")
 
 
 def served(report: Report) -> str:
