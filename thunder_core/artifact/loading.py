@@ -197,7 +197,7 @@ class Again:
 
 
 def _refusing(artifact: Artifact, programs: Iterable[Program], trust: Trust) -> Strict:
-    """What refuses calls that no program of an artifact takes."""
+    """In place of a compiler: a refusal of the calls that no program of an artifact takes."""
     manifest = artifact.manifest
     return Strict(artifact.folder, tuple(programs), manifest.compiler, trust, manifest.dynamic)
 

@@ -72,7 +72,7 @@ def constraint_rows(constraints: Iterable[tuple[int, StatedConstraint | Constrai
 
 
 def _place(needed: str) -> str:
-    """Who needed it, without the folders of a file."""
+    """The line or the party that needed a constraint, without the folders of a file."""
     line = LINE.match(needed)
     return line["place"] if line else needed.removeprefix("needed by ")
 
