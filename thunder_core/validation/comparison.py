@@ -98,7 +98,7 @@ def _runs(
     *,
     train: bool,
 ) -> Iterator[_Run]:
-    """What is compared: each of the inputs, with a seed of its own; the bound symbols at fault go to `mismatches`."""
+    """The runs to compare: one for each input, with a seed of its own; bound symbols at fault go to `mismatches`."""
     ticks, observe = itertools.count(1), training_step if train else output
     tick = partial(_tell, progress, ticks, RUNS_PER_INPUT * len(inputs))
     for number, given in enumerate(inputs):
