@@ -85,7 +85,7 @@ def left_behind(folder: Path, kind: str, text: str, process: int = 1) -> Path:
     return path
 
 
-@pytest.mark.parametrize("process", [1, os.getpid(), 1 << 40])
+@pytest.mark.parametrize("process", [1, os.getpid(), 1 << 40], ids=["first", "own", "none"])
 def test_what_nobody_holds_is_left_behind_whoever_has_its_process_number_now(tmp_path: Path, process: int) -> None:
     left_behind(tmp_path / "a", "new", "half", process)
     write(tmp_path / "a", "new")
