@@ -12,6 +12,9 @@ from tests.coverage.compiled import Compiled
 from tests.coverage.finding import Finding
 from tests.coverage.outcome import Outcome, difference, gradients, outcome, seed, tensors_of, twice
 
+# PyTorch's databases forbid setting flags of backends in the whole process; other tests of the process set them.
+torch.backends.flags_frozen.__globals__["__allow_nonbracketed_mutation_flag"] = True
+
 OPERATORS = {op.full_name: op for op in op_db}
 FAMILIES: dict[str, tuple[torch.dtype, ...]] = {
     "float": (torch.float32, torch.float64, torch.bfloat16),

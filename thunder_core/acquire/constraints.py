@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
+from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.solve import mirror_rel_op
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import statement
+from thunder_core.capture.quiet_attempts import quiet_attempt
 from thunder_core.capture.sizes import Sizes
 from thunder_core.errors import SourceLine
 from thunder_core.ir.literal import Code
@@ -145,7 +147,7 @@ def merged_constraints(sizes: Sizes) -> Merged:
     left = {
         text: one
         for text, one in others.items()
-        if not is_implied(one.condition, ranges) and not holds_throughout(text, one.condition, intervals)
+        if not is_implied(one.condition, ranges) and not holds_throughout(one.condition, intervals)
     }
     return Merged(intervals, with_equalities(left))
 
@@ -202,7 +204,7 @@ def is_implied(condition: sympy.Basic, ranges: dict[sympy.Symbol, ValueRanges[An
     return bool(bounds.is_singleton() and bounds.lower == sympy.true)
 
 
-def holds_throughout(text: str, condition: sympy.Basic, intervals: Mapping[sympy.Symbol, Interval]) -> bool:
+def holds_throughout(condition: sympy.Basic, intervals: Mapping[sympy.Symbol, Interval]) -> bool:
     """Whether a condition on one symbol holds for each value of its interval, where there are not too many to try."""
     symbols = symbols_of(condition)
     if len(symbols) != 1:
@@ -210,11 +212,11 @@ def holds_throughout(text: str, condition: sympy.Basic, intervals: Mapping[sympy
     interval = intervals[symbols[0]]
     if interval.lower is None or interval.upper is None or interval.upper - interval.lower > MOST_TRIED:
         return False
-    code, name = compile(text, "<constraint>", "eval"), str(symbols[0])
     values = (value for value in range(interval.lower, interval.upper + 1) if value not in interval.excluded)
     try:
-        return all(eval(code, {"math": math}, {name: value}) for value in values)  # noqa: S307 - as prologues do
-    except ZeroDivisionError:
+        with quiet_attempt():
+            return all(sympy_interp(PythonReferenceAnalysis, {symbols[0]: value}, condition) for value in values)
+    except Exception:  # of what divides by zero, or has no value
         return False
 
 
