@@ -12,8 +12,8 @@ from thunder_core.errors import BadSymbolicArgument
 Bounds = tuple[int | None, int | None]
 Given = Sequence["str | SymbolicArgument"] | Mapping[str, Sequence[int | None] | None]
 
-ITEM = r"\[(?:-?\d+|'[^']*'|\"[^\"]*\")\]"
-NAME = re.compile(rf"(?P<argument>[^\W\d]\w*)(?P<items>(?:{ITEM})*)(?:\.size\((?P<dimension>-?\d+)\))?")
+ITEM = r"\[(?:-?[0-9]+|'[^']*'|\"[^\"]*\")\]"
+NAME = re.compile(rf"(?P<argument>[^\W\d]\w*)(?P<items>(?:{ITEM})*)(?:\.size\((?P<dimension>-?[0-9]+)\))?")
 WRITE = (
     'write the name of a parameter for a number ("scale"), and for a size its dimension ("input_ids.size(1)"), with '
     "items of lists and dicts in between (\"batch['input_ids'].size(1)\")"
@@ -55,7 +55,7 @@ class SymbolicArgument:
 
     @property
     def has_range(self) -> bool:
-        """Whether it has a bound at all."""
+        """Whether a lower or an upper bound was given."""
         return self.lower is not None or self.upper is not None
 
     def includes(self, value: float) -> bool:
@@ -64,7 +64,7 @@ class SymbolicArgument:
 
     @property
     def range_text(self) -> str:
-        """The range in words: `1 to 8192`, `2 and more`, `at most 64`."""
+        """The range in words: `1 to 8192`, `2 and more`, `at most 64`, or `any` without bounds."""
         if self.upper is None:
             return "any" if self.lower is None else f"{self.lower} and more"
         return f"at most {self.upper}" if self.lower is None else f"{self.lower} to {self.upper}"
@@ -80,21 +80,25 @@ def parse_name(name: object) -> ArgumentPath:
     match = NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
         raise BadSymbolicArgument(f"{name!r:.80} names neither a number nor a size of an argument", fix=WRITE)
-    items = tuple(ast.literal_eval(item[1:-1]) for item in re.findall(ITEM, match["items"]))
+    try:
+        items = tuple(ast.literal_eval(item[1:-1]) for item in re.findall(ITEM, match["items"]))
+    except (SyntaxError, ValueError):  # such as [007]
+        raise BadSymbolicArgument(f"{name!r:.80} has an item that is no index and no key", fix=WRITE) from None
     return ArgumentPath(match["argument"], items, None if match["dimension"] is None else int(match["dimension"]))
 
 
 def require_bounds(name: str, bounds: Bounds, least: int | None = None) -> None:
-    """Raise `BadSymbolicArgument` for bounds between which there are not at least two values from `least` on."""
+    """Raise `BadSymbolicArgument` for bounds that are no integers, or leave fewer than two values from `least` on."""
     lower, upper = bounds
     if not all(bound is None or type(bound) is int for bound in bounds):
         raise BadSymbolicArgument(f"the range of {name} is {bounds!r:.80}, which are not integers", fix=WRITE_RANGE)
-    if least is not None and any(bound is not None and bound < least for bound in bounds):
+    if least is not None and lower is not None and lower < least:
         raise BadSymbolicArgument(
-            f"the range of {name} begins at {min(bound for bound in bounds if bound is not None)}, and a size of 0 is "
-            "never symbolic: what holds for tensors that have elements need not hold for one that has none",
+            f"the range of {name} begins at {lower}, and a size of 0 is never symbolic: what holds for tensors that "
+            "have elements need not hold for one that has none",
             fix=f"begin the range of {name} at {least}; a call with a size of 0 is traced as a program of its own",
         )
+    lower = least if lower is None else lower
     if lower is not None and upper is not None and lower >= upper:
         wrong = "which has but one value" if lower == upper else "which has no values"
         raise BadSymbolicArgument(f"the range of {name} is ({lower}, {upper}), {wrong}", fix=WRITE_RANGE)
@@ -106,9 +110,8 @@ def symbolic_arguments(given: Given) -> tuple[SymbolicArgument, ...]:
         raise BadSymbolicArgument(f"symbolic={given!r:.80} is no list of names", fix='write symbolic=["x.size(0)"]')
     if isinstance(given, Mapping):
         return tuple(SymbolicArgument(name, *bounds_of(name, bounds)) for name, bounds in given.items())
-    return tuple(
-        one if isinstance(one, SymbolicArgument) else SymbolicArgument(one, None, None) for one in dict.fromkeys(given)
-    )
+    arguments = [one if isinstance(one, SymbolicArgument) else SymbolicArgument(one, None, None) for one in given]
+    return tuple(dict.fromkeys(arguments))
 
 
 def bounds_of(name: object, given: object) -> Bounds:

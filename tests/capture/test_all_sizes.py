@@ -18,6 +18,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "reshape that is a view": lambda x: torch.reshape(x.transpose(0, 1), (x.shape[1], -1, 4, 2)) * 2,
     "reshape by keyword": lambda x: x.transpose(1, 2).reshape(shape=(-1,)) + 1,
     "flatten": lambda x: x.transpose(1, 2).flatten(1) * torch.flatten(x, -2, -1),
+    "input by keyword": lambda x: torch.reshape(input=x, shape=(-1,)) * torch.flatten(input=x) + 1,
     "contiguous heads": lambda x: x.view(x.shape[0], -1, 2, 4).transpose(1, 2).contiguous().sum(1),
     "contiguous of one": lambda x: (x.sum(1, keepdim=True).transpose(1, 2).contiguous() * 2).sum(),
     "a view once more": lambda x: x[:, -3:].exp() + (x * 2)[:, -3:] + (x + 1)[:, -3:],

@@ -38,7 +38,7 @@ from thunder_core.pipeline import optimize, plan, session
 from thunder_core.pipeline.bench import bench_artifact
 from thunder_core.pipeline.bench_request import BenchRequest
 from thunder_core.pipeline.dynamic import points_of, upper_end
-from thunder_core.pipeline.range_coverage import MOST_PROGRAMS
+from thunder_core.pipeline.range_coverage import MAX_PROGRAMS
 from thunder_core.pipeline.ranges import ranges_in
 from thunder_core.pipeline.session import InputSize
 from thunder_core.pipeline.validate import validate_artifact
@@ -254,7 +254,7 @@ def test_a_range_that_needs_many_programs_is_refused(tmp_path: Path, monkeypatch
         return forward(self, input_ids, *args, **kwargs)
 
     monkeypatch.setattr(modeling_llama.LlamaModel, "forward", told)
-    with pytest.raises(RangeNotServed, match=rf"{MOST_PROGRAMS} programs do not serve all of seq 2 to 48: .*in .*told"):
+    with pytest.raises(RangeNotServed, match=rf"{MAX_PROGRAMS} programs do not serve all of seq 2 to 48: .*in .*told"):
         optimize(quick(tmp_path / "a", dynamic={"seq": (2, 48)}, validate=False, benchmark=False))
     assert not (tmp_path / "a").exists()
 

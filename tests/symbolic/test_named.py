@@ -182,6 +182,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "words": ({"x.size(0)": ("1", "2")}, "not integers"),
     "booleans": ({"x.size(0)": (True, 8)}, "not integers"),
     "zero": ({"x.size(0)": (0, 8)}, "a size of 0 is never symbolic"),
+    "to one": ({"x.size(0)": (None, 1)}, "but one value"),
+    "to zero": ({"x.size(0)": (5, 0)}, "has no values"),
+    "no index": (["x[007].size(0)"], "no index and no key"),
+    "a list": ([["x.size(0)", 1, 8]], "neither a number nor a size"),
 }
 BAD_CALLS: dict[str, tuple[Any, str]] = {
     "dimension": (["x.size(2)"], r"the tensor has the shape \[3\]"),

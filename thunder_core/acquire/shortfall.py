@@ -12,7 +12,7 @@ from thunder_core.capture.sizes import Sizes
 from thunder_core.ir.sizes import symbols_of, text_of
 from thunder_core.symbolic_arguments import SymbolicArgument
 
-ASKS = "ask for its value nowhere: what formats or hashes it, and a loop of so many turns, does"
+ASKS = "do not format or hash it, and do not loop that many times, which makes a constant of it"
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,9 @@ def _of_symbol(argument: SymbolicArgument, interval: Interval, conditions: dict[
 
 
 def _narrower(argument: SymbolicArgument, interval: Interval) -> str:
-    """Advise the range that is served, where it is another than the one that was given."""
-    decide = "decide by nothing that depends on it"
-    if (interval.lower, interval.upper) == (argument.lower, argument.upper):
+    """Return the advice: not to branch on it, and the range that is left where it is another than the given one."""
+    decide = "do not branch on it, or on anything computed from it"
+    lower = 1 if argument.lower is None and argument.path.dimension is not None else argument.lower
+    if (interval.lower, interval.upper) == (lower, argument.upper):
         return decide
     return f"{decide}, or name what is served: {{{argument.name!r}: ({interval.lower}, {interval.upper})}}"

@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -39,9 +39,9 @@ from thunder_core.storage.manifest import StoredFacts
 
 STANDALONE = "standalone.json"
 CHECK = "from thunder_core.artifact.standalone_check import main; main()"
-PATIENCE = 300  # seconds
-VARIABLES = ("TRANSFORMERS_", "USE_")  # what transformers and its kernels look at in the environment begins so
-DEVELOPERS = ("all", "benchmark", "dev", "docs", "quality", "test")
+CHECK_TIMEOUT = 300  # seconds, after which an artifact has no programs that run without its model
+ENVIRONMENT_PREFIXES = ("TRANSFORMERS_", "USE_")  # of the variables that transformers and its kernels read
+DEVELOPMENT_EXTRAS = frozenset({"all", "benchmark", "dev", "docs", "quality", "test", "testing"})  # by a word
 EXTRA = re.compile(r"""extra *== *["']([^"']*)""")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -67,20 +67,28 @@ class StandaloneFacts(StoredFacts):
             python=f"{sys.version_info.major}.{sys.version_info.minor}",
             packages=packages,
             versions={name: version_of(name) for name in sorted(related(packages))},
-            variables={name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
+            variables={name: os.environ[name] for name in sorted(os.environ) if name.startswith(ENVIRONMENT_PREFIXES)},
             programs=tuple(programs),
         )
 
 
 def related(packages: Iterable[str]) -> set[str]:
-    """The distributions of packages, and those that they require or can make use of, but for developing them."""
-    requirements = [one for package in packages for one in importlib.metadata.requires(package) or ()]
+    """The distributions of packages, and their required and optional ones, but for those of development extras."""
+    requirements = [one for package in packages for one in requirements_of(package)]
     used = [
         one
         for one in requirements
-        if (extra := EXTRA.search(one)) is None or not any(word in extra[1] for word in DEVELOPERS)
+        if (extra := EXTRA.search(one)) is None or DEVELOPMENT_EXTRAS.isdisjoint(re.split(r"[-_.]", extra[1]))
     ]
     return {*packages, *(found[0] for one in used if (found := NAME.match(one)) is not None)}
+
+
+def requirements_of(distribution: str) -> Sequence[str]:
+    """The requirements of a distribution as its metadata has them; none where it is not installed."""
+    try:
+        return importlib.metadata.requires(distribution) or ()
+    except importlib.metadata.PackageNotFoundError:
+        return ()
 
 
 def version_of(distribution: str) -> str:
@@ -118,10 +126,10 @@ def candidates(artifact: Artifact) -> dict[int, SeparatedPrologue]:
     return {number: one for number, one in parts.items() if one is not None and one.packages}
 
 
-def found_standalone(artifact: Artifact) -> StandaloneFacts | None:
-    """The finding of a fresh process, which builds the model that this artifact describes and checks the guards on it.
+def check_standalone(artifact: Artifact) -> StandaloneFacts | None:
+    """Build the model in a fresh process and check there the guards on it; the facts of the programs that passed.
 
-    None where there is nothing to be checked, or none holds.
+    None where no program is a candidate or none passes, and where the process fails or takes too long.
     """
     if not candidates(artifact):
         return None
@@ -130,7 +138,7 @@ def found_standalone(artifact: Artifact) -> StandaloneFacts | None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
         command = [sys.executable, "-c", CHECK, str(artifact.folder), str(out)]
         try:
-            subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE, check=True)  # noqa: S603
+            subprocess.run(command, env=environment, capture_output=True, timeout=CHECK_TIMEOUT, check=True)  # noqa: S603
             return StandaloneFacts.model_validate_json(out.read_bytes())
         except (OSError, subprocess.SubprocessError, ValidationError):
             return None
@@ -139,7 +147,7 @@ def found_standalone(artifact: Artifact) -> StandaloneFacts | None:
 def standalone_here(artifact: Artifact, trust: Trust) -> dict[int, SeparatedPrologue]:
     """The programs of an artifact that run here before the model is built; none where anything differs."""
     facts = standalone_facts(artifact)
-    if facts is None or is_imported(facts.packages) or not is_harmless(artifact, trust):
+    if facts is None or is_imported(facts.packages) or not needs_no_consent(artifact, trust):
         return {}
     if facts != facts.here(facts.packages, facts.programs) or not has_same_code(artifact):
         return {}
@@ -157,11 +165,11 @@ def standalone_facts(artifact: Artifact) -> StandaloneFacts | None:
 
 
 def is_imported(packages: Iterable[str]) -> bool:
-    """Whether one of the packages is there, so that somebody may have changed it."""
+    """Whether one of the packages was imported in this process, so that its objects may have been changed."""
     return any(package in sys.modules for package in packages)
 
 
-def is_harmless(artifact: Artifact, trust: Trust) -> bool:
+def needs_no_consent(artifact: Artifact, trust: Trust) -> bool:
     """Whether no module of a stranger, and no code of the hub, is asked for: loading says at once that it is."""
     running_constants = (
         one.text

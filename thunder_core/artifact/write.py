@@ -34,7 +34,7 @@ from thunder_core.artifact.place import require_room, whole_folder
 from thunder_core.artifact.printed import PrintedStage, is_body, printed_stages, with_constants, write_stage
 from thunder_core.artifact.read import Artifact
 from thunder_core.artifact.signature import computing, sign_folder
-from thunder_core.artifact.standalone import STANDALONE, found_standalone
+from thunder_core.artifact.standalone import STANDALONE, check_standalone
 from thunder_core.artifact.tensors import write_tensors
 from thunder_core.artifact.weights import NOTHING, KeptWeights, kept_weights
 from thunder_core.claiming.device_code import DeviceCode
@@ -134,7 +134,7 @@ def sealed(folder: Path, manifest: Manifest) -> Manifest:
 
 def with_finding(folder: Path, manifest: Manifest) -> Manifest:
     """The manifest with what was found of the programs that run before their model is built, if there are any."""
-    facts = found_standalone(Artifact(folder, manifest))
+    facts = check_standalone(Artifact(folder, manifest))
     if facts is None:
         return manifest
     (folder / STANDALONE).write_text(facts.model_dump_json())

@@ -31,18 +31,15 @@ from thunder_core.ir.tree import leaves
 Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 Rewrite = Callable[[Sequence[Any], Mapping[str, Any]], Call | None]
 REWRITES: dict[Callable[..., Any], Rewrite] = {}
-ALWAYS: set[Callable[..., Any]] = set()
-OPAQUE: set[Callable[..., Any]] = (
-    set()
-)  # of which the metadata alone is computed so: what they do, they do as they stand
+ALWAYS: set[Callable[..., Any]] = set()  # functions that are rewritten outside of `size_oblivious`, too
 MATRIX = 2  # the dimensions of a matrix, behind those of its batch
+FLATTEN = ("input", "start_dim", "end_dim")  # the parameters of `flatten`
 
 
 def for_all_sizes(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    """The call that is right for all sizes of its symbolic tensors; the call itself where none is known.
+    """Return a call that is right for all symbolic sizes, or the given one where no replacement applies.
 
-    It is the call itself, too, where programs are traced for the sizes as they are (not `size_oblivious`), but for
-    functions that are `ALWAYS` written so.
+    Outside of `size_oblivious`, functions in `ALWAYS` alone are replaced.
     """
     rewrite = REWRITES.get(function) if _config.backed_size_oblivious or function in ALWAYS else None
     if rewrite is None or not any(map(has_symbols, leaves((tuple(args), dict(kwargs))))):
@@ -92,8 +89,8 @@ def itself(tensor: torch.Tensor) -> torch.Tensor:
 @rewrites(torch.Tensor.reshape, torch.reshape)
 def reshape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """A view where there is one for all sizes, and else one of a copy; None for sizes that do not fit."""
-    tensor = args[0]
-    given = kwargs.get("shape", args[1:])
+    tensor, *rest = (kwargs["input"], *args) if "input" in kwargs else args
+    given = kwargs.get("shape", rest)
     try:
         shape = infer_size(extract_shape_from_varargs(given, validate=False), tensor.numel())
     except (RuntimeError, ValueError):
@@ -118,9 +115,9 @@ def view_of_copy(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
 @rewrites(torch.Tensor.flatten, torch.flatten)
 def flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """The `reshape` that puts dimensions into one; None where it does not, and for dimensions that are not there."""
-    given = dict(zip(("tensor", "start_dim", "end_dim"), args, strict=False)) | dict(kwargs)
-    tensor, ends = given["tensor"], (given.get("start_dim", 0), given.get("end_dim", -1))
-    if set(given) > {"tensor", "start_dim", "end_dim"} or not all(type(end) is int for end in ends):
+    given = dict(zip(FLATTEN, args, strict=False)) | dict(kwargs)
+    tensor, ends = given.get("input"), (given.get("start_dim", 0), given.get("end_dim", -1))
+    if tensor is None or given.keys() - set(FLATTEN) or not all(type(end) is int for end in ends):
         return None
     start, end = (place + tensor.dim() if place < 0 else place for place in ends)
     if not 0 <= start < end < tensor.dim():

@@ -1,4 +1,4 @@
-"""The coverage of ranges of sizes: programs are traced until they take every size of the ranges."""
+"""The coverage of ranges of sizes: programs are traced until each size that is probed in the ranges is taken."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from thunder_core.acquire.constraints import GIVEN
 from thunder_core.compiler import specializations_of
 from thunder_core.errors import RangeNotServed, RecompileWarning, SpecializationWarning
 from thunder_core.pipeline.dynamic import Ranges, points_of
@@ -19,14 +20,14 @@ from thunder_core.pipeline.session import InputSize, Session
 from thunder_core.runtime.program import Program
 from thunder_core.symbolic_arguments import ranges_in_words
 
-MOST_PROGRAMS = 4  # that may share a range; of more, each serves hardly more than one size
-MOST_PROBES = 256  # sizes at which it is asked whether a program takes them
+MAX_PROGRAMS = 4  # that may share a range: a model that needs more specializes too much for it
+MAX_PROBES = 256  # combinations of sizes that are probed
 INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
 @contextmanager
 def shortfalls_expected() -> Iterator[None]:
-    """While this lasts, programs that serve a part of a range are nothing to warn of: the others are looked for."""
+    """While this lasts, no warning tells of programs that serve a part of a range: the others are looked for."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpecializationWarning)
         warnings.simplefilter("ignore", RecompileWarning)
@@ -47,15 +48,19 @@ class RangeCoverage:
         return list(specializations_of(self.session.compiled).programs)[::-1]
 
     def complete(self) -> None:
-        """Trace what no program takes, at the points of the ranges and wherever a constraint of a program may end.
+        """Trace a program for each probed size that no program takes.
 
-        Raises `RangeNotServed` where that needs more than a few programs.
+        Probed are the points of the ranges, and sizes near the numbers in the programs' constraints. Raises
+        `RangeNotServed` where that needs more than `MAX_PROGRAMS`.
         """
         asked: set[InputSize] = set()
         while (missed := self._missed(asked)) is not None:
-            if len(self.programs) >= MOST_PROGRAMS:
+            if len(self.programs) >= MAX_PROGRAMS:
                 raise self._not_served(missed)
+            count = len(self.programs)
             self.session.call(self.session.inputs(missed))
+            if len(self.programs) == count:  # the call ran in eager PyTorch
+                raise self._not_served(missed)
             asked.clear()
 
     def _missed(self, asked: set[InputSize]) -> InputSize | None:
@@ -63,12 +68,12 @@ class RangeCoverage:
         for size in self._probes():
             if size not in asked:
                 asked.add(size)
-                if not self._takes(size):
+                if not self._is_served(size):
                     return size
         return None
 
     def _probes(self) -> Iterator[InputSize]:
-        """The sizes to ask for: the points, and those about each number that a constraint names."""
+        """Yield the points of the ranges, then combinations of sizes near each number that a constraint names."""
         points = points_of(self.ranges, self.traced)
         yield from points
         numbers = {
@@ -77,25 +82,27 @@ class RangeCoverage:
             for told in program.constraints
             for one in INTEGER.findall(told.condition)
         }
-        about = sorted({number + step for number in numbers for step in (-1, 0, 1)})
+        nearby = sorted({number + step for number in numbers for step in (-1, 0, 1)})
         sizes = {
-            name: [*dict.fromkeys((getattr(self.traced, name), lower, upper, *(n for n in about if lower < n < upper)))]
+            name: [
+                *dict.fromkeys((getattr(self.traced, name), lower, upper, *filter(range(lower, upper).count, nearby)))
+            ]
             for name, (lower, upper) in self.ranges.items()
         }
         every = itertools.product(*sizes.values())
-        for values in itertools.islice(every, MOST_PROBES):
+        for values in itertools.islice(every, MAX_PROBES):
             yield self.traced._replace(**dict(zip(sizes, values, strict=True)))
 
-    def _takes(self, size: InputSize) -> bool:
+    def _is_served(self, size: InputSize) -> bool:
         subject = specializations_of(self.session.compiled).subject
         inputs = self.session.inputs(size)
         with torch.set_grad_enabled(self.session.purpose.train):
-            return any(_takes(program, subject, inputs) for program in self.programs)
+            return any(_accepts(program, subject, inputs) for program in self.programs)
 
     def _not_served(self, missed: InputSize) -> RangeNotServed:
         programs = self.programs
         whole = next((program.constant_because for program in programs if program.constant_because), "")
-        narrow = [str(one) for program in programs for one in program.constraints if "needed at" in one.needed]
+        narrow = [str(one) for program in programs for one in program.constraints if one.needed != GIVEN]
         told = (
             f"it was traced for its sizes, because {whole}" if whole else "; ".join(dict.fromkeys(narrow)) or "guards"
         )
@@ -107,7 +114,7 @@ class RangeCoverage:
         )
 
 
-def _takes(program: Program, subject: object, inputs: Inputs) -> bool:
+def _accepts(program: Program, subject: object, inputs: Inputs) -> bool:
     try:
         program.prepare(subject, (), dict(inputs))
     except Exception:  # guards, and paths that lead nowhere

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from thunder_core.runtime.program import Program
 
 Number = int | float
-MOST_FALLBACKS = 3  # in a row: so often is it tried in vain to compile a subject for symbolic sizes
+MAX_FALLBACKS = 3  # programs in a row that fell back to constant sizes, after which none is tried with symbols
 
 
 @dataclass
 class ObservedValues:
-    """The first value of each number and size that programs of a subject were traced with, by their paths.
+    """The numbers and sizes that programs of one subject were traced with, by their paths.
 
-    Those that had another one later are `changing`, for good. `fallbacks` counts the programs that were compiled for
-    the sizes of their calls because they could not be for others, since the last one that was, until there were enough.
+    `first` has the first value of each; `changing` has the paths at which another value was found later, for good.
+    `fallbacks` counts the programs in a row that could not be compiled for symbolic sizes, up to `MAX_FALLBACKS`.
     """
 
     first: dict[str, Number] = field(default_factory=dict)
@@ -25,20 +25,20 @@ class ObservedValues:
 
     @property
     def any_there(self) -> bool:
-        """Whether anything was observed with which a number could be compared."""
+        """Whether any path has a first value or is known to change."""
         return bool(self.first) or bool(self.changing)
 
     @property
     def sizes_may_be_symbolic(self) -> bool:
         """Whether another attempt to compile for symbolic sizes is worth its time."""
-        return self.fallbacks < MOST_FALLBACKS
+        return self.fallbacks < MAX_FALLBACKS
 
     def differs(self, path: str, value: Number) -> bool:
-        """Whether a number is not what it was at another call."""
+        """Whether a path is known to change, or has another value than the first one that was recorded."""
         return path in self.changing or (path in self.first and not same(self.first[path], value))
 
     def note(self, program: Program) -> None:
-        """Take the numbers of a new program into account."""
+        """Record the numbers and sizes of a new program, and whether it fell back to constant sizes."""
         if self.sizes_may_be_symbolic:
             self.fallbacks = self.fallbacks + 1 if program.constant_because else 0
         for path, value in program.observed.items():
@@ -48,10 +48,10 @@ class ObservedValues:
 
 
 def same(one: Number, other: Number) -> bool:
-    """Whether two numbers are alike to a guard: of one class, and written alike, as NaNs are."""
-    return type(one) is type(other) and (one == other or repr(one) == repr(other))
+    """Whether two numbers are equal to a guard: of one class and one `repr`, as two NaNs are."""
+    return type(one) is type(other) and repr(one) == repr(other)
 
 
 def unambiguous(values: Mapping[str, set[Number]]) -> dict[str, Number]:
-    """The values of those paths that lead to one value alone: of two closures with one name it is not known which."""
+    """The paths for which exactly one value was found, with it; two closures of one name may have two."""
     return {path: next(iter(found)) for path, found in values.items() if len(found) == 1}
