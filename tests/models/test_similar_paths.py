@@ -44,6 +44,14 @@ def test_the_nearest_folder_is_named(models, name, meant):
     assert str(models / meant) in caught.value.fix
 
 
+def test_the_nearest_artifact_is_named(models):
+    (models / "llama.thunder" / "traces").mkdir(parents=True)
+    (models / "llama.thunder" / "manifest.json").write_text("{}")
+    with pytest.raises(ModelNotFound) as caught:
+        local_origin("lama.thunder")
+    assert "did you mean llama.thunder" in caught.value.fix
+
+
 def test_a_path_into_a_folder_that_exists_is_no_hub_name(models):
     with pytest.raises(ModelNotFound, match="there is no folder 'models/zzz'") as caught:
         local_origin("models/zzz")

@@ -80,10 +80,15 @@ def require_config(folder: Path) -> dict[str, Any]:
 # ---- folders --------------------------------------------------------------------------------------------------
 
 
+def is_artifact(folder: Path) -> bool:
+    """Whether a folder looks like an artifact: `inspect-trace`, `bench` and `validate` take these beside models."""
+    return (folder / "manifest.json").is_file() and (folder / "traces").is_dir()
+
+
 @kind
 def artifact(folder: Path) -> Answer | None:
     """An artifact that `thunder optimize` wrote."""
-    if not (folder / "manifest.json").is_file() or not (folder / "traces").is_dir():
+    if not is_artifact(folder):
         return None
     return Answer(
         "an artifact of Thunder, not a model",

@@ -10,7 +10,7 @@ from typing import cast
 
 from thunder_core.errors import BadOption, ModelNotFound, WrongInputs
 from thunder_core.models.folder import CONFIG_FILE
-from thunder_core.models.foreign_formats import held_by_file
+from thunder_core.models.foreign_formats import held_by_file, is_artifact
 from thunder_core.models.hub import HubModel, find_on_hub, is_cached, is_hub_name
 from thunder_core.models.request import ModelRequest, SampleModel
 from thunder_core.models.similar_paths import similar_paths, similarity
@@ -87,10 +87,11 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
 
 
 def is_mistyped(path: Path, near: Sequence[Path]) -> bool:
-    """Whether a path that is not there leads into a folder which is, or looks much like that of a model."""
+    """Whether a path that is not there leads into a folder which is, or looks much like that of a model or artifact."""
     if path.parent != Path() and path.parent.is_dir():
         return True
-    return any((one / CONFIG_FILE).is_file() and similarity(one, path) >= MISTYPED for one in near)
+    near = [one for one in near if similarity(one, path) >= MISTYPED]
+    return any((one / CONFIG_FILE).is_file() or is_artifact(one) for one in near)
 
 
 def require_folder(path: Path) -> None:
