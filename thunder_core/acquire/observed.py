@@ -13,7 +13,7 @@ from thunder_core.runtime.observed_values import Number, unambiguous
 
 
 def observed_values(guards: Iterable[Guard], symbolic: Symbolic) -> dict[str, Number]:
-    """The numbers and sizes from outside that a recording was guarded for, or took as symbols, by their paths."""
+    """The value of each number and size that a recording guards as a constant or took as a symbol, by its path."""
     values: dict[str, set[Number]] = {}
     for path, value in guarded_values(guards):
         values.setdefault(path, set()).add(value)
@@ -21,7 +21,7 @@ def observed_values(guards: Iterable[Guard], symbolic: Symbolic) -> dict[str, Nu
 
 
 def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
-    """The paths and values of the numbers, and of the sizes of tensors, that guards want to be what they were."""
+    """Yield the path and the expected value of each number and each size of a tensor that a guard wants unchanged."""
     for guard in guards:
         if guard.kind == "equal" and type(guard.expected) in NUMBERS:
             yield str(guard.path), guard.expected

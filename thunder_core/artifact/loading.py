@@ -35,7 +35,7 @@ from thunder_core.runtime.compiled import Compiler, Specializations
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.program import Program
 
-# Imported when it is needed: who brings the model along need not wait for all that builds one.
+# Imported when it is needed: building a model imports transformers, which takes seconds.
 REBUILD = "thunder_core.models.load:rebuild_model"
 SHELL = "thunder_core.models.shell:build_shell"
 
@@ -54,13 +54,13 @@ def load(
     """Load what `save` or `thunder optimize` wrote, bound to `model`: a module of its class that shares all its state.
 
     Without `model` it is rebuilt: from the artifact alone where the weights were included, else from where it came
-    from. A model that is given keeps its own weights, unless it has none (it is on the meta device) or `weights` asks
-    to put the artifact's in their place. Nothing is traced, and nothing of a program runs before what is returned is
-    called; then its text and its kernels do, as those of any package that is installed. Inputs that none of the stored
-    programs takes are traced afresh by the artifact's recipe or, with `strict`, refused with `WrongInputs`, which names
-    the guard of each program that does not hold. Gradients of results that no backward was saved for are left to
-    PyTorch's autograd, which records the program as it runs once more or, with `strict`, refused with
-    `NotDifferentiable`.
+    from. A model that is given keeps its own weights, unless some are on the meta device or `weights` asks for the
+    artifact's: then all are put in their place. Nothing is traced, and nothing of a program runs before what is
+    returned is called; then its text and its kernels do, as those of any package that is installed. Inputs that none
+    of the stored programs takes are traced afresh by the artifact's recipe or, with `strict`, refused with
+    `WrongInputs`, which names the guard of each program that does not hold. Gradients of results that no backward was
+    saved for are left to PyTorch's autograd, which records the program as it runs once more or, with `strict`, refused
+    with `NotDifferentiable`.
 
     Modules are imported for it only from PyTorch, transformers and their like, from the packages of the model's own
     classes, and from `trusted_modules`; others raise `ImportRefused`. A model that brings Python code of its own is
@@ -84,7 +84,7 @@ def load(
 
 
 def is_empty(model: Callable[..., Any]) -> bool:
-    """Whether a model has parameters or buffers without data."""
+    """Whether a model has any parameter or buffer without data, on the meta device."""
     return isinstance(model, torch.nn.Module) and has_no_data(tensor for _, tensor in weights_of(model))
 
 
@@ -96,7 +96,7 @@ def load_opened(
     strict: bool = False,
     weights: bool = False,
 ) -> Any:
-    """Load an artifact whose manifest and signatures were verified, as `load` does."""
+    """Do what is left of `load` for an artifact whose files and signatures have been verified."""
     require_compatible(artifact.manifest)
     wanted = weights or (model is not None and is_empty(model))
     if model is None:

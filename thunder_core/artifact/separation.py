@@ -1,9 +1,9 @@
-"""A stored prologue in two parts: what is checked at each call, and what a model that nobody has touched fulfills.
+"""Splits a stored prologue into guards on the call and guards on the model.
 
-A model that an artifact rebuilds from its class and config is known before it is built. Guards on it, and on the
-modules of its library, hold as long as neither is there: nobody can have changed what does not exist. They were checked
-where the artifact was written (`standalone_check.py`). All other guards are checked at every call, and the model's
-tensors are had by their names.
+A model that an artifact rebuilds from its class and config does not exist before it is built, and nobody can have
+changed it, or its library, as long as the library is not imported. Guards on the model and its library are therefore
+checked once, in a fresh process, when the artifact is written (`standalone_check.py`). All others are checked at every
+call, which takes the model's tensors from a dictionary by their names.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ ARGUMENTS = ("args", "kwargs")
 REFUSE = "refuse"
 INDENT = "    "
 FOREVER = (torch.dtype, torch.layout, torch.memory_format)
+# Attributes of torch that are taken never to be replaced: reading one does not depend on the call.
 METADATA = frozenset({"device", "Size"} | {name for name, value in vars(torch).items() if isinstance(value, FOREVER)})
 
 Keys = tuple[str, ...]
 
 
 class NotSeparable(Exception):
-    """A prologue of which a statement is about the model and the call at once; its argument says which."""
+    """Raised for a prologue that cannot be split, as where one statement needs the model and the call; it says why."""
 
 
 @dataclass(frozen=True)
 class SeparatedPrologue:
     """The two parts of a prologue.
 
-    The text `checked` defines a function `prologue(weights, args, kwargs)`, `held` are statements about `module`; both
-    refer to constants by their names. `weights` are the model's tensors that are read, each with whether it is a
-    parameter, and `packages` those that are not there before the model is. `absent` are the names of what these and
-    the model bring.
+    `checked` is the text of a function `prologue(weights, args, kwargs)` that runs at each call, and `held` are the
+    statements about `module` that the fresh process runs; both refer to constants by their names. `weights` maps the
+    name of each of the model's tensors that `checked` reads to whether it is a parameter. `packages` are those that
+    must not be imported yet, and `absent` the variables that hold the model, a part of it, or objects of the packages.
     """
 
     checked: str
@@ -78,10 +79,10 @@ def imports_of(node: ast.stmt) -> Iterator[tuple[str, str]]:
 
 @dataclass
 class Separation:
-    """One prologue while it is separated.
+    """The state while one prologue is split.
 
-    Each name is of the call (`live`), fixed for ever (`fixed`), or of what is not there yet: `absent`, with the keys
-    that lead from the model to it where they are known.
+    `live` are the names whose values depend on the call or may change between calls, `fixed` those of constants, and
+    `absent` those that depend on the model or its library, with the keys that lead from the model there where known.
     """
 
     text: str
@@ -96,7 +97,7 @@ class Separation:
     held: list[ast.stmt] = field(default_factory=list)
 
     def result(self) -> SeparatedPrologue:
-        """The two parts."""
+        """Split the prologue; raises `NotSeparable`."""
         *head, function = ast.parse(self.text).body
         if not isinstance(function, ast.FunctionDef):
             raise NotSeparable("it defines no function")

@@ -1,4 +1,4 @@
-"""Models that an artifact stands for before they are built: calls run its programs, all else builds the model first."""
+"""Models that are built when they are needed: calls run an artifact's programs, other uses build the model first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PROLOGUE = "prologue"
 
 @dataclass(frozen=True)
 class ArtifactInMemory(Artifact):
-    """An artifact of which all that its programs and its model need was read: its folder may vanish."""
+    """An artifact whose programs, kernels and config have been read into memory: its folder may vanish."""
 
     contents: Mapping[str, bytes]
 
@@ -53,8 +53,8 @@ class ArtifactInMemory(Artifact):
 class UnbuiltWeights:
     """The weights of a model that is not built yet.
 
-    `tensors` are those that programs read, by their names: the model will have these very objects. `values` are the
-    others, by what the manifest says of them.
+    `tensors` has those that programs read, by their names; the built model gets these very objects. `values` has the
+    others as they were read, by their facts in the manifest, which are equal for tied ones.
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -75,7 +75,12 @@ class UnbuiltWeights:
 
 @dataclass(eq=False)
 class Unbuilt:
-    """The model of an artifact before it is built: `build` makes the compiled module, with these weights."""
+    """The model of an artifact before it is built: `build` makes the compiled module, with these weights.
+
+    `packages` are those whose import makes the `programs` unusable, which are pairs of a number in the manifest and a
+    program. `hits` counts the calls that these served, `last` is the number of the latest, and with the `lock` the
+    model is built once.
+    """
 
     weights: UnbuiltWeights
     packages: frozenset[str]
@@ -116,7 +121,7 @@ class Unbuilt:
         return self.become_built(module)(*args, **kwargs)
 
     def become_built(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Build the model, once, and make of the module that stood for it the compiled one."""
+        """Build the model if that was not done, and turn the placeholder into the compiled module, in place."""
         with self.lock:
             if type(module).__dict__.get("_unbuilt") is self:
                 built = self.build(self.weights)
