@@ -205,6 +205,16 @@ def test_dimensions_that_squeeze_drops_are_decided(dims: tuple[Any, ...]) -> Non
         assert torch.ones(shape).squeeze(*dims).shape == compiled(torch.ones(shape))
 
 
+@pytest.mark.parametrize("dims", [(), (0,), ((0, -1),)])
+def test_squeeze_drops_a_dimension_whose_size_is_computed(dims: tuple[Any, ...]) -> None:
+    def program(x: torch.Tensor) -> torch.Size:
+        return x.chunk(2)[1].squeeze(*dims).shape
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for length in (3, 2, 5, 9):
+        assert program(torch.ones(length, 3, 3)) == compiled(torch.ones(length, 3, 3))
+
+
 LENGTHS: dict[str, Callable[[torch.Tensor, int], Any]] = {
     "expand": lambda x, n: x.expand(n, 4).shape,
     "reshape": lambda x, n: x.reshape(n, 2).shape,

@@ -18,7 +18,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.capture.indexing import indexed
 from thunder_core.capture.layouts import Rule, is_symbolic, lay_out, rule, rule_of, tensors_of
-from thunder_core.capture.symbolic_metadata import decide, is_between_symbols, sliced
+from thunder_core.capture.symbolic_metadata import decide, deciding, is_between_symbols, sliced
 from thunder_core.ir.sizes import generic_hint_of, hint_of, symbolic_dense_strides
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -40,7 +40,7 @@ class FaithfulMode(FakeTensorMode):
         if func in METADATA:
             with self:
                 return METADATA[func](*args, **kwargs)
-        with nullcontext() if self.shape_env is None else enable_python_dispatcher():
+        with nullcontext() if self.shape_env is None else enable_python_dispatcher(), deciding(func):
             output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         strides, given = rule_of(func, args), tensors_of(args, kwargs)
         if strides is not None and given and all(tensor.layout is torch.strided for tensor in given):

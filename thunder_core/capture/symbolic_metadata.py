@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 maximum: Any = torch.sym_max
@@ -49,6 +51,17 @@ DECISIONS: dict[Any, Callable[..., None]] = {
     aten.squeeze_: decide_squeezed,
     aten.squeeze_copy: decide_squeezed,
 }
+
+
+def deciding(operation: Any) -> AbstractContextManager[Any]:
+    """While this lasts, the function for metadata of such an operation asks what was decided beforehand.
+
+    It would not do so, as long as sizes are not looked at (`size_oblivious`), for a size that is an expression.
+    """
+    if operation.overloadpacket not in DECISIONS:
+        return nullcontext()
+    found: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]
+    return found
 
 
 def is_between_symbols(args: Any, kwargs: Any) -> bool:

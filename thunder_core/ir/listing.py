@@ -53,5 +53,5 @@ class Listing:
 
 
 def is_claimed(executor: str) -> bool:
-    """Whether somebody else than eager PyTorch runs a line."""
+    """Whether an executor other than eager PyTorch runs the statement."""
     return executor not in ("", "torch")
