@@ -69,9 +69,6 @@ FLOORS = (
 )
 FLOOR_OF = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 
-# A machine runs frames and a frame knows its machine: types that are defined by each other, which only checkers import.
-TYPES_IN_CIRCLES = {"thunder_core.interpreter"}
-
 FACE = "thunder_core"  # `thunder_core/__init__.py`: names that are loaded when they are first used
 IMPORTS_BY_NAME = {
     "thunder_core/plugins.py": "this is what it is for",
@@ -216,11 +213,11 @@ def test_imports_run_only_downward() -> None:
     assert not upward, "\n".join(upward)
 
 
-def circles(types: bool = True) -> Iterator[frozenset[str]]:
-    """The sets of modules each of which imports, through others of the set, all of it; without what is for types."""
+def circles() -> Iterator[frozenset[str]]:
+    """The sets of modules each of which imports, through others of the set, all of it; imports for types count."""
     waiting: dict[str, set[str]] = {module: set() for module in MODULES}
     for found in ALL:
-        if found.target in MODULES and found.target != found.source and (types or not found.for_types):
+        if found.target in MODULES and found.target != found.source:
             waiting[found.source].add(found.target)
     while leaves := [module for module, targets in waiting.items() if not targets & waiting.keys()]:
         for module in leaves:
@@ -245,8 +242,7 @@ def _reachable(start: str, imported: Mapping[str, set[str]]) -> set[str]:
 
 
 def test_there_is_no_circle_of_imports() -> None:
-    assert not [sorted(circle) for circle in circles() if {room_of(module) for module in circle} - TYPES_IN_CIRCLES]
-    assert not [sorted(circle) for circle in circles(types=False)]
+    assert not [sorted(circle) for circle in circles()]
 
 
 def test_nobody_imports_the_plug_ins_by_their_own_names() -> None:

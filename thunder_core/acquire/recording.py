@@ -9,7 +9,7 @@ from thunder_core.acquire.outside_writes import OutsideWrites
 from thunder_core.acquire.paths import Path
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
-from thunder_core.interpreter.machine import Machine
+from thunder_core.interpreter.frame import Machine
 
 
 class Recording(Protocol):

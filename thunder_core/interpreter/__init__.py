@@ -8,8 +8,7 @@ from thunder_core.interpreter.own_builtins import own_builtins
 with own_builtins(__name__):
     from thunder_core.interpreter import builtin, opcodes
     from thunder_core.interpreter.entry import interpret
-    from thunder_core.interpreter.frame import Frame
-    from thunder_core.interpreter.machine import Machine
+    from thunder_core.interpreter.frame import Frame, Machine
     from thunder_core.interpreter.observer import Observer
 
 __all__ = ["Frame", "Machine", "Observer", "builtin", "interpret", "opcodes"]

@@ -2,13 +2,11 @@
 
 import sys
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder_core.interpreter import introspection
+from thunder_core.interpreter.frame import Machine
 from thunder_core.interpreter.lookup import ABSENT, python_method, remember, shortcut, type_lookup
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
 
 _GENERIC = object.__getattribute__
 _SLOT = type(_GENERIC)
@@ -17,7 +15,7 @@ _HEAP_TYPE = 1 << 9
 _HOOKS = frozenset({_SLOT, FunctionType})
 
 
-def load(machine: "Machine", owner: Any, name: str) -> Any:
+def load(machine: Machine, owner: Any, name: str) -> Any:
     """`owner.name`; raises what CPython raises."""
     kind = type(owner)
     known = shortcut(kind, name)
@@ -34,7 +32,7 @@ def load(machine: "Machine", owner: Any, name: str) -> Any:
     return _load(machine, kind, owner, name)
 
 
-def _ask_fallback(machine: "Machine", fallback: FunctionType, owner: Any, name: str) -> Any:
+def _ask_fallback(machine: Machine, fallback: FunctionType, owner: Any, name: str) -> Any:
     """`__getattr__`, for an attribute that is not there."""
     try:
         return machine.invoke(fallback, (owner, name), {})
@@ -58,7 +56,7 @@ def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
         remember(kind, name, fallback)
 
 
-def _load(machine: "Machine", kind: type, owner: Any, name: str) -> Any:
+def _load(machine: Machine, kind: type, owner: Any, name: str) -> Any:
     """`owner.name` of which nothing is remembered."""
     hook = type_lookup(kind, "__getattribute__")
     fallback = type_lookup(kind, "__getattr__")
@@ -78,7 +76,7 @@ def _load(machine: "Machine", kind: type, owner: Any, name: str) -> Any:
         raise
 
 
-def _by_hook(machine: "Machine", hook: Any, owner: Any, name: str) -> Any:
+def _by_hook(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
     """Read an attribute by the type's `__getattribute__`, a Python function or C's slot."""
     if type(hook) is FunctionType:
         return machine.invoke(hook, (owner, name), {})
@@ -91,7 +89,7 @@ def _tell(error: AttributeError, owner: Any, name: str) -> None:
         error.name, error.obj = name, owner
 
 
-def load_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> Any:
+def load_generic(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
     """The result of the C function `hook`, the type's `__getattribute__`; the getters that it finds are interpreted."""
     kind = type(owner)
     special = introspection.ATTRIBUTES.get(kind)
@@ -207,7 +205,7 @@ def _in_instance(owner: Any, name: str) -> bool:
     return isinstance(names, dict) and dict.__contains__(names, name)
 
 
-def store(machine: "Machine", owner: Any, name: str, value: Any) -> None:
+def store(machine: Machine, owner: Any, name: str, value: Any) -> None:
     """`owner.name = value`; raises what CPython raises."""
     hook = python_method(type(owner), "__setattr__")
     if hook is not None:
@@ -216,7 +214,7 @@ def store(machine: "Machine", owner: Any, name: str, value: Any) -> None:
         store_generic(machine, setattr, owner, name, value)
 
 
-def store_generic(machine: "Machine", hook: Any, owner: Any, name: str, value: Any) -> None:
+def store_generic(machine: Machine, hook: Any, owner: Any, name: str, value: Any) -> None:
     """Write as the C function `hook` does; a setter that it finds is interpreted."""
     setter = _accessor(owner, name, "fset", "__set__")
     if setter is None:
@@ -225,7 +223,7 @@ def store_generic(machine: "Machine", hook: Any, owner: Any, name: str, value: A
         machine.invoke(setter[0], (*setter[1], value), {})
 
 
-def delete(machine: "Machine", owner: Any, name: str) -> None:
+def delete(machine: Machine, owner: Any, name: str) -> None:
     """`del owner.name`; raises what CPython raises."""
     hook = python_method(type(owner), "__delattr__")
     if hook is not None:
@@ -234,7 +232,7 @@ def delete(machine: "Machine", owner: Any, name: str) -> None:
         delete_generic(machine, delattr, owner, name)
 
 
-def delete_generic(machine: "Machine", hook: Any, owner: Any, name: str) -> None:
+def delete_generic(machine: Machine, hook: Any, owner: Any, name: str) -> None:
     """Delete as the C function `hook` does; a deleter that it finds is interpreted."""
     deleter = _accessor(owner, name, "fdel", "__delete__")
     if deleter is None:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
-from thunder_core.interpreter.decode import Program
 from thunder_core.interpreter.native import UNBOUND
+from thunder_core.interpreter.program import Program
 
 
 def bind(function: FunctionType, program: Program, arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:

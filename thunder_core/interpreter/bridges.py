@@ -4,9 +4,10 @@ import functools
 import operator
 from collections.abc import Callable
 from types import FunctionType, GeneratorType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder_core.interpreter import operators
+from thunder_core.interpreter.frame import Machine
 from thunder_core.interpreter.iterators import STEPPED, is_handing_on, later
 from thunder_core.interpreter.lookup import ABSENT, python_method, type_lookup
 from thunder_core.interpreter.native import unwrapped
@@ -14,16 +15,13 @@ from thunder_core.interpreter.operators import PLAIN
 from thunder_core.interpreter.reach import PARTS
 from thunder_core.interpreter.tracebacks import without_own_entries
 
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
-
 
 class Callback:
     """A native callable that calls a function on the machine; pickled, it is the function."""
 
     __slots__ = ("_function", "_machine")
 
-    def __init__(self, machine: "Machine", function: Any) -> None:
+    def __init__(self, machine: Machine, function: Any) -> None:
         self._machine = machine
         self._function = function
 
@@ -44,7 +42,7 @@ def itself(value: Any) -> Any:
     return value
 
 
-def callback(machine: "Machine", function: Any) -> Any:
+def callback(machine: Machine, function: Any) -> Any:
     """A native callable that calls `function` on the machine; what is no Python code stays itself, if none listens."""
     kind = type(function)
     if machine.observer is not None and callable(function):
@@ -59,7 +57,7 @@ class BridgedIterator:
 
     __slots__ = ("_hint", "_iterator", "_machine")
 
-    def __init__(self, machine: "Machine", iterator: Any, hint: Callable[[], int]) -> None:
+    def __init__(self, machine: Machine, iterator: Any, hint: Callable[[], int]) -> None:
         self._machine = machine
         self._iterator = iterator
         self._hint = hint
@@ -84,7 +82,7 @@ class BridgedIterator:
 PARTS |= {Callback: later, BridgedIterator: later}
 
 
-def iterable(machine: "Machine", value: Any) -> Any:
+def iterable(machine: Machine, value: Any) -> Any:
     """Something whose native iteration interprets Python-level `__iter__` and `__next__`."""
     value = unwrapped(value)
     kind = type(value)
@@ -98,7 +96,7 @@ def iterable(machine: "Machine", value: Any) -> Any:
     return iterator if machine.observer is None else _observed(machine, iterator)
 
 
-def _bridged(machine: "Machine", iterator: Any, value: Any) -> BridgedIterator:
+def _bridged(machine: Machine, iterator: Any, value: Any) -> BridgedIterator:
     """The bridge of an iterator over a value."""
     kind = type(value)
     if kind in STEPPED or (machine.observer is None and not _is_sized_by_python(kind)):
@@ -111,7 +109,7 @@ def _is_sized_by_python(kind: type) -> bool:
     return python_method(kind, "__len__") is not None or python_method(kind, "__length_hint__") is not None
 
 
-def _observed(machine: "Machine", value: Any) -> Any:
+def _observed(machine: Machine, value: Any) -> Any:
     """The iterable where the iterator is C's: the items that it gives to C may be the program's."""
     kind = type(value)
     if kind is GeneratorType or is_handing_on(kind):
@@ -121,7 +119,7 @@ def _observed(machine: "Machine", value: Any) -> Any:
     return value
 
 
-def steps(machine: "Machine", value: Any) -> Any:
+def steps(machine: Machine, value: Any) -> Any:
     """An iterator over a value whose items are looked at one by one as they are given to C."""
     iterator = iterable(machine, value)
     return iterator if type(iterator) is BridgedIterator else _bridged(machine, iter(iterator), value)
@@ -132,7 +130,7 @@ _OF_C = frozenset({list, tuple, dict, set, frozenset, range, str, bytes})
 _COPYING = frozenset({list, tuple})
 
 
-def gather(machine: "Machine", gathering: Callable[[Any], Any], value: Any) -> Any:
+def gather(machine: Machine, gathering: Callable[[Any], Any], value: Any) -> Any:
     """Let C gather the items of an iterable that is unpacked: `list`, `tuple`, or a method of a container."""
     kind = type(value)
     if kind in _OF_C:

@@ -3,16 +3,14 @@
 import functools
 from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from thunder_core.interpreter.frame import Machine
 from thunder_core.interpreter.lookup import ABSENT, type_lookup
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
 
 Arguments = Sequence[Any]
 Keywords = dict[str, Any]
-Route = Callable[["Machine", Any, Arguments, Keywords], Any]
+Route = Callable[[Machine, Any, Arguments, Keywords], Any]
 
 # How to call an instance of a type, and what to do in place of a particular C function or type.
 ROUTES: dict[type, Route] = {}
@@ -39,7 +37,7 @@ def replaces(*natives: Any) -> Callable[[Route], Route]:
     return register
 
 
-def route(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def route(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call anything but a Python function."""
     kind = type(function)
     found = ROUTES.get(kind)
@@ -51,7 +49,7 @@ def route(machine: "Machine", function: Any, arguments: Arguments, keywords: Key
 
 
 @route_of(MethodType)
-def call_method(machine: "Machine", method: MethodType, arguments: Arguments, keywords: Keywords) -> Any:
+def call_method(machine: Machine, method: MethodType, arguments: Arguments, keywords: Keywords) -> Any:
     """A bound method is its function with the instance first."""
     if type(arguments) is list:
         arguments.insert(0, method.__self__)
@@ -60,7 +58,7 @@ def call_method(machine: "Machine", method: MethodType, arguments: Arguments, ke
 
 
 @route_of(BuiltinFunctionType, type(len), type(str.join), type(object.__init__))
-def call_builtin(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_builtin(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """A C function: its replacement if it has one, else natively."""
     replaced = REPLACED.get(function)
     if replaced is None and function.__name__ in _READING_BUILTINS:
@@ -74,7 +72,7 @@ def call_builtin(machine: "Machine", function: Any, arguments: Arguments, keywor
 _READING_BUILTINS = frozenset({"__reduce__", "__reduce_ex__"})
 
 
-def call_with_builtins(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_with_builtins(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call natively, from a native frame whose builtins are those of the interpreted caller."""
     if machine.frame is None:
         return machine.natively(function, arguments, keywords)
@@ -83,7 +81,7 @@ def call_with_builtins(machine: "Machine", function: Any, arguments: Arguments, 
 
 
 @route_of(type("".__len__))
-def call_slot(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_slot(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """A C slot bound to an instance: as the unbound slot."""
     slot = getattr(function.__objclass__, function.__name__)
     replaced = REPLACED.get(slot)
@@ -94,19 +92,19 @@ def call_slot(machine: "Machine", function: Any, arguments: Arguments, keywords:
 
 
 @route_of(functools.partial)
-def call_partial(machine: "Machine", partial: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_partial(machine: Machine, partial: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """A partial is its function with its arguments first."""
     return machine.invoke(partial.func, (*partial.args, *arguments), {**partial.keywords, **keywords})
 
 
 @route_of(functools._lru_cache_wrapper)
-def call_cached(machine: "Machine", cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_cached(machine: Machine, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """A function under `functools.lru_cache`."""
     return machine.call_cached(cached, arguments, keywords)
 
 
 @route_of(type)
-def call_class(machine: "Machine", kind: type, arguments: Arguments, keywords: Keywords) -> Any:
+def call_class(machine: Machine, kind: type, arguments: Arguments, keywords: Keywords) -> Any:
     """`type.__call__`: the Python-level `__new__` and `__init__` interpreted."""
     replaced = REPLACED.get(kind)
     if replaced is not None:
@@ -133,7 +131,7 @@ def _call(function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     return function(*arguments, **keywords)
 
 
-def call_in_globals(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_in_globals(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call natively, from a native frame whose globals are those of the interpreted caller."""
     if machine.frame is None or function is object.__new__:
         return function(*arguments, **keywords)
@@ -141,7 +139,7 @@ def call_in_globals(machine: "Machine", function: Any, arguments: Arguments, key
     return machine.natively(caller, (function, arguments, keywords), {})
 
 
-def initialize(machine: "Machine", made: Any, arguments: Arguments, keywords: Keywords) -> None:
+def initialize(machine: Machine, made: Any, arguments: Arguments, keywords: Keywords) -> None:
     """`__init__` of a new object, as `type.__call__` runs it."""
     init = type_lookup(type(made), "__init__")
     if type(init) is FunctionType:
@@ -167,7 +165,7 @@ def bound(raw: Any, owner: Any) -> Any:
     return raw if binder is None else binder(raw, owner, type(owner))
 
 
-def call_metaclass(machine: "Machine", kind: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_metaclass(machine: Machine, kind: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """A class whose metaclass is not `type`."""
     caller = type_lookup(type(kind), "__call__")
     if type(caller) is FunctionType:
@@ -192,7 +190,7 @@ def hands_on(function: Any) -> bool:
 HANDING_ON = (FunctionType, staticmethod, classmethod, functools.partial, MethodType)
 
 
-def call_object(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_object(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """An instance of a class that may have a Python-level `__call__`."""
     caller = type_lookup(type(function), "__call__")
     if caller is ABSENT:

@@ -4,15 +4,13 @@ import dis
 import inspect
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from thunder_core.interpreter.native import UNBOUND
-from thunder_core.interpreter.table import Handler, Row, handlers
-
-Step = tuple[Handler, Any]
+from thunder_core.interpreter.program import Catch, Context, Instruction, Program, Step, local_names
+from thunder_core.interpreter.table import Row, handlers
 
 # Instructions that the making of a frame has done, or that do nothing.
 _SETUP = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "COPY_FREE_VARS", "RETURN_GENERATOR"})
@@ -22,72 +20,6 @@ _NAMES = frozenset(dis.hasname)
 _CONSTANTS = frozenset(dis.hasconst)
 _OPAQUE = (str(Path(__file__).parent), "<frozen importlib.")
 _KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-
-
-@dataclass(frozen=True)
-class Catch:
-    """The target of control when a step raises: the step, the stack's depth there, and whether to push the position."""
-
-    target: int
-    depth: int
-    push_position: bool
-
-
-@dataclass
-class Instruction:
-    """One instruction as CPython stores it: where it starts, where the next begins, name and whole argument."""
-
-    offset: int
-    end: int
-    opcode: int
-    name: str
-    argument: int
-
-
-@dataclass
-class Context:
-    """The state of decoding a code object that a preparation may look at."""
-
-    code: CodeType
-    index: dict[int, int]
-    instruction: Instruction
-    keyword_names: tuple[str, ...] = ()
-
-    def target(self) -> int:
-        """The step that this instruction jumps to."""
-        backward = "BACKWARD" in self.instruction.name
-        distance = -2 * self.instruction.argument if backward else 2 * self.instruction.argument
-        return self.index[self.instruction.end + distance]
-
-    def local_name(self, position: int) -> str:
-        """The name of a local, cell or free variable."""
-        return local_names(self.code)[position]
-
-
-@dataclass
-class Program:
-    """A decoded code object, with what the making of its frames needs."""
-
-    steps: list[Step]
-    offsets: list[int]
-    lines: list[int | None]
-    catches: list[Catch | None]
-    cells: list[int]
-    names: tuple[str, ...]
-    arguments: int
-    blanks: list[Any]
-    first_free: int
-    flags: int
-    simple: bool
-    opaque: bool
-    resumable: bool
-    memory: dict[str, Any] = field(default_factory=dict)
-
-
-def local_names(code: CodeType) -> tuple[str, ...]:
-    """The names of all local slots: locals, then cells that are no locals, then free variables."""
-    own = set(code.co_varnames)
-    return (*code.co_varnames, *(name for name in code.co_cellvars if name not in own), *code.co_freevars)
 
 
 def instructions(code: CodeType) -> Iterator[Instruction]:

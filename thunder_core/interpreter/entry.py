@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.interpreter import recursion
-from thunder_core.interpreter.machine import Machine
+from thunder_core.interpreter.machine import PlainMachine
 from thunder_core.interpreter.observed import ObservedMachine
 from thunder_core.interpreter.observer import Observer
 from thunder_core.interpreter.tracebacks import without_own_entries
@@ -21,7 +21,7 @@ def interpret(function: Callable[..., Any], observer: Observer | None = None) ->
     require_supported()
 
     def interpreted(*arguments: Any, **keywords: Any) -> Any:
-        machine = Machine() if observer is None else ObservedMachine(observer)
+        machine = PlainMachine() if observer is None else ObservedMachine(observer)
         machine.outside = sys._getframe(1)
         machine.limit = recursion.enter()
         try:

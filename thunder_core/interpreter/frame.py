@@ -1,15 +1,22 @@
-"""An interpreted frame: what CPython keeps for a running code object, and the frame object that the user may see."""
+"""An interpreted frame: what CPython keeps for a running code object, and the frame object that the user may see.
 
+A frame knows its machine, and a machine its frames, so that what every part of the interpreter may ask of a machine
+is said here as well; `machine.py` and `observed.py` have the two that there are.
+"""
+
+import operator
 import sys
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import CellType, CodeType, FrameType, FunctionType, MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from thunder_core.interpreter.decode import Program
 from thunder_core.interpreter.native import UNBOUND, new_frame, set_back, set_instruction, set_locals
+from thunder_core.interpreter.program import Program
 
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
+Arguments = Sequence[Any]
+Keywords = dict[str, Any]
+Find = Callable[["Frame", str], Any]
 
 # What stands on a stack where CPython has a C NULL.
 NULL: Any = object()
@@ -188,3 +195,151 @@ class Frame:
         """The frame waits to be resumed: it has no caller."""
         if self.made is not None:
             set_back(self.made, None)
+
+
+class Listener(Protocol):
+    """The events of a run that parts of the interpreter report by themselves (`observer.Observer` has all of them)."""
+
+    def on_enter(self, frame: Frame, /) -> None:
+        """An interpreted frame starts."""
+
+    def on_exit(self, frame: Frame, /) -> None:
+        """An interpreted frame has ended."""
+
+    def on_raise(self, error: BaseException, /) -> None:
+        """An exception is about to be raised by a `raise` statement."""
+
+    def on_load_stored(self, owner: Any, name: str, value: Any, /) -> None:
+        """A `__getattribute__` of the program's has asked `object.__getattribute__` for an attribute."""
+
+
+class Machine(ABC):
+    """The one place through which an interpreted program touches the world: calls, attributes, names and items.
+
+    What needs nothing but Python's own protocols is done here, natively. Where a machine `is_over`, generators that are
+    suspended end without running the rest of their bodies.
+    """
+
+    observer: Listener | None = None
+    is_over = False
+    frame: Frame | None = None
+    outside: FrameType | None = None
+    depth = 0
+    limit = 0
+
+    # Calls
+
+    def call(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
+        """Call anything under interpretation."""
+        return self.invoke(function, arguments, keywords)
+
+    @abstractmethod
+    def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call anything the program may call: announced where somebody listens, then by its kind."""
+
+    @abstractmethod
+    def invoke_quietly(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call what an announced callable led to, without announcing it again."""
+
+    def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call what is not interpreted."""
+        return function(*arguments, **keywords)
+
+    def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call a function natively, as a part of something that is announced by itself."""
+        return function(*arguments, **keywords)
+
+    def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call what `functools.lru_cache` has made."""
+        return cached(*arguments, **keywords)
+
+    def call_back(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """C code calls this."""
+        return self.invoke(function, arguments, keywords)
+
+    @abstractmethod
+    def next_for_native(self, iterator: Any) -> Any:
+        """C code asks this for its next value."""
+
+    def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:  # noqa: ARG002
+        """The value of a call that was not interpreted."""
+        return value
+
+    @abstractmethod
+    def run_code(
+        self, code: CodeType, global_names: dict[str, Any], names: Any, closure: Sequence[Any] = (),
+        builtins: Any = None, function: FunctionType | None = None,
+    ) -> Any:  # fmt: skip
+        """Interpret a module's, class's or `exec`'s code in a namespace."""
+
+    @abstractmethod
+    def resume(self, frame: Frame) -> Any:
+        """Run the frame of a generator until it yields or ends; it hides no exception that its caller handles."""
+
+    # What the program reads and writes
+
+    @abstractmethod
+    def load_attr(self, owner: Any, name: str) -> Any:
+        """`owner.name`, its Python-level getters interpreted."""
+
+    @abstractmethod
+    def store_attr(self, owner: Any, name: str, value: Any) -> None:
+        """`owner.name = value`, its Python-level setters interpreted."""
+
+    @abstractmethod
+    def delete_attr(self, owner: Any, name: str) -> None:
+        """`del owner.name`, its Python-level deleters interpreted."""
+
+    def load_global(self, frame: Frame, name: str, find: Find) -> Any:
+        """Read a global or builtin, found as the instruction that asks for it does."""
+        return find(frame, name)
+
+    def store_global(self, frame: Frame, name: str, value: Any) -> None:
+        """`global name; name = value`."""
+        dict.__setitem__(frame.globals, name, value)
+
+    @abstractmethod
+    def delete_global(self, frame: Frame, name: str) -> None:
+        """`global name; del name`."""
+
+    @abstractmethod
+    def load_deref(self, frame: Frame, slot: int) -> Any:
+        """The value of a cell or free variable."""
+
+    def store_deref(self, frame: Frame, slot: int, value: Any) -> None:
+        """Give a cell or free variable a value."""
+        frame.fast[slot].cell_contents = value
+
+    @abstractmethod
+    def delete_deref(self, frame: Frame, slot: int) -> None:
+        """Delete a cell or free variable."""
+
+    def announce_iteration(self, iterable: Any) -> None:  # noqa: B027
+        """Announce that an iterable is about to be unpacked natively; nobody listens here."""
+
+    def announce_identity(self, left: Any, right: Any) -> None:  # noqa: B027
+        """Announce that two objects are told apart by `is`; nobody listens here."""
+
+    def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
+        """Apply an operator or protocol step natively."""
+        return function(*operands)
+
+    def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
+        """Write an attribute as C does."""
+        hook(owner, name, value)
+
+    def delete_attr_natively(self, hook: Any, owner: Any, name: str) -> None:
+        """Delete an attribute as C does."""
+        hook(owner, name)
+
+    def load_item(self, container: Any, key: Any) -> Any:
+        """`container[key]` of a container whose protocol is C's."""
+        return operator.getitem(container, key)
+
+    def store_item(self, container: Any, key: Any, value: Any) -> None:
+        """`container[key] = value` of a container whose protocol is C's."""
+        container[key] = value
+
+    def delete_item(self, container: Any, key: Any) -> None:
+        """`del container[key]` of a container whose protocol is C's."""
+        del container[key]

@@ -9,13 +9,10 @@ import inspect
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from thunder_core.interpreter.frame import DELEGATED, Frame
+from thunder_core.interpreter.frame import DELEGATED, Frame, Machine
 from thunder_core.interpreter.tracebacks import below, without_own_entries
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
 
 # The frames that generators drive, by the identity of the generator.
 _frames: weakref.WeakValueDictionary[int, Frame] = weakref.WeakValueDictionary()
@@ -125,7 +122,7 @@ def delegate(frame: Frame, iterator: Any, resume_at: int) -> None:
 _DELEGATES = (GeneratorType, CoroutineType, AsyncGeneratorType)
 
 
-def _relay(machine: "Machine", iterator: Any) -> Generator[Any, Any, Any]:
+def _relay(machine: Machine, iterator: Any) -> Generator[Any, Any, Any]:
     """Delegate to an iterator whose steps may be Python's: PEP 380, each step taken on the machine."""
     step: Callable[[], Any] = functools.partial(machine.next_for_native, iterator)
     while True:
@@ -144,7 +141,7 @@ def _relay(machine: "Machine", iterator: Any) -> Generator[Any, Any, Any]:
         del thrown
 
 
-def _step(machine: "Machine", iterator: Any, sent: Any, thrown: BaseException | None) -> Callable[[], Any]:
+def _step(machine: Machine, iterator: Any, sent: Any, thrown: BaseException | None) -> Callable[[], Any]:
     """Let the iterator go on with what was sent or thrown; closed, or where it takes no error, it does not."""
     if isinstance(thrown, GeneratorExit):
         close = getattr(iterator, "close", None)

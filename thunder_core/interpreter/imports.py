@@ -3,13 +3,10 @@
 import contextlib
 import sys
 from types import FunctionType, ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder_core.interpreter import operators
-from thunder_core.interpreter.frame import Frame
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
+from thunder_core.interpreter.frame import Frame, Machine
 
 
 def import_name(frame: Frame, name: str, wanted: Any, level: int) -> Any:
@@ -23,7 +20,7 @@ def import_name(frame: Frame, name: str, wanted: Any, level: int) -> Any:
     return frame.machine.invoke(importer, (name, frame.globals, frame.names, wanted, level), {})
 
 
-def import_from(machine: "Machine", module: Any, name: str) -> Any:
+def import_from(machine: Machine, module: Any, name: str) -> Any:
     """`from module import name`."""
     try:
         return machine.load_attr(module, name)

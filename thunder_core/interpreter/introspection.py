@@ -3,16 +3,13 @@
 import sys
 from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.frame import Frame, Machine
 from thunder_core.interpreter.generators import driven_code, frame_of
 from thunder_core.interpreter.lookup import ABSENT, type_lookup
 
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
-
-Reader = Callable[["Machine", Any, str], Any]
+Reader = Callable[[Machine, Any, str], Any]
 
 # How to read an attribute of an instance of a type whose C getters know nothing of interpreted frames.
 ATTRIBUTES: dict[type, Reader] = {}
@@ -20,10 +17,10 @@ ATTRIBUTES: dict[type, Reader] = {}
 
 def _attributes_of(
     *kinds: type,
-) -> Callable[[Callable[["Machine", Any, str], Any]], Callable[["Machine", Any, str], Any]]:
+) -> Callable[[Callable[[Machine, Any, str], Any]], Callable[[Machine, Any, str], Any]]:
     """Make a function the reader of attributes of these types."""
 
-    def register(reader: Callable[["Machine", Any, str], Any]) -> Callable[["Machine", Any, str], Any]:
+    def register(reader: Callable[[Machine, Any, str], Any]) -> Callable[[Machine, Any, str], Any]:
         ATTRIBUTES.update(dict.fromkeys(kinds, reader))
         return reader
 
@@ -31,7 +28,7 @@ def _attributes_of(
 
 
 @_attributes_of(FrameType)
-def _of_frame(machine: "Machine", owner: FrameType, name: str) -> Any:
+def _of_frame(machine: Machine, owner: FrameType, name: str) -> Any:
     """A frame object: brought up to date if it stands for a running frame."""
     innermost = machine.frame
     if innermost is not None:
@@ -45,7 +42,7 @@ def _of_frame(machine: "Machine", owner: FrameType, name: str) -> Any:
 
 
 @_attributes_of(GeneratorType, CoroutineType, AsyncGeneratorType)
-def _of_generator(_machine: "Machine", owner: Any, name: str) -> Any:
+def _of_generator(_machine: Machine, owner: Any, name: str) -> Any:
     """A generator, coroutine or asynchronous generator: its frame and code are those of the program."""
     value = getattr(owner, name)
     if name in ("gi_code", "cr_code", "ag_code"):
@@ -57,7 +54,7 @@ def _of_generator(_machine: "Machine", owner: Any, name: str) -> Any:
 
 
 @_attributes_of(super)
-def _of_super(machine: "Machine", owner: Any, name: str) -> Any:
+def _of_super(machine: Machine, owner: Any, name: str) -> Any:
     """`super().name`: Python-level getters interpreted."""
     raw, instance, kind = _behind_super(owner, name)
     if type(raw) is property and type(raw.fget) is FunctionType and instance is not None:

@@ -2,14 +2,11 @@
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from thunder_core.interpreter import bridges, operators
-from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.frame import Frame, Machine
 from thunder_core.interpreter.lookup import ABSENT, type_lookup
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
 
 # Since 3.12 CPython takes any KeyError with one argument for its own, which says that a keyword is repeated.
 _TAKES_ANY_KEY_ERROR = sys.version_info >= (3, 12)
@@ -49,7 +46,7 @@ def merge_keywords(frame: Frame, target: dict[Any, Any], mapping: Any, function:
     raise TypeError(text)
 
 
-def merge_mapping(machine: "Machine", target: dict[Any, Any], mapping: Any) -> None:
+def merge_mapping(machine: Machine, target: dict[Any, Any], mapping: Any) -> None:
     """Add a mapping to a dictionary display: `{**mapping}`."""
     if _is_read_by_c(mapping):
         machine.announce_iteration(mapping)
@@ -69,7 +66,7 @@ def _is_read_by_c(mapping: Any) -> bool:
     return issubclass(type(mapping), dict) and type_lookup(type(mapping), "__iter__") is dict.__iter__
 
 
-def _keys(machine: "Machine", mapping: Any) -> Iterator[Any]:
+def _keys(machine: Machine, mapping: Any) -> Iterator[Any]:
     """The keys that a mapping says it has, all of them asked for before the first one is given."""
     keys = machine.invoke(machine.load_attr(mapping, "keys"), (), {})
     if type_lookup(type(keys), "__iter__") is ABSENT and type_lookup(type(keys), "__getitem__") is ABSENT:
@@ -77,7 +74,7 @@ def _keys(machine: "Machine", mapping: Any) -> Iterator[Any]:
     yield from bridges.gather(machine, list, keys)
 
 
-def _has(machine: "Machine", keywords: dict[Any, Any], key: Any) -> bool:
+def _has(machine: Machine, keywords: dict[Any, Any], key: Any) -> bool:
     """Whether a keyword is given already; only keys that are no plain text may run code of the program's."""
     return key in keywords if type(key) is str else machine.natively(keywords.__contains__, (key,), {})
 
@@ -92,7 +89,7 @@ def _refuse_repeated(function: Any, key: Any) -> NoReturn:
     raise TypeError(_repeated(function, key))
 
 
-def as_arguments(machine: "Machine", iterable: Any, function: Any) -> tuple[Any, ...]:
+def as_arguments(machine: Machine, iterable: Any, function: Any) -> tuple[Any, ...]:
     """A tuple of the values that are unpacked with `*`."""
     kind = type(iterable)
     if kind is tuple:

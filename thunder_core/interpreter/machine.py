@@ -1,41 +1,27 @@
-"""The machine: runs frames, keeps their stack, and is the one place through which a program touches the world."""
+"""The machine that runs frames, keeps their stack, and interprets what they call, read and write."""
 
 import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder_core.interpreter import attributes, calls, operators
 from thunder_core.interpreter import namespaces as names_of
 from thunder_core.interpreter.binding import bind
 from thunder_core.interpreter.decode import ProgramCache, programs
-from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.frame import Arguments, Frame, Keywords, Machine
 from thunder_core.interpreter.generators import resumable
 from thunder_core.interpreter.native import set_handled_exception
 from thunder_core.interpreter.table import LEAVE
 from thunder_core.interpreter.tracebacks import catch, raise_again
 
-if TYPE_CHECKING:
-    from thunder_core.interpreter.observer import Observer
-
-Arguments = Sequence[Any]
-Keywords = dict[str, Any]
-Find = Callable[[Frame, str], Any]
-
-
 builtins_of = operator.attrgetter("__builtins__")  # typeshed has it for some versions only
 
 
-class Machine:
-    """Runs Python functions by their bytecode, on real objects; tells nobody (see ObservedMachine).
-
-    Where it `is_over`, generators that are suspended end without running the rest of their bodies.
-    """
-
-    observer: "Observer | None" = None
-    is_over = False
+class PlainMachine(Machine):
+    """A machine that runs Python functions by their bytecode, on real objects, and tells nobody what they do."""
 
     def __init__(self, cache: ProgramCache = programs) -> None:
         self.cache = cache
@@ -45,10 +31,6 @@ class Machine:
         self.limit = sys.getrecursionlimit()
 
     # Calls
-
-    def call(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
-        """Call anything under interpretation."""
-        return self.invoke(function, arguments, keywords)
 
     def invoke(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call anything the program may call: announced where somebody listens, then by its kind."""
@@ -62,29 +44,9 @@ class Machine:
             return self.call_function(function, arguments, keywords)
         return calls.route(self, function, arguments, keywords)
 
-    def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call what is not interpreted."""
-        return function(*arguments, **keywords)
-
-    def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function natively, as a part of something that is announced by itself."""
-        return function(*arguments, **keywords)
-
-    def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call what `functools.lru_cache` has made."""
-        return cached(*arguments, **keywords)
-
-    def call_back(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """C code calls this."""
-        return self.invoke(function, arguments, keywords)
-
     def next_for_native(self, iterator: Any) -> Any:
         """C code asks this for its next value."""
         return operators.next_of(self, iterator)
-
-    def report_result(self, function: Any, arguments: Arguments, keywords: Keywords, value: Any) -> Any:  # noqa: ARG002
-        """The value of a call that was not interpreted."""
-        return value
 
     def call_function(self, function: FunctionType, arguments: Arguments, keywords: Keywords) -> Any:
         """Interpret a Python function; for generators and coroutines, make the object.
@@ -150,14 +112,6 @@ class Machine:
         """`del owner.name`, its Python-level deleters interpreted."""
         attributes.delete(self, owner, name)
 
-    def load_global(self, frame: Frame, name: str, find: Find = names_of.find_global) -> Any:
-        """Read a global or builtin, found as the instruction that asks for it does."""
-        return find(frame, name)
-
-    def store_global(self, frame: Frame, name: str, value: Any) -> None:
-        """`global name; name = value`."""
-        dict.__setitem__(frame.globals, name, value)
-
     def delete_global(self, frame: Frame, name: str) -> None:
         """`global name; del name`."""
         if not dict.__contains__(frame.globals, name):
@@ -168,44 +122,10 @@ class Machine:
         """The value of a cell or free variable."""
         return names_of.contents(frame, slot)
 
-    def store_deref(self, frame: Frame, slot: int, value: Any) -> None:
-        """Give a cell or free variable a value."""
-        frame.fast[slot].cell_contents = value
-
     def delete_deref(self, frame: Frame, slot: int) -> None:
         """Delete a cell or free variable."""
         names_of.contents(frame, slot)
         del frame.fast[slot].cell_contents
-
-    def announce_iteration(self, iterable: Any) -> None:
-        """An iterable is about to be unpacked natively."""
-
-    def announce_identity(self, left: Any, right: Any) -> None:
-        """Announce that two objects are told apart by `is`; nobody listens here."""
-
-    def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
-        """Apply an operator or protocol step natively."""
-        return function(*operands)
-
-    def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
-        """Write an attribute as C does."""
-        hook(owner, name, value)
-
-    def delete_attr_natively(self, hook: Any, owner: Any, name: str) -> None:
-        """Delete an attribute as C does."""
-        hook(owner, name)
-
-    def load_item(self, container: Any, key: Any) -> Any:
-        """`container[key]` of a container whose protocol is C's."""
-        return operator.getitem(container, key)
-
-    def store_item(self, container: Any, key: Any, value: Any) -> None:
-        """`container[key] = value` of a container whose protocol is C's."""
-        container[key] = value
-
-    def delete_item(self, container: Any, key: Any) -> None:
-        """`del container[key]` of a container whose protocol is C's."""
-        del container[key]
 
 
 def run(frame: Frame) -> Any:

@@ -1,18 +1,15 @@
 """The questions that `match` asks of a subject."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from thunder_core.interpreter.frame import NULL
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
+from thunder_core.interpreter.frame import NULL, Machine
 
 SEQUENCE, MAPPING = 1 << 5, 1 << 6
 # Classes whose one positional pattern is the subject itself (Py_TPFLAGS_MATCH_SELF).
 _MATCH_SELF = 1 << 22
 
 
-def match_keys(machine: "Machine", subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def match_keys(machine: Machine, subject: Any, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The values under the keys, or None if one is missing."""
     seen: set[Any] = set()
     values: list[Any] = []
@@ -31,7 +28,7 @@ def match_keys(machine: "Machine", subject: Any, keys: tuple[Any, ...]) -> tuple
 
 
 def match_class(
-    machine: "Machine", subject: Any, kind: Any, count: int, names: tuple[str, ...]
+    machine: Machine, subject: Any, kind: Any, count: int, names: tuple[str, ...]
 ) -> tuple[Any, ...] | None:
     """The attributes that a class pattern extracts, or None if it does not match."""
     if not isinstance(kind, type):
@@ -64,7 +61,7 @@ def match_class(
     return tuple(values)
 
 
-def _positional_names(machine: "Machine", kind: type) -> tuple[Any, ...] | None:
+def _positional_names(machine: Machine, kind: type) -> tuple[Any, ...] | None:
     """`__match_args__`; None where the subject itself is the one positional value."""
     try:
         found = machine.load_attr(kind, "__match_args__")
@@ -75,7 +72,7 @@ def _positional_names(machine: "Machine", kind: type) -> tuple[Any, ...] | None:
     return found
 
 
-def _attribute(machine: "Machine", subject: Any, kind: type, name: str, seen: set[str]) -> Any:
+def _attribute(machine: Machine, subject: Any, kind: type, name: str, seen: set[str]) -> Any:
     """One attribute of the subject; NULL if it has none."""
     if name in seen:
         raise TypeError(f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}")

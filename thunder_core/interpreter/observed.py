@@ -8,10 +8,10 @@ from typing import Any
 
 from thunder_core.interpreter import attributes, operators
 from thunder_core.interpreter.decode import is_opaque, observed_programs
-from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.frame import Arguments, Find, Frame, Keywords
 from thunder_core.interpreter.lookup import type_lookup
-from thunder_core.interpreter.machine import Arguments, Find, Keywords, Machine
-from thunder_core.interpreter.namespaces import contents, find_global
+from thunder_core.interpreter.machine import PlainMachine
+from thunder_core.interpreter.namespaces import contents
 from thunder_core.interpreter.native import unwrapped
 from thunder_core.interpreter.observer import Observer
 from thunder_core.interpreter.operators import PLAIN
@@ -29,7 +29,7 @@ def _makes_items(kind: type) -> bool:
     return issubclass(kind, defaultdict) and type_lookup(kind, "__missing__") is _MAKE_ITEM
 
 
-class ObservedMachine(Machine):
+class ObservedMachine(PlainMachine):
     """The machine of an observed run."""
 
     def __init__(self, observer: Observer) -> None:
@@ -158,7 +158,7 @@ class ObservedMachine(Machine):
         """Delete an attribute; a weak proxy's are those of its object."""
         super().delete_attr(unwrapped(owner), name)
 
-    def load_global(self, frame: Frame, name: str, find: Find = find_global) -> Any:
+    def load_global(self, frame: Frame, name: str, find: Find) -> Any:
         """Read a global or builtin and report it."""
         return self.observer.on_load_global(frame, name, super().load_global(frame, name, find))
 

@@ -2,27 +2,25 @@
 
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from thunder_core.interpreter.frame import Frame
-    from thunder_core.interpreter.machine import Machine
+from thunder_core.interpreter.frame import Frame, Machine
 
 
 class Observer:
     """Told what the interpreted program reads, writes and calls; may answer with another value."""
 
-    machine: "Machine"
+    machine: Machine
     # Types whose instances lead C code to no Python function that this observer wants to hear of.
     quiet: frozenset[type] = frozenset()
     # Whether to be told of Python code that runs natively, for which each native call is profiled.
     watches = False
 
-    def on_load_global(self, frame: "Frame", name: str, value: Any) -> Any:  # noqa: ARG002
+    def on_load_global(self, frame: Frame, name: str, value: Any) -> Any:  # noqa: ARG002
         """A global or builtin was read; `dict.__contains__(frame.globals, name)` tells which."""
         return value
 
-    def on_load_deref(self, frame: "Frame", name: str, cell: CellType, value: Any) -> Any:  # noqa: ARG002
+    def on_load_deref(self, frame: Frame, name: str, cell: CellType, value: Any) -> Any:  # noqa: ARG002
         """A free variable was read."""
         return value
 
@@ -87,25 +85,25 @@ class Observer:
     def on_unwritten(self, owner: Any) -> None:
         """Hear that the write to this object that was announced last, if any was, has raised."""
 
-    def on_store_global(self, frame: "Frame", name: str, value: Any) -> Any:  # noqa: ARG002
+    def on_store_global(self, frame: Frame, name: str, value: Any) -> Any:  # noqa: ARG002
         """A global is about to be written."""
         return value
 
-    def on_delete_global(self, frame: "Frame", name: str) -> None:
+    def on_delete_global(self, frame: Frame, name: str) -> None:
         """A global is about to be deleted."""
 
-    def on_store_deref(self, frame: "Frame", name: str, cell: CellType, value: Any) -> Any:  # noqa: ARG002
+    def on_store_deref(self, frame: Frame, name: str, cell: CellType, value: Any) -> Any:  # noqa: ARG002
         """A free variable is about to be written."""
         return value
 
-    def on_delete_deref(self, frame: "Frame", name: str, cell: CellType) -> None:
+    def on_delete_deref(self, frame: Frame, name: str, cell: CellType) -> None:
         """A free variable is about to be deleted."""
 
     def on_raise(self, error: BaseException) -> None:
         """An exception is about to be raised by a `raise` statement."""
 
-    def on_enter(self, frame: "Frame") -> None:
+    def on_enter(self, frame: Frame) -> None:
         """An interpreted frame starts."""
 
-    def on_exit(self, frame: "Frame") -> None:
+    def on_exit(self, frame: Frame) -> None:
         """An interpreted frame has ended."""

@@ -3,12 +3,10 @@
 import operator
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, GeneratorType, NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from thunder_core.interpreter.frame import Machine
 from thunder_core.interpreter.lookup import ABSENT, python_method, type_lookup
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
 
 Operator = Callable[[Any, Any], Any]
 
@@ -41,7 +39,7 @@ _SWAPPED = {
 _SIGNS = dict(zip(_STEMS, ("+", "&", "//", "<<", "@", "*", "%", "|", "** or pow()", ">>", "-", "/", "^"), strict=True))
 
 
-def binary(machine: "Machine", function: Operator, left: Any, right: Any) -> Any:
+def binary(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
     """Apply a binary or in-place operator."""
     left_kind, right_kind = type(left), type(right)
     name = _PLAIN_OF[function]
@@ -89,7 +87,7 @@ def binary(machine: "Machine", function: Operator, left: Any, right: Any) -> Any
     )  # fmt: skip
 
 
-def compare(machine: "Machine", function: Operator, left: Any, right: Any) -> Any:
+def compare(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
     """Apply a comparison."""
     name = _NAME_OF[function]
     left_kind, right_kind = type(left), type(right)
@@ -117,7 +115,7 @@ def compare(machine: "Machine", function: Operator, left: Any, right: Any) -> An
 UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}
 
 
-def unary(machine: "Machine", function: Callable[[Any], Any], operand: Any) -> Any:
+def unary(machine: Machine, function: Callable[[Any], Any], operand: Any) -> Any:
     """Apply `-`, `+` or `~`."""
     method = python_method(type(operand), UNARY[function])
     if method is not None:
@@ -125,7 +123,7 @@ def unary(machine: "Machine", function: Callable[[Any], Any], operand: Any) -> A
     return machine.operate(function, operand)
 
 
-def truth(machine: "Machine", value: Any) -> bool:
+def truth(machine: Machine, value: Any) -> bool:
     """`bool(value)`."""
     kind = type(value)
     if kind in PLAIN:
@@ -143,7 +141,7 @@ def truth(machine: "Machine", value: Any) -> bool:
     return bool(machine.operate(bool, value))
 
 
-def length(machine: "Machine", value: Any) -> int:
+def length(machine: Machine, value: Any) -> int:
     """`len(value)`."""
     method = python_method(type(value), "__len__")
     if method is None:
@@ -163,7 +161,7 @@ class _Sized:
         return self.size  # type: ignore[no-any-return]
 
 
-def iterate(machine: "Machine", value: Any) -> Any:
+def iterate(machine: Machine, value: Any) -> Any:
     """`iter(value)`."""
     method = python_method(type(value), "__iter__")
     if method is None:
@@ -174,7 +172,7 @@ def iterate(machine: "Machine", value: Any) -> Any:
     return iterator
 
 
-def contains(machine: "Machine", container: Any, item: Any) -> bool:
+def contains(machine: Machine, container: Any, item: Any) -> bool:
     """`item in container`."""
     kind = type(container)
     raw = type_lookup(kind, "__contains__")
@@ -191,7 +189,7 @@ def contains(machine: "Machine", container: Any, item: Any) -> bool:
     return bool(machine.operate(operator.contains, container, item))
 
 
-def advance(machine: "Machine", iterator: Any, default: Any) -> Any:
+def advance(machine: Machine, iterator: Any, default: Any) -> Any:
     """`next(iterator)`, or `default` when it is exhausted."""
     kind = type(iterator)
     if kind is not GeneratorType:
@@ -204,7 +202,7 @@ def advance(machine: "Machine", iterator: Any, default: Any) -> Any:
     return machine.operate(next, iterator, default)
 
 
-def get_item(machine: "Machine", container: Any, key: Any) -> Any:
+def get_item(machine: Machine, container: Any, key: Any) -> Any:
     """`container[key]`."""
     method = python_method(type(container), "__getitem__")
     if method is not None:
@@ -221,7 +219,7 @@ def get_item(machine: "Machine", container: Any, key: Any) -> Any:
     return machine.load_item(container, key)
 
 
-def set_item(machine: "Machine", container: Any, key: Any, value: Any) -> None:
+def set_item(machine: Machine, container: Any, key: Any, value: Any) -> None:
     """`container[key] = value`."""
     method = python_method(type(container), "__setitem__")
     if method is not None:
@@ -230,7 +228,7 @@ def set_item(machine: "Machine", container: Any, key: Any, value: Any) -> None:
         machine.store_item(container, key, value)
 
 
-def delete_item(machine: "Machine", container: Any, key: Any) -> None:
+def delete_item(machine: Machine, container: Any, key: Any) -> None:
     """`del container[key]`."""
     method = python_method(type(container), "__delitem__")
     if method is not None:
@@ -239,7 +237,7 @@ def delete_item(machine: "Machine", container: Any, key: Any) -> None:
         machine.delete_item(container, key)
 
 
-def special(machine: "Machine", owner: Any, name: str) -> Any:
+def special(machine: Machine, owner: Any, name: str) -> Any:
     """A special method read from the type and bound to the instance; ABSENT if there is none."""
     raw = type_lookup(type(owner), name)
     if raw is ABSENT or type(raw) is BuiltinFunctionType:
@@ -252,7 +250,7 @@ def special(machine: "Machine", owner: Any, name: str) -> Any:
     return raw if binder is ABSENT else binder(raw, owner, type(owner))
 
 
-def next_of(machine: "Machine", iterator: Any) -> Any:
+def next_of(machine: Machine, iterator: Any) -> Any:
     """`next(iterator)`; StopIteration when it is exhausted."""
     method = python_method(type(iterator), "__next__")
     if method is not None:

@@ -1,15 +1,13 @@
 """The raise statement, and what `except` and `except*` match."""
 
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from thunder_core.interpreter.calls import issubclass_natively
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
+from thunder_core.interpreter.frame import Machine
 
 
-def raise_new(machine: "Machine", raised: Any, cause: Any, has_cause: bool) -> NoReturn:
+def raise_new(machine: Machine, raised: Any, cause: Any, has_cause: bool) -> NoReturn:
     """`raise raised [from cause]`."""
     error = _instance(machine, raised, "exceptions must derive from BaseException")
     if has_cause:
@@ -22,7 +20,7 @@ def raise_new(machine: "Machine", raised: Any, cause: Any, has_cause: bool) -> N
 _CAUSE = "exception causes must derive from BaseException"
 
 
-def _instance(machine: "Machine", raised: Any, refusal: str) -> BaseException:
+def _instance(machine: Machine, raised: Any, refusal: str) -> BaseException:
     """The exception itself: a class is called without arguments."""
     if issubclass(type(raised), type) and issubclass_natively(raised, BaseException):
         made = machine.invoke(raised, (), {})
@@ -60,7 +58,7 @@ def _given(error: Any, wanted: Any) -> bool:
     return issubclass(type(wanted), type) and issubclass_natively(type(error), wanted)
 
 
-def split_group(machine: "Machine", error: BaseException, wanted: Any) -> tuple[Any, Any]:
+def split_group(machine: Machine, error: BaseException, wanted: Any) -> tuple[Any, Any]:
     """The part of an exception that `except* wanted` takes, and the part that it leaves; None for nothing."""
     matches(error, wanted)
     for one in wanted if isinstance(wanted, tuple) else (wanted,):

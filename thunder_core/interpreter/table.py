@@ -2,18 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.program import Context
 from thunder_core.interpreter.versions import HERE, Version, require_supported
 
-if TYPE_CHECKING:
-    from thunder_core.interpreter.decode import Context
-    from thunder_core.interpreter.frame import Frame
-
 # A handler changes the frame and returns None, or the index of the next instruction, or LEAVE.
-Handler = Callable[["Frame", Any], int | None]
+Handler = Callable[[Frame, Any], int | None]
 # A preparation turns the raw argument of an instruction into what its handler wants, once a code object.
-Preparation = Callable[["Context", int], Any]
+Preparation = Callable[[Context, int], Any]
 
 # What a handler returns when the frame is to be left: its result is on top of the stack.
 LEAVE = -1

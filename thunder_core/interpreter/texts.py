@@ -2,16 +2,14 @@
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from thunder_core.interpreter.frame import Machine
 from thunder_core.interpreter.lookup import python_method, type_lookup
 from thunder_core.interpreter.operators import PLAIN
 
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
 
-
-def convert(machine: "Machine", function: Callable[[Any], Any], value: Any) -> Any:
+def convert(machine: Machine, function: Callable[[Any], Any], value: Any) -> Any:
     """Apply `str`, `repr` or `ascii`."""
     kind = type(value)
     if kind in PLAIN:
@@ -28,7 +26,7 @@ def convert(machine: "Machine", function: Callable[[Any], Any], value: Any) -> A
     return text.encode("ascii", "backslashreplace").decode("ascii") if function is ascii else text
 
 
-def formatted(machine: "Machine", value: Any, specification: Any) -> Any:
+def formatted(machine: Machine, value: Any, specification: Any) -> Any:
     """Apply `format`."""
     kind = type(value)
     if kind is str and not specification:

@@ -1,17 +1,15 @@
 """Reading and writing attributes by name."""
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder_core.interpreter import attributes, operators
 from thunder_core.interpreter.calls import Arguments, Keywords, replaces
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
+from thunder_core.interpreter.frame import Machine
 
 
 @replaces(getattr)
-def get(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def get(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`getattr(owner, name[, default])`."""
     if keywords or not 2 <= len(arguments) <= 3 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -24,7 +22,7 @@ def get(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywo
 
 
 @replaces(hasattr)
-def has(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def has(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`hasattr(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -36,7 +34,7 @@ def has(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywo
 
 
 @replaces(setattr)
-def put(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def put(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`setattr(owner, name, value)`."""
     if keywords or len(arguments) != 3 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -44,7 +42,7 @@ def put(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywo
 
 
 @replaces(delattr)
-def remove(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def remove(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`delattr(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -52,7 +50,7 @@ def remove(machine: "Machine", function: Any, arguments: Arguments, keywords: Ke
 
 
 @replaces(object.__getattribute__)
-def generic_get(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def generic_get(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`object.__getattribute__(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -64,7 +62,7 @@ def generic_get(machine: "Machine", function: Any, arguments: Arguments, keyword
 
 
 @replaces(object.__setattr__, type.__setattr__)
-def generic_put(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def generic_put(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`object.__setattr__(owner, name, value)`."""
     if keywords or len(arguments) != 3 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -72,7 +70,7 @@ def generic_put(machine: "Machine", function: Any, arguments: Arguments, keyword
 
 
 @replaces(object.__delattr__, type.__delattr__)
-def generic_remove(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def generic_remove(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`object.__delattr__(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -80,7 +78,7 @@ def generic_remove(machine: "Machine", function: Any, arguments: Arguments, keyw
 
 
 @replaces(operator.getitem, operator.setitem, operator.delitem)
-def item(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def item(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Subscripts by function."""
     step: Any = {
         operator.getitem: operators.get_item,

@@ -4,13 +4,11 @@ import functools
 import itertools
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder_core.interpreter import bridges, operators
 from thunder_core.interpreter.calls import REPLACED, ROUTES, Arguments, Keywords, Route
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
+from thunder_core.interpreter.frame import Machine
 
 
 @dataclass(frozen=True)
@@ -21,13 +19,13 @@ class Bridged:
     iterables: tuple[int | str, ...] = ()
     rest: bool = False
 
-    def __call__(self, machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def __call__(self, machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call natively with bridges in place of what would run Python code."""
         bridged = [self._argument(machine, position, value) for position, value in enumerate(arguments)]
         named = {name: self._argument(machine, name, value) for name, value in keywords.items()}
         return machine.natively(function, bridged, named)
 
-    def _argument(self, machine: "Machine", position: int | str, value: Any) -> Any:
+    def _argument(self, machine: Machine, position: int | str, value: Any) -> Any:
         """One argument as the C function gets it."""
         if position in self.callables:
             return bridges.callback(machine, value)
@@ -56,7 +54,7 @@ REPLACED.update(
 )
 
 
-def _extreme(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _extreme(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`min` and `max`: one iterable, or the values themselves."""
     shape = Bridged(callables=("key",), iterables=(0,) if len(arguments) == 1 else ())
     return shape(machine, function, arguments, keywords)
@@ -65,14 +63,14 @@ def _extreme(machine: "Machine", function: Any, arguments: Arguments, keywords: 
 REPLACED.update({min: _extreme, max: _extreme})
 
 
-def _filter(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _filter(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`filter(function, iterable)` and `filterfalse`; None asks for the truth of each item."""
     if machine.observer is not None and len(arguments) == 2 and arguments[0] is None:
         arguments = (bool, arguments[1])
     return Bridged(callables=(0,), iterables=(1,))(machine, function, arguments, keywords)
 
 
-def _accumulate(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _accumulate(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`itertools.accumulate(iterable[, func])`; without a function it adds."""
     if len(arguments) < 2 and keywords.get("func") is None:
         keywords = {**keywords, "func": operator.add}
@@ -82,7 +80,7 @@ def _accumulate(machine: "Machine", function: Any, arguments: Arguments, keyword
     return shape(machine, function, arguments, keywords)
 
 
-def _compress(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _compress(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`itertools.compress(data, selectors)`: asks for the truth of each selector."""
     given = dict(zip(("data", "selectors"), arguments, strict=False)) | keywords
     if len(arguments) + len(keywords) != 2 or given.keys() != {"data", "selectors"}:
@@ -91,7 +89,7 @@ def _compress(machine: "Machine", function: Any, arguments: Arguments, keywords:
     return machine.natively(function, (data, map(bridges.callback(machine, bool), selectors)), {})
 
 
-def _groupby(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _groupby(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`itertools.groupby(iterable[, key])`: compares the keys, which are the items where no function makes them."""
     shape = Bridged(callables=(1, "key"), iterables=(0, "iterable"))
     if machine.observer is not None and arguments and arguments[1:] in ((), (None,)):
@@ -102,7 +100,7 @@ def _groupby(machine: "Machine", function: Any, arguments: Arguments, keywords: 
 def _heard(shape: Route) -> Route:
     """A replacement that bridges only where somebody listens: what C made of the arguments can be copied and shown."""
 
-    def bridged(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def bridged(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         if machine.observer is None:
             return function(*arguments, **keywords)
         return shape(machine, function, arguments, keywords)
@@ -110,7 +108,7 @@ def _heard(shape: Route) -> Route:
     return bridged
 
 
-def _chain_from(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _chain_from(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`itertools.chain.from_iterable(iterables)`."""
     if keywords or len(arguments) != 1 or machine.observer is None:
         return function(*arguments, **keywords)
@@ -148,7 +146,7 @@ REPLACED[itertools.starmap] = Bridged(callables=(0,), iterables=(1,))
 REPLACED[itertools.chain.from_iterable] = _chain_from
 
 
-def _attributes(machine: "Machine", getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _attributes(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """An `operator.attrgetter` is called."""
     if keywords or len(arguments) != 1:
         return getter(*arguments, **keywords)
@@ -156,7 +154,7 @@ def _attributes(machine: "Machine", getter: Any, arguments: Arguments, keywords:
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _items(machine: "Machine", getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _items(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """An `operator.itemgetter` is called."""
     if keywords or len(arguments) != 1:
         return getter(*arguments, **keywords)
@@ -164,7 +162,7 @@ def _items(machine: "Machine", getter: Any, arguments: Arguments, keywords: Keyw
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _method(machine: "Machine", caller: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def _method(machine: Machine, caller: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """An `operator.methodcaller` is called."""
     if keywords or len(arguments) != 1:
         return caller(*arguments, **keywords)

@@ -2,18 +2,16 @@
 
 import types
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder_core.interpreter import operators
 from thunder_core.interpreter.calls import Arguments, Keywords, replaces
+from thunder_core.interpreter.frame import Machine
 from thunder_core.interpreter.lookup import ABSENT, type_lookup
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
 
 
 @replaces(__build_class__)
-def build_class(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def build_class(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Build a class from the function of its body, its name, its bases and its keywords."""
     if len(arguments) < 2 or type(arguments[0]) is not FunctionType or not isinstance(arguments[1], str):
         return machine.natively(function, arguments, keywords)
@@ -41,7 +39,7 @@ def build_class(machine: "Machine", function: Any, arguments: Arguments, keyword
     return made
 
 
-def _namespace(machine: "Machine", metaclass: Any, name: str, bases: tuple[Any, ...], keywords: Keywords) -> Any:
+def _namespace(machine: Machine, metaclass: Any, name: str, bases: tuple[Any, ...], keywords: Keywords) -> Any:
     """The namespace that `metaclass.__prepare__` gives, or a new dictionary."""
     try:
         prepare = machine.load_attr(metaclass, "__prepare__")
@@ -64,7 +62,7 @@ def _check_cell(cell: CellType, made: type, name: str) -> None:
         raise TypeError(f"__class__ set to {held!r} defining {name!r} as {made!r}")
 
 
-def resolved_bases(machine: "Machine", bases: tuple[Any, ...]) -> tuple[Any, ...]:
+def resolved_bases(machine: Machine, bases: tuple[Any, ...]) -> tuple[Any, ...]:
     """The bases, each that is no class replaced by what its `__mro_entries__` gives."""
     if all(isinstance(base, type) for base in bases):
         return bases

@@ -6,23 +6,20 @@ import _typing  # type: ignore[import-not-found]
 import contextlib
 import sys
 from types import CellType, CodeType, FrameType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder_core.interpreter import bridges, operators, recursion
 from thunder_core.interpreter.calls import Arguments, Keywords, call_class, call_in_globals, replaces
-from thunder_core.interpreter.frame import Frame
+from thunder_core.interpreter.frame import Frame, Machine
 from thunder_core.interpreter.introspection import local_names
 from thunder_core.interpreter.native import UNBOUND
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
 
 _FUTURE = sum(
     {getattr(__future__, name).compiler_flag for name in __future__.all_feature_names if name != "nested_scopes"}
 )
 
 
-def caller(machine: "Machine") -> Frame:
+def caller(machine: Machine) -> Frame:
     """The frame that calls."""
     frame = machine.frame
     if frame is None:
@@ -31,19 +28,19 @@ def caller(machine: "Machine") -> Frame:
 
 
 @replaces(globals)
-def global_names(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def global_names(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`globals()`."""
     return machine.natively(function, arguments, keywords) if arguments or keywords else caller(machine).globals
 
 
 @replaces(locals)
-def local_names_of_caller(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def local_names_of_caller(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`locals()`."""
     return machine.natively(function, arguments, keywords) if arguments or keywords else local_names(caller(machine))
 
 
 @replaces(vars)
-def variables(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def variables(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`vars([owner])`; with an owner, a read of its `__dict__`."""
     if keywords or len(arguments) > 1:
         return machine.natively(function, arguments, keywords)
@@ -55,7 +52,7 @@ def variables(machine: "Machine", function: Any, arguments: Arguments, keywords:
 
 
 @replaces(dir)
-def names_in(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def names_in(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`dir([owner])`."""
     if arguments or keywords:
         return machine.natively(function, arguments, keywords)
@@ -63,7 +60,7 @@ def names_in(machine: "Machine", function: Any, arguments: Arguments, keywords: 
     return machine.natively(sorted, (names,), {})
 
 
-def keys_of(machine: "Machine", mapping: Any) -> list[Any]:
+def keys_of(machine: Machine, mapping: Any) -> list[Any]:
     """The keys of a mapping as C lists them: those of a class that is no dict by its `keys`."""
     if type(mapping) is dict:
         return list(mapping)
@@ -80,7 +77,7 @@ def keys_of(machine: "Machine", mapping: Any) -> list[Any]:
 
 
 @replaces(sys._getframe)
-def get_frame(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def get_frame(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`sys._getframe([depth])`."""
     depth = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], int) else 0
     if keywords or len(arguments) > 1 or (arguments and not isinstance(arguments[0], int)):
@@ -95,13 +92,13 @@ def get_frame(machine: "Machine", function: Any, arguments: Arguments, keywords:
 
 
 @replaces(sys.getrecursionlimit)
-def get_recursion_limit(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def get_recursion_limit(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`sys.getrecursionlimit()`."""
     return machine.natively(function, arguments, keywords) if arguments or keywords else recursion.limit()
 
 
 @replaces(sys.setrecursionlimit)
-def set_recursion_limit(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def set_recursion_limit(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`sys.setrecursionlimit(limit)`."""
     if keywords or len(arguments) != 1 or not isinstance(arguments[0], int) or arguments[0] < 1:
         return machine.natively(function, arguments, keywords)
@@ -116,7 +113,7 @@ def set_recursion_limit(machine: "Machine", function: Any, arguments: Arguments,
 
 
 @replaces(compile)
-def compile_source(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def compile_source(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`compile(...)`: future statements are inherited from the interpreted caller."""
     given = dict(zip(("source", "filename", "mode", "flags", "dont_inherit", "optimize"), arguments, strict=False))
     if len(arguments) > 6 or given.keys() & keywords.keys():
@@ -143,7 +140,7 @@ def _namespaces(frame: Frame, arguments: Arguments, keywords: Keywords) -> tuple
 
 
 @replaces(exec, eval)
-def run_source(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def run_source(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`exec(source, globals, locals)` and `eval(...)`: what they run is interpreted."""
     frame = caller(machine)
     closure = keywords.get("closure")
@@ -175,7 +172,7 @@ def _is_closure(closure: Any) -> bool:
 
 
 @replaces(super)
-def super_of_caller(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def super_of_caller(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`super(...)`; without arguments, the class and the first argument of the interpreted caller."""
     if arguments or keywords:
         return machine.natively(function, arguments, keywords)
@@ -203,7 +200,7 @@ def enclosing(frame: Frame) -> tuple[type, Any]:
 
 
 @replaces(type)
-def type_of(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def type_of(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`type(value)`, or a new class whose module is the caller's."""
     if len(arguments) == 1 and not keywords:
         return type(arguments[0])
@@ -218,20 +215,20 @@ _TYPE_VARIABLES = [
 
 
 @replaces(type.__new__, FunctionType, *_TYPE_VARIABLES)
-def new_type(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def new_type(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`type.__new__`, `FunctionType` and `TypeVar`: module and builtins of what they make are the caller's."""
     return call_in_globals(machine, function, arguments, keywords)
 
 
 @replaces(type.__call__)
-def call_type(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def call_type(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`type.__call__(kind, ...)`: makes an instance."""
     if not arguments or not isinstance(arguments[0], type) or arguments[0] is type:
         return machine.natively(function, arguments, keywords)
     return call_class(machine, arguments[0], arguments[1:], keywords)
 
 
-def module_of_frame(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def module_of_frame(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`sys._getframemodulename([depth])`, of 3.12 and later."""
     depth = keywords.get("depth", arguments[0] if arguments else 0)
     if len(arguments) > 1 or keywords.keys() - {"depth"} or not isinstance(depth, int):

@@ -4,18 +4,16 @@ import _abc  # type: ignore[import-not-found]
 import abc
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from thunder_core.interpreter import bridges, operators, texts
 from thunder_core.interpreter.calls import REPLACED, Arguments, Keywords, replaces
+from thunder_core.interpreter.frame import Machine
 from thunder_core.interpreter.lookup import python_method
-
-if TYPE_CHECKING:
-    from thunder_core.interpreter.machine import Machine
 
 
 @replaces(len)
-def length(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def length(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`len(value)`."""
     if keywords or len(arguments) != 1 or python_method(type(arguments[0]), "__len__") is None:
         return machine.natively(function, arguments, keywords)
@@ -23,7 +21,7 @@ def length(machine: "Machine", function: Any, arguments: Arguments, keywords: Ke
 
 
 @replaces(bool, operator.truth)
-def truth(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def truth(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`bool(value)`."""
     if keywords or len(arguments) != 1:
         return machine.natively(function, arguments, keywords)
@@ -31,7 +29,7 @@ def truth(machine: "Machine", function: Any, arguments: Arguments, keywords: Key
 
 
 @replaces(operator.not_)
-def negation(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def negation(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`not value`."""
     if keywords or len(arguments) != 1:
         return machine.natively(function, arguments, keywords)
@@ -39,7 +37,7 @@ def negation(machine: "Machine", function: Any, arguments: Arguments, keywords: 
 
 
 @replaces(iter)
-def iterate(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def iterate(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`iter(value)` and `iter(function, sentinel)`."""
     if keywords or len(arguments) not in (1, 2):
         return machine.natively(function, arguments, keywords)
@@ -51,7 +49,7 @@ def iterate(machine: "Machine", function: Any, arguments: Arguments, keywords: K
 
 
 @replaces(next)
-def advance(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def advance(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`next(iterator[, default])`."""
     if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__next__") is None:
         return machine.natively(function, arguments, keywords)
@@ -61,7 +59,7 @@ def advance(machine: "Machine", function: Any, arguments: Arguments, keywords: K
 
 
 @replaces(str, repr, ascii)
-def convert(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def convert(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`str(value)`, `repr(value)` and `ascii(value)`."""
     if keywords or len(arguments) != 1:
         return machine.natively(function, arguments, keywords)
@@ -69,7 +67,7 @@ def convert(machine: "Machine", function: Any, arguments: Arguments, keywords: K
 
 
 @replaces(format)
-def formatted(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def formatted(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`format(value[, specification])`."""
     if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__format__") is None:
         return machine.natively(function, arguments, keywords)
@@ -80,7 +78,7 @@ def formatted(machine: "Machine", function: Any, arguments: Arguments, keywords:
 
 
 @replaces(isinstance, issubclass)
-def check_class(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def check_class(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """`isinstance(value, kind)` and `issubclass(kind, base)`."""
     if keywords or len(arguments) != 2:
         return machine.natively(function, arguments, keywords)
@@ -98,7 +96,7 @@ def check_class(machine: "Machine", function: Any, arguments: Arguments, keyword
 
 
 @replaces(_abc._abc_instancecheck)
-def check_abstract(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+def check_abstract(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """The answer to what `ABCMeta.__instancecheck__` asks of C, which would call `__subclasscheck__` natively."""
     if keywords or len(arguments) != 2:
         return machine.natively(function, arguments, keywords)
@@ -116,7 +114,7 @@ def check_abstract(machine: "Machine", function: Any, arguments: Arguments, keyw
 def _by_operator(step: Callable[..., Any], count: int) -> Any:
     """A replacement that applies one of our operators."""
 
-    def replaced(machine: "Machine", function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+    def replaced(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         if keywords or len(arguments) != count:
             return machine.natively(function, arguments, keywords)
         return step(machine, function, *arguments)

@@ -10,7 +10,7 @@ from thunder_core.interpreter.calls import Arguments, Keywords, replaces
 if TYPE_CHECKING:
     from types import FrameType
 
-    from thunder_core.interpreter.machine import Machine
+    from thunder_core.interpreter.frame import Machine
 
 
 def _warn(message: Any, category: Any = None, stacklevel: int = 1, source: Any = None) -> tuple[Any, Any, int, Any]:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
-from thunder_core.interpreter.decode import Context
 from thunder_core.interpreter.frame import NULL, Frame
 from thunder_core.interpreter.keywords import as_arguments, merge_keywords
+from thunder_core.interpreter.program import Context
 from thunder_core.interpreter.table import opcode
 
 _TAKES_UNPACKED = sys.version_info >= (3, 12)

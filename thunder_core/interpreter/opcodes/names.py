@@ -4,10 +4,10 @@ from types import CellType
 from typing import Any
 
 from thunder_core.interpreter import namespaces
-from thunder_core.interpreter.decode import Context
 from thunder_core.interpreter.frame import NULL, Frame
 from thunder_core.interpreter.native import UNBOUND
 from thunder_core.interpreter.operators import delete_item, get_item, set_item
+from thunder_core.interpreter.program import Context
 from thunder_core.interpreter.table import opcode
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from thunder_core.interpreter.frame import NULL, Frame
+from thunder_core.interpreter.namespaces import find_global
 from thunder_core.interpreter.opcodes.build import taken
 from thunder_core.interpreter.opcodes.iteration import _exactly
 from thunder_core.interpreter.opcodes.names import _global
@@ -13,7 +14,7 @@ from thunder_core.interpreter.table import opcode
 def load_global(frame: Frame, argument: tuple[str, bool]) -> None:
     """[] -> [(NULL), global or builtin]."""
     name, null = argument
-    value = frame.machine.load_global(frame, name)
+    value = frame.machine.load_global(frame, name, find_global)
     if null:
         frame.stack.append(NULL)
     frame.stack.append(value)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.interpreter import operators
-from thunder_core.interpreter.decode import Context
 from thunder_core.interpreter.frame import Frame
 from thunder_core.interpreter.operators import BINARY, COMPARISONS, PLAIN
+from thunder_core.interpreter.program import Context
 from thunder_core.interpreter.table import opcode
 
 _BUILTIN = frozenset({list, tuple, dict, str, bytes})

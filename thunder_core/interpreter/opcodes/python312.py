@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.interpreter import imports, intrinsics, operators
-from thunder_core.interpreter.decode import Context
 from thunder_core.interpreter.frame import NULL, Frame
 from thunder_core.interpreter.generators import delegate
 from thunder_core.interpreter.native import UNBOUND
@@ -14,6 +13,7 @@ from thunder_core.interpreter.opcodes.names import beyond_locals, from_namespace
 from thunder_core.interpreter.opcodes.operate import compare_op
 from thunder_core.interpreter.opcodes.stack import print_expr
 from thunder_core.interpreter.operators import COMPARISONS
+from thunder_core.interpreter.program import Context
 from thunder_core.interpreter.table import LEAVE, opcode
 from thunder_core.interpreter.tracebacks import reraise
 

@@ -5,7 +5,6 @@ from types import FunctionType
 from typing import Any
 
 from thunder_core.interpreter import operators, texts
-from thunder_core.interpreter.decode import Context
 from thunder_core.interpreter.frame import NULL, Frame
 from thunder_core.interpreter.keywords import as_arguments, merge_keywords
 from thunder_core.interpreter.namespaces import find_global, unbound_slot
@@ -16,6 +15,7 @@ from thunder_core.interpreter.opcodes.iteration import for_iter
 from thunder_core.interpreter.opcodes.names import _global
 from thunder_core.interpreter.opcodes.python312 import _attribute, _super_attribute, from_super
 from thunder_core.interpreter.operators import COMPARISONS
+from thunder_core.interpreter.program import Context
 from thunder_core.interpreter.table import opcode
 
 _3_13 = (3, 13)
@@ -66,7 +66,7 @@ def load_global(frame: Frame, argument: tuple[str, bool]) -> None:
 def load_global_observed(frame: Frame, argument: tuple[str, bool]) -> None:
     """[] -> [global or builtin, (NULL)]."""
     name, null = argument
-    frame.stack.append(frame.machine.load_global(frame, name))
+    frame.stack.append(frame.machine.load_global(frame, name, find_global))
     if null:
         frame.stack.append(NULL)
 
