@@ -18,56 +18,54 @@ PACKAGES = {
     "thunder_recipes": ROOT / "recipes" / "thunder_recipes",
 }
 
-# From the ground up. Rooms on one floor do not know each other.
-FLOORS = (
-    ("thunder_core.printable", "thunder_core.package"),
-    ("thunder_core.errors",),
-    ("thunder_core.storage",),
-    (
-        "thunder_core.ir",
-        "thunder_core.runtime.library",
-        "thunder_core.interpreter",
-        "thunder_core.plugins",
-        "thunder_core.cache",
-        "thunder_core.options",
-        "thunder_core.target",
-        "thunder_core.tolerance",
-        "thunder_core.symbolic_arguments",
+# From the ground up. The rooms of a floor stand above each other as well, in the order in which they are written; rooms
+# that are written in one pair of parentheses do not know each other.
+FLOORS = {
+    "ground": (
+        ("thunder_core.printable", "thunder_core.package"),
+        ("thunder_core.errors",),
+        ("thunder_core.storage", "thunder_core.plugins", "thunder_core.options"),
     ),
-    (
-        "thunder_core.compile_options",
-        "thunder_core.requirement",
-        "thunder_core.declaration",
-        "thunder_core.dump",
-        "thunder_core.free_memory",
-        "thunder_core.module_source",
-        "thunder_core.recipe_options",
+    "programs": (
+        ("thunder_core.ir", "thunder_core.runtime.library", "thunder_core.interpreter", "thunder_core.cache"),
     ),
-    ("thunder_core.transform", "thunder_core.analysis"),
-    ("thunder_core.capture",),
-    ("thunder_core.patterns", "thunder_core.runtime", "thunder_core.functionalization"),
-    ("thunder_core.claiming",),
-    ("thunder_core.fusion", "thunder_core.recipe"),
-    ("thunder_core.transforms", "thunder_core.recipe_source"),
-    ("thunder_core.autodiff",),
-    ("thunder_core.acquire", "thunder_executors"),
-    ("thunder_core.nested",),
-    ("thunder_core.compiler", "thunder_recipes"),
-    (
-        "thunder_core.autodiff.public",
-        "thunder_core.functional",
-        "thunder_core.memory",
-        "thunder_core.models",
-        "thunder_core.validation",
-        "thunder_core.benchmark",
+    "recording": (
+        ("thunder_core.analysis", "thunder_core.extension"),
+        ("thunder_core.capture",),
     ),
-    ("thunder_core.report",),
-    ("thunder_core.artifact",),
-    ("thunder_core.pipeline",),
-    ("thunder_core.inspect",),
-    ("thunder_cli",),
-)
-FLOOR_OF = {room: number for number, floor in enumerate(FLOORS) for room in floor}
+    "executors": (
+        ("thunder_core.patterns", "thunder_core.runtime", "thunder_core.functionalization"),
+        ("thunder_core.claiming",),
+        ("thunder_core.fusion", "thunder_core.recipe"),
+    ),
+    "transforms": (
+        ("thunder_core.transforms",),
+        ("thunder_core.autodiff",),
+    ),
+    "compiler": (
+        ("thunder_core.acquire", "thunder_executors"),
+        ("thunder_core.compiler", "thunder_recipes"),
+    ),
+    "models": (
+        (
+            "thunder_core.autodiff.public",
+            "thunder_core.functional",
+            "thunder_core.memory",
+            "thunder_core.models",
+            "thunder_core.benchmark",
+        ),
+        ("thunder_core.validation",),
+        ("thunder_core.report",),
+        ("thunder_core.artifact",),
+    ),
+    "commands": (
+        ("thunder_core.pipeline",),
+        ("thunder_core.inspect",),
+        ("thunder_cli",),
+    ),
+}
+STOREYS = [rooms for floor in FLOORS.values() for rooms in floor]
+HEIGHT_OF = {room: height for height, rooms in enumerate(STOREYS) for room in rooms}
 
 FACE = "thunder_core"  # `thunder_core/__init__.py`: names that are loaded when they are first used
 IMPORTS_BY_NAME = {
@@ -83,19 +81,16 @@ NO_TORCH = (
     "thunder_core.printable",
     "thunder_core.package",
     "thunder_core.errors",
+    "thunder_core.storage",
     "thunder_core.plugins",
+    "thunder_core.options",
     "thunder_core.interpreter",
     "thunder_core.cache",
-    "thunder_core.compile_options",
-    "thunder_core.symbolic_arguments",
-    "thunder_core.module_source",
-    "thunder_core.recipe_options",
-    "thunder_core.recipe_source",
-    "thunder_core.storage",
-    "thunder_core.options",
-    "thunder_core.target",
-    "thunder_core.tolerance",
     FACE,
+)
+NO_TORCH_MODULES = (
+    "thunder_core.recipe",
+    *(f"thunder_core.recipe.{name}" for name in ("options", "source", "module_source")),
 )
 
 
@@ -185,7 +180,7 @@ def room_of(module: str) -> str:
     """The room that a module lies in: the longest known prefix of its name."""
     parts = module.split(".")
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((prefix for prefix in prefixes if prefix in FLOOR_OF), FACE)
+    return next((prefix for prefix in prefixes if prefix in HEIGHT_OF), FACE)
 
 
 def test_there_is_something_to_read() -> None:
@@ -201,6 +196,21 @@ def test_every_module_has_a_floor() -> None:
     assert not homeless, f"give these a floor in {Path(__file__).name}"
 
 
+def test_the_page_has_these_floors() -> None:
+    """`docs/design.md` tells of the same rooms, from the top down; a semicolon is a step."""
+    page = (
+        (ROOT / "docs" / "design.md").read_text(encoding="utf-8").partition("## Floors")[2].partition("\n\nRecipes")[0]
+    )
+    rows = re.findall(r"^\| (\w+) \| (.*) \|$", page, re.MULTILINE)[1:]
+    assert [name for name, _ in rows] == list(reversed(FLOORS))
+    for name, told in rows:
+        storeys = re.sub(r"\([^)]*\)", "", told).split(";")
+        assert len(storeys) == len(FLOORS[name])
+        for storey, rooms in zip(storeys, reversed(FLOORS[name]), strict=True):
+            named = {room.removeprefix("thunder_core.").replace(".", "/") for room in rooms}
+            assert named == set(re.findall(r"`([\w/]+?)(?:/|\.py)`", storey))
+
+
 def test_imports_run_only_downward() -> None:
     ours = [found for found in ALL if found.target.partition(".")[0] in PACKAGES and found.source != FACE]
     upward = [
@@ -208,7 +218,7 @@ def test_imports_run_only_downward() -> None:
         for found in ours
         if room_of(found.source) != room_of(found.target)
         and room_of(found.target) != FACE
-        and FLOOR_OF[room_of(found.target)] >= FLOOR_OF[room_of(found.source)]
+        and HEIGHT_OF[room_of(found.target)] >= HEIGHT_OF[room_of(found.source)]
     ]
     assert not upward, "\n".join(upward)
 
@@ -278,6 +288,15 @@ def test_the_ground_floors_need_no_torch(room: str) -> None:
     heavy = ("torch", "transformers", "numpy")
     inside = (found for found in ALL if (found.source == room if room == FACE else room_of(found.source) == room))
     assert not [str(found) for found in inside if found.target.partition(".")[0] in heavy]
+
+
+def test_what_a_recipes_source_tells_needs_no_torch() -> None:
+    inside = [found for found in ALL if found.source in NO_TORCH_MODULES and not (found.for_types or found.by_name)]
+    allowed = {room for room in NO_TORCH if room != FACE} | {*NO_TORCH_MODULES}
+    ours = [found for found in inside if found.target.partition(".")[0] in PACKAGES]
+    assert {found.source for found in ours} == {*NO_TORCH_MODULES} - {"thunder_core.recipe.module_source"}
+    assert not [str(found) for found in ours if {found.target, room_of(found.target)}.isdisjoint(allowed)]
+    assert not [str(found) for found in inside if found.target.partition(".")[0] in ("torch", "transformers", "numpy")]
 
 
 def test_nothing_is_unpickled() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from thunder_core import plugins
 from thunder_core.errors import EnvironmentLacks, UnknownName
-from thunder_core.transform import Transform
+from thunder_core.extension.transform import Transform
 
 
 @pytest.fixture

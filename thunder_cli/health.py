@@ -21,8 +21,8 @@ from thunder_core import plugins
 from thunder_core.cache import cache_folder
 from thunder_core.claiming.executor import Executor
 from thunder_core.errors import PythonNotSupported, ThunderError
+from thunder_core.extension.requirement import CxxCompiler, cxx_name, problem_of_cxx
 from thunder_core.interpreter.versions import require_supported
-from thunder_core.requirement import CxxCompiler, cxx_name, problem_of_cxx
 
 State = Literal["ok", "optional", "degraded", "missing"]
 SPARE_DISK = 2 << 30  # bytes; an artifact of a small model with its kernels, and the cache of a compiler

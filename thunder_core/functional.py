@@ -10,10 +10,10 @@ import torch
 
 from thunder_core import compiler
 from thunder_core.claiming.executor import Executor
-from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, SharpEdges
 from thunder_core.errors import WrongInputs
-from thunder_core.symbolic_arguments import Given
-from thunder_core.transform import Transform
+from thunder_core.extension.transform import Transform
+from thunder_core.options.compile_options import MAX_PROGRAMS, CacheMode, SharpEdges
+from thunder_core.options.symbolic_arguments import Given
 
 
 def jit(

@@ -18,9 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from thunder_core.claiming.executor import Executor
+from thunder_core.extension.requirement import Cuda
 from thunder_core.ir.proxy import TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol, Symbol
-from thunder_core.requirement import Cuda
 
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")

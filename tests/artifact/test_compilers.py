@@ -19,12 +19,12 @@ from thunder_core.artifact.compilers import compiler_facts, compiler_of
 from thunder_core.artifact.manifest import SCHEMA_VERSION, CompilerFacts
 from thunder_core.artifact.trust import trust_in
 from thunder_core.claiming.executor import OperatorExecutor
-from thunder_core.compile_options import CompileOptions
 from thunder_core.compiler import Compiler, specializations_of
 from thunder_core.errors import ArtifactDamaged, ArtifactForeign, DataDependent, SharpEdgeError, WrongInputs
+from thunder_core.options.compile_options import CompileOptions
+from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.storage.digest import digest_of
 from thunder_core.storage.manifest import MANIFEST
-from thunder_core.symbolic_arguments import SymbolicArgument
 from thunder_core.transforms.autocast import Autocast
 
 # Of each option, values that `jit` does not take by itself. An option that is added needs some here; manifests that

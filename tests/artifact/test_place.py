@@ -16,8 +16,8 @@ import pytest
 from thunder_core.artifact import place
 from thunder_core.artifact.manifest import SCHEMA_VERSION, CompilerFacts, Manifest
 from thunder_core.artifact.place import whole_folder
-from thunder_core.compile_options import CompileOptions
 from thunder_core.errors import OutOfDisk, OutputExists, OutputNotWritable
+from thunder_core.options.compile_options import CompileOptions
 from thunder_core.storage import folder as storage_folder
 from thunder_core.storage.manifest import FileFacts
 

@@ -97,7 +97,7 @@ def test_out_of_tolerance_changes_nothing_and_tells_what_it_measured(thunder, ba
 
 
 def test_what_is_compared_are_the_stored_programs(thunder, bare, monkeypatch):
-    monkeypatch.setattr("thunder_core.compiler.acquire", lambda *_, **__: pytest.fail("it was traced"))
+    monkeypatch.setattr("thunder_core.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced"))
     assert thunder("validate", "bare", "--quiet").status == 0
     reseal(bare, validation="pending", drawn={**manifest_of(bare).drawn, "seq": 9})
     done = thunder("validate", "bare", "--quiet")

@@ -8,8 +8,8 @@ import torch
 import thunder_core
 from thunder_core.claiming.executor import OperatorExecutor
 from thunder_core.errors import BadRecipe, DegradedWarning, RecipeMismatch, UnknownName, WrongInputs
+from thunder_core.extension.transform import Transform
 from thunder_core.recipe import Package, Plugin, Recipe
-from thunder_core.transform import Transform
 from thunder_recipes.hf_llama import HFLlama
 
 

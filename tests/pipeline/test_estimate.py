@@ -7,7 +7,7 @@ import torch
 
 from thunder_core.benchmark.allocations import peak_allocated
 from thunder_core.errors import OutOfMemory
-from thunder_core.free_memory import is_out_of_memory
+from thunder_core.models.free_memory import is_out_of_memory
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.request import ModelRequest
 from thunder_core.models.sample_models import SAMPLES

@@ -11,11 +11,11 @@ import torch
 from tests.pipeline.conftest import Watcher, quick
 from thunder_core.artifact.loading import load
 from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, OutOfTolerance, OutputExists
+from thunder_core.extension.transform import Transform
 from thunder_core.models.load import rebuild_model
 from thunder_core.pipeline import STAGES, optimize, session
 from thunder_core.recipe import Recipe, Tolerance
 from thunder_core.report import Report
-from thunder_core.transform import Transform
 from thunder_recipes.hf_llama import HFLlama
 
 

@@ -19,13 +19,13 @@ from thunder_core.errors import (
     SequenceTooLong,
     UnknownName,
 )
+from thunder_core.extension.transform import Transform
 from thunder_core.models.request import ModelRequest
 from thunder_core.pipeline import STAGES, Request, plan
 from thunder_core.pipeline.destination import choose_destination, file_stem
 from thunder_core.pipeline.executors import candidates
 from thunder_core.pipeline.recipes import find_recipe
 from thunder_core.recipe import Lookaside, Package, Recipe
-from thunder_core.transform import Transform
 from thunder_recipes.hf_llama import HFLlama
 
 ABSENT = Package("a_package_that_nobody_has", extra="rare")

@@ -25,10 +25,10 @@ from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.cache import Store
 from thunder_core.compiler import trace_for
 from thunder_core.errors import ArtifactDamaged, ArtifactForeign, BadOption, EnvironmentLacks
+from thunder_core.extension.requirement import Cuda
+from thunder_core.options.target import TARGETS, parse_target
 from thunder_core.pipeline import carry_out, plan
 from thunder_core.pipeline.validate import validate_artifact
-from thunder_core.requirement import Cuda
-from thunder_core.target import TARGETS, parse_target
 
 pytestmark = pytest.mark.skipif(not plugins.installed("triton"), reason="needs Triton")
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,8 +18,8 @@ import thunder_core as thunder
 from thunder_core.acquire import assembly
 from thunder_core.acquire.ahead import checked_ahead
 from thunder_core.errors import BadOption, DataDependent, SharpEdgeError
+from thunder_core.extension.transform import Transform
 from thunder_core.ir.trace import Trace
-from thunder_core.transform import Transform
 
 X = torch.tensor([1.0, -2.0, 3.0])
 CALLS = (X, -X, X, X + 1, -X)

@@ -14,7 +14,7 @@ import torch
 import thunder_core as thunder
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.errors import BadSymbolicArgument, RecompileWarning, SpecializationWarning, WrongInputs
-from thunder_core.symbolic_arguments import SymbolicArgument, parse_name, symbolic_arguments
+from thunder_core.options.symbolic_arguments import SymbolicArgument, parse_name, symbolic_arguments
 
 
 def scaled(x: torch.Tensor, step: int, scale: float = 2.0) -> torch.Tensor:

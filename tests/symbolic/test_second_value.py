@@ -17,9 +17,9 @@ import thunder_core as thunder
 from tests.symbolic.programs import FEATURES, PROGRAMS
 from tests.symbolic.test_sizes import assert_same
 from thunder_core.compiler import last_program, specializations_of
+from thunder_core.extension.transform import Transform
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.program import Program
-from thunder_core.transform import Transform
 
 
 def weighed(x: Tensor, y: Tensor) -> Tensor:

@@ -20,10 +20,10 @@ from thunder_core.acquire.run import Run, process_state
 from thunder_core.acquire.sharp import SharpEdge, Surprises, settle, users_line
 from thunder_core.acquire.symbolic import CONSTANT, IsSymbolic, Symbolic
 from thunder_core.capture.symbolic_probe import HiddenNumbers
-from thunder_core.compile_options import SharpEdges
 from thunder_core.errors import DataDependent, ThunderError
 from thunder_core.interpreter import interpret
 from thunder_core.ir.raised import ProgramRaised
+from thunder_core.options.compile_options import SharpEdges
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from thunder_core.errors import BadSymbolicArgument
+from thunder_core.options.symbolic_arguments import WRITE, SymbolicArgument
 from thunder_core.plugins import meant
-from thunder_core.symbolic_arguments import WRITE, SymbolicArgument
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 NUMBERS = (int, float)

@@ -23,8 +23,8 @@ import torch
 
 from thunder_core import package
 from thunder_core.acquire.paths import Path
-from thunder_core.compile_options import SharpEdges
 from thunder_core.errors import SharpEdgeError, SharpEdgeWarning, SourceLine
+from thunder_core.options.compile_options import SharpEdges
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import sympy
 from thunder_core.acquire.constraints import Interval, Merged, Origin, merged_constraints, origin_text
 from thunder_core.capture.sizes import Sizes
 from thunder_core.ir.sizes import symbols_of, text_of
-from thunder_core.symbolic_arguments import SymbolicArgument
+from thunder_core.options.symbolic_arguments import SymbolicArgument
 
 ASKS = "do not format or hash it, and do not loop that many times, which makes a constant of it"
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.paths import Path
+from thunder_core.options.symbolic_arguments import Bounds, SymbolicArgument
 from thunder_core.runtime.observed_values import Number, ObservedValues
-from thunder_core.symbolic_arguments import Bounds, SymbolicArgument
 
 ARGUMENTS = ("args", "kwargs")
 MODULE_TENSORS = ("_parameters", "_buffers")

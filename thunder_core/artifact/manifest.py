@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from pydantic import AwareDatetime, JsonValue
 
-from thunder_core.compile_options import CompileOptions
+from thunder_core.options.compile_options import CompileOptions
 from thunder_core.runtime.autograd_signature import AutogradSignature
 from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts

@@ -14,10 +14,10 @@ from thunder_core import plugins
 from thunder_core.artifact.manifest import CompilerFacts
 from thunder_core.artifact.trust import Trust
 from thunder_core.errors import WrongInputs
+from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.runtime.compiled import refusal_reason
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
-from thunder_core.symbolic_arguments import ranges_in_words
 
 COMPILER = "thunder_core.artifact.compilers:compiler_of"
 

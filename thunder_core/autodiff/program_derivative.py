@@ -29,8 +29,9 @@ from thunder_core.autodiff.tape import Underivable
 from thunder_core.claiming.claim import claim, claim_operations
 from thunder_core.claiming.executor import Executor
 from thunder_core.claiming.free import UNPACK, free_after_last_use
-from thunder_core.dump import NoSink, Sink
+from thunder_core.extension.transform import Transform
 from thunder_core.ir.check import check_trace
+from thunder_core.ir.dump import NoSink, Sink
 from thunder_core.ir.literal import Code
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
 from thunder_core.ir.sizes import generic_hint_of
@@ -39,7 +40,6 @@ from thunder_core.ir.trace import Trace, numbers_of
 from thunder_core.runtime.autograd_signature import AutogradSignature
 from thunder_core.runtime.generate import executable_trace
 from thunder_core.runtime.program import Stage
-from thunder_core.transform import Transform
 
 SAVED = "saved"
 UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # bound symbols that keep their place, and draw no random numbers

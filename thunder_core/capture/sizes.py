@@ -23,7 +23,7 @@ from thunder_core.errors import SourceLine
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.sizes import GENERIC_HINT, size_for_trace, symbols_of
 from thunder_core.ir.tree import replace_leaves
-from thunder_core.symbolic_arguments import Bounds
+from thunder_core.options.symbolic_arguments import Bounds
 
 NO_BOUNDS: Bounds = (None, None)
 

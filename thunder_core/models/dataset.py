@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from thunder_core.errors import BadData, OutOfMemory
-from thunder_core.free_memory import free_memory
 from thunder_core.models.data_file import FORMATS, require_data_file
+from thunder_core.models.free_memory import free_memory
 
 TEXT = "text"
 NUMBERS = "biuf"  # kinds of numpy's dtypes that are numbers

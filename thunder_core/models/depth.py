@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from thunder_core.errors import OutOfMemory
-from thunder_core.free_memory import free_memory
+from thunder_core.models.free_memory import free_memory
 
 DEPTH = re.compile(r"(.*_)?(n_layer|layers|depths?|num_blocks)", re.IGNORECASE)
 # The objects of one layer: its modules take about 50 KiB, and the lines of its traces 430 (a Llama of width 8, measured

@@ -10,7 +10,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from thunder_core.errors import BadModelFolder, OutOfMemory, PackageMissing
-from thunder_core.free_memory import is_out_of_memory
+from thunder_core.models.free_memory import is_out_of_memory
 
 CAUSES = (MemoryError, OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, ArithmeticError)
 

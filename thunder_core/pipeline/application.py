@@ -9,14 +9,14 @@ from typing import TypeVar, cast
 import torch
 
 from thunder_core.acquire.named import parameters_of
-from thunder_core.compile_options import MAX_PROGRAMS
 from thunder_core.compiler import jit
 from thunder_core.errors import BadSymbolicArgument, DegradedWarning
+from thunder_core.options.compile_options import MAX_PROGRAMS
+from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
 from thunder_core.pipeline.executors import NamedExecutor, candidates, lost_fusion
 from thunder_core.pipeline.prepare import Prepared, degradation_texts
 from thunder_core.pipeline.recipes import find_recipe, usable_transforms
 from thunder_core.recipe import Recipe, Transform
-from thunder_core.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 

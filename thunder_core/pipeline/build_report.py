@@ -12,6 +12,7 @@ from thunder_core.compiler import cache_misses, specializations_of
 from thunder_core.ir.trace import Trace
 from thunder_core.memory import program_memory
 from thunder_core.models.load import LoadedModel
+from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.package import __version__
 from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.planning import Plan, transform_name
@@ -27,7 +28,6 @@ from thunder_core.pipeline.trace_stats import (
 )
 from thunder_core.report import ConstraintFacts, ModelFacts, RecipeFacts, Report, StageTime, describe_environment
 from thunder_core.runtime.program import Program
-from thunder_core.symbolic_arguments import ranges_in_words
 from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation
 

@@ -8,12 +8,12 @@ from math import isqrt
 
 from thunder_core.errors import BadOption, BadSymbolicArgument, SequenceTooLong
 from thunder_core.models.sequence import longest_sequence
+from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.pipeline.purpose import Inputs
 from thunder_core.pipeline.ranges import SizeRange
 from thunder_core.pipeline.session import InputSize, Session
 from thunder_core.plugins import meant
 from thunder_core.recipe import Recipe
-from thunder_core.symbolic_arguments import SymbolicArgument
 
 Ranges = Mapping[str, SizeRange]
 

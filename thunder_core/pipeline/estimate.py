@@ -15,7 +15,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.errors import OutOfMemory
-from thunder_core.free_memory import free_memory
+from thunder_core.models.free_memory import free_memory
 from thunder_core.models.load import LoadedModel
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.report.number_format import size

@@ -10,10 +10,10 @@ import torch
 from thunder_core.claiming.claim import NEEDS_CONSTANT_SIZES
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.errors import EnvironmentLacks, UnknownName
+from thunder_core.extension.requirement import Degradation
 from thunder_core.fusion.fuse import FusionExecutor
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
-from thunder_core.requirement import Degradation
 
 FUSED = "fused kernels"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, ThunderError
-from thunder_core.free_memory import is_out_of_memory
+from thunder_core.models.free_memory import is_out_of_memory
 from thunder_core.storage.full_disk import fullness
 
 

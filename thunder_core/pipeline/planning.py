@@ -9,6 +9,7 @@ from pathlib import Path
 from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.modality import sizes_in_words
+from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.pipeline.destination import check_destination, choose_destination
 from thunder_core.pipeline.dynamic import points_of, require_dimensions, require_positions, size_within, upper_end
 from thunder_core.pipeline.evaluate import metric_for
@@ -19,7 +20,6 @@ from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.request_checks import check_request
 from thunder_core.pipeline.samples import real_samples, sequence_of
 from thunder_core.pipeline.session import InputSize
-from thunder_core.symbolic_arguments import ranges_in_words
 
 STEP = "training: forward, loss and backward, in train mode"
 ELSEWHERE = "cuda"  # the device of a target

@@ -10,6 +10,7 @@ import torch
 from transformers import PretrainedConfig
 
 from thunder_core.errors import EnvironmentLacks
+from thunder_core.extension.requirement import Degradation
 from thunder_core.models.checkpoint import checkpoint_files
 from thunder_core.models.labels import require_labels
 from thunder_core.models.library_output import quiet_transformers
@@ -23,7 +24,6 @@ from thunder_core.pipeline.recipes import find_recipe, sample_of, usable_transfo
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Recipe, Transform
 from thunder_core.report import Degraded
-from thunder_core.requirement import Degradation
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ import torch
 from thunder_core.acquire.constraints import GIVEN
 from thunder_core.compiler import specializations_of
 from thunder_core.errors import RangeNotServed, RecompileWarning, SpecializationWarning
+from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.pipeline.dynamic import Ranges, points_of
 from thunder_core.pipeline.purpose import Inputs
 from thunder_core.pipeline.session import InputSize, Session
 from thunder_core.runtime.program import Program
-from thunder_core.symbolic_arguments import ranges_in_words
 
 MAX_PROGRAMS = 4  # that may share a range: a model that needs more specializes too much for it
 MAX_PROBES = 256  # combinations of sizes that are probed

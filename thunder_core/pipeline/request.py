@@ -11,8 +11,8 @@ from thunder_core import plugins
 from thunder_core.models.data_file import require_data_file, require_metric
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import option
+from thunder_core.options.target import parse_target
 from thunder_core.pipeline.ranges import SizeRange, ranges_in, require_ranges
-from thunder_core.target import parse_target
 
 if TYPE_CHECKING:
     from thunder_core.recipe import Recipe

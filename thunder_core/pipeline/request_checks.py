@@ -13,7 +13,7 @@ from thunder_core.models.origin import local_origin
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import require_values
 from thunder_core.pipeline.request import Request
-from thunder_core.recipe_source import refuse_options
+from thunder_core.recipe.source import refuse_options
 
 
 def check_request(request: Request) -> None:

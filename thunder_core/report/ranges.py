@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from thunder_core.benchmark.report import BenchmarkReport, Candidate, size_in_words
+from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.report.contents import ConstraintFacts, Report
 from thunder_core.runtime.constraint import StatedConstraint
-from thunder_core.symbolic_arguments import ranges_in_words
 from thunder_core.validation.report import PointReport
 
 KEYWORD = re.compile(r"kwargs\['(\w+)'\]")  # of a call, as its author writes it: by the name alone

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.capture.fake import Uninitialized
-from thunder_core.compile_options import CompileOptions
 from thunder_core.errors import ArtifactError, Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
+from thunder_core.options.compile_options import CompileOptions
 from thunder_core.runtime.dispatch import ProgramIndex, Refusal, Route
 from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
 from thunder_core.runtime.observed_values import ObservedValues

@@ -12,8 +12,8 @@ from functools import partial
 import torch
 
 from thunder_core.errors import Bug, NotComparable, OtherRandomNumbers
+from thunder_core.options.tolerance import Tolerance
 from thunder_core.runtime.layouts import layouts_watched
-from thunder_core.tolerance import Tolerance
 from thunder_core.validation.degenerate_outputs import condition_notes, condition_of, require_conclusive
 from thunder_core.validation.distance import measure_distance
 from thunder_core.validation.draws import Draws, random_state, same_state

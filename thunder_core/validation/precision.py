@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from thunder_core.errors import NotComparable
-from thunder_core.free_memory import free_memory, is_out_of_memory
+from thunder_core.models.free_memory import free_memory, is_out_of_memory
 from thunder_core.validation.draws import Draws
 from thunder_core.validation.leaves import Leaves, dtype_name
 

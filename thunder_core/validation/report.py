@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from thunder_core.tolerance import Tolerance
+from thunder_core.options.tolerance import Tolerance
 
 LOSS, GRADIENT = "loss", ".grad"  # the name of an output, and the end of those of gradients
 

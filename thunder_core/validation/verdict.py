@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from thunder_core.errors import OutOfTolerance
-from thunder_core.tolerance import Tolerance
+from thunder_core.options.tolerance import Tolerance
 from thunder_core.validation.degenerate_outputs import Condition, joined
 from thunder_core.validation.distance import Distance
 from thunder_core.validation.report import Errors, LanguageReport, OutputReport, PointReport, ValidationReport

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from thunder_core.extension.requirement import Cuda
 from thunder_core.fusion.wrapping import WrappingExecutor
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.requirement import Cuda
 
 # What makes the host wait, or reads its memory, cannot be recorded.
 WAITING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)

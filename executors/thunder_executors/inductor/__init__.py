@@ -10,13 +10,13 @@ from typing import ClassVar
 import torch
 
 from thunder_core import plugins
+from thunder_core.extension.requirement import CxxCompiler
 from thunder_core.fusion.conditions import unmet_at_hints
 from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.fusion.region import Region
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.requirement import CxxCompiler
 from thunder_executors.inductor.keep import BUILD, BUILD_FOR_GPU, from_cache
 from thunder_executors.inductor.machine import architecture, facts, facts_of_gpu
 from thunder_executors.inductor.numbers import formula_of, takes_numbers

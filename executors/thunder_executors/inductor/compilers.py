@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Lock
 
 from thunder_core.errors import CompilerFailed, OutOfDisk
-from thunder_core.requirement import first_error
+from thunder_core.extension.requirement import first_error
 
 # What a compiler says, or what stops one, where the disk takes no more.
 FULL = ("No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded")

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import torch
 
 from thunder_core import plugins
+from thunder_core.extension.requirement import Cuda
 from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.fusion.machine_code import ENTRY, MachineCode
 from thunder_core.fusion.region import Region
 from thunder_core.fusion.watch import advance
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.requirement import Cuda
 from thunder_executors.nvfuser import operations  # noqa: F401 (it fills the table)
 from thunder_executors.nvfuser.definition import Definition, Unsupported, printed
 

@@ -25,10 +25,10 @@ from thunder_core.recipe import (
     RecipeOptions,
     Tolerance,
     Transform,
-    hyphenated,
     order_transforms,
     recipes_for,
 )
+from thunder_core.recipe.options import hyphenated
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tests.readme import blocks
 from thunder_core import plugins
 from thunder_core.errors import BadOption, ThunderError, UnknownName
 from thunder_core.pipeline.recipes import find_recipe
-from thunder_core.recipe_source import declared_recipe, refuse_options
+from thunder_core.recipe.source import declared_recipe, refuse_options
 
 HEAD = '''"""A recipe."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from thunder_core.requirement import Cuda, CxxCompiler, Package, problem_of_cxx
+from thunder_core.extension.requirement import Cuda, CxxCompiler, Package, problem_of_cxx
 
 
 def test_a_package_that_is_there_is_not_missing() -> None:
@@ -55,7 +55,7 @@ def test_a_compiler_is_tried(script: str, told: str, tmp_path: Path, monkeypatch
     path = tmp_path / "compiler"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    monkeypatch.setattr("thunder_core.requirement.CXX_PATIENCE", 0.2 if "sleep" in script else 9)
+    monkeypatch.setattr("thunder_core.extension.requirement.CXX_PATIENCE", 0.2 if "sleep" in script else 9)
     monkeypatch.setenv("CXX", str(path))
     reason = CxxCompiler().missing()
     assert reason is not None

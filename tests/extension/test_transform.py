@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thunder_core.errors import BadRecipe, RecipeConflict, UnknownName
+from thunder_core.extension.transform import Transform, order_transforms
 from thunder_core.ir.trace import Trace
-from thunder_core.transform import Transform, order_transforms
 from thunder_core.transforms.cse import ShareCommonExpressions
 from thunder_core.transforms.dce import DropDeadCode
 
@@ -130,7 +130,7 @@ def test_the_nearest_transforms_are_told() -> None:
 
 def test_traits_may_name_transforms_that_are_not_given_and_not_imported() -> None:
     code = """
-from thunder_core.transform import Transform, order_transforms
+from thunder_core.extension.transform import Transform, order_transforms
 class Early(Transform):
     before = ("Functionalize", "autocast", "DropDeadCode")
     def __call__(self, trace): return trace

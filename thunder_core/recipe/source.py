@@ -18,11 +18,11 @@ import pydantic
 from pydantic import create_model
 
 from thunder_core import plugins
-from thunder_core.module_source import ModuleSource, Undecided, read_module
-from thunder_core.recipe_options import RecipeOptions, hyphenated, parsed_options, require_option_names
+from thunder_core.recipe.module_source import ModuleSource, Undecided, read_module
+from thunder_core.recipe.options import RecipeOptions, hyphenated, parsed_options, require_option_names
 
 RECIPES = frozenset({"thunder_core.recipe.Recipe", "thunder_core.Recipe"})
-OPTIONS = frozenset({"thunder_core.recipe.RecipeOptions", "thunder_core.recipe_options.RecipeOptions"})
+OPTIONS = frozenset({"thunder_core.recipe.RecipeOptions", "thunder_core.recipe.options.RecipeOptions"})
 # The packages of which no class but those above is a recipe.
 OTHERS = frozenset({"thunder_core", "pydantic", "torch", "transformers"}) | sys.stdlib_module_names
 # What a recipe's class may bind and keep its options as they are declared: all but these, and other special methods.

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from thunder_core import plugins
-from thunder_core.declaration import options_of, require_kinds, require_row, vet_class
 from thunder_core.errors import RecipeConflict, UnknownName
-from thunder_core.requirement import Requirement
+from thunder_core.extension.declaration import options_of, require_kinds, require_row, vet_class
+from thunder_core.extension.requirement import Requirement
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from thunder_core.target import TARGETS
+from thunder_core.options.target import TARGETS
 
 
 @dataclass(frozen=True)

@@ -32,16 +32,16 @@ from thunder_core.capture.modes import without_our_functions, without_recording
 from thunder_core.capture.numbers import SymbolicNumber, concrete
 from thunder_core.capture.stand_ins import StandIns
 from thunder_core.capture.values import Unknowable
-from thunder_core.compile_options import CompileOptions
 from thunder_core.errors import CannotReplay, DataDependent, ThunderError
+from thunder_core.extension.transform import Transform
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.literal import valid_name
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.raised import ProgramRaised
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import Trace
+from thunder_core.options.compile_options import CompileOptions
 from thunder_core.runtime.compiled import Specializations
-from thunder_core.transform import Transform
 
 
 class Settings(Protocol):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 
 from thunder_core.acquire.acquire import acquire, collection_paused, constrained
-from thunder_core.acquire.named import NamedValue, named_values, require_parameters
+from thunder_core.acquire.named import NamedValue, named_values
 from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.shortfall import shortfalls
 from thunder_core.acquire.symbolic import CONSTANT, IsSymbolic, Symbolic, arguments_differ
@@ -31,24 +29,24 @@ from thunder_core.capture.all_sizes import size_oblivious
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.capture.quiet_attempts import quiet_attempt
 from thunder_core.claiming.claim import claim
-from thunder_core.claiming.device_code import DeviceCode, targeting
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
-from thunder_core.compile_options import MAX_PROGRAMS, CacheMode, CompileOptions, DataDependence, SharpEdges
-from thunder_core.dump import Dump, NoSink, Sink, asked_dump
-from thunder_core.errors import Bug, CannotReplay, EnvironmentLacks, SpecializationWarning, UnknownName, WrongInputs
+from thunder_core.compiler.nested import CallsByLine
+from thunder_core.compiler.stage_log import StageLog
+from thunder_core.errors import Bug, CannotReplay, EnvironmentLacks, SpecializationWarning, UnknownName
 from thunder_core.ir.check import check_trace
+from thunder_core.ir.dump import Dump, NoSink, Sink, asked_dump
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace, with_number_inputs
-from thunder_core.nested import CallsByLine
-from thunder_core.recipe import Transform, order_transforms
+from thunder_core.options.compile_options import CompileOptions
+from thunder_core.options.symbolic_arguments import SymbolicArgument
+from thunder_core.recipe import Transform
 from thunder_core.runtime.compiled import Specializations
 from thunder_core.runtime.library.objects import GuardFailed
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.observed_values import ObservedValues
-from thunder_core.runtime.program import Program, Stage
+from thunder_core.runtime.program import Program
 from thunder_core.runtime.retraces import warn_of
-from thunder_core.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
 from thunder_core.transforms.cse import ShareCommonExpressions
 from thunder_core.transforms.dce import DropDeadCode
 
@@ -187,7 +185,7 @@ class Compiler:
         """The program of a call; raises `NotForThisCall` where it would serve others alone."""
         dump = self.dump or asked_dump(None)
         sink: Sink = dump.program(subject) if dump else NoSink()
-        watch = _Watch(sink)
+        watch = StageLog(sink)
         oblivious = symbolic.sizes and symbolic.oblivious
         with (
             size_oblivious() if oblivious else nullcontext(),
@@ -307,96 +305,6 @@ def name_for_pickle(executor: Executor) -> str:
     return executor.name
 
 
-class _Watch:
-    """Notes each stage with the seconds since the one before, and hands it on to be written."""
-
-    def __init__(self, sink: Sink) -> None:
-        self.stages: list[Stage] = []
-        self._sink = sink
-        self._before = time.perf_counter()
-
-    def note(self, trace: Trace) -> Trace:
-        self.add(trace, time.perf_counter() - self._before)
-        self._before = time.perf_counter()
-        return trace
-
-    def add(self, trace: Trace, seconds: float = 0.0) -> None:
-        self.stages.append(Stage(trace, seconds))
-        self._sink.write(trace)
-
-
-def jit(
-    subject: Callable[..., Any],
-    *,
-    transforms: Sequence[Transform] = (),
-    executors: Sequence[str | Executor] = ("torch",),
-    cache: CacheMode = "constant values",
-    sharp_edges: SharpEdges = "allow",
-    functional: bool = False,
-    data_dependent: DataDependence = "guard",
-    memory_budget: float = 1.0,
-    max_programs: int = MAX_PROGRAMS,
-    symbolic: Given = (),
-    dump: str | os.PathLike[str] | None = None,
-) -> Any:
-    """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
-
-    A module gives a module of the same class that shares all its state; a function gives a function. `transforms`
-    are applied in the order of their traits, before dead code is dropped; `executors` claim lines in the order given,
-    and eager PyTorch runs the rest. `cache` is `"constant values"` (a program serves all inputs that its guards
-    take), `"symbolic values"` (sizes of tensors, and numbers, among the arguments are symbols, so that a program serves
-    all that satisfy what was decided by them), `"same input"` (the first program serves every call, and an input that
-    it does not take is refused) or `"no caching"` (trace at each call).
-
-    `sharp_edges` says what becomes of what can be neither guarded nor replayed (the time, random numbers outside torch,
-    input and output, opaque C state): `"allow"` bakes it into the trace, `"warn"` says so, `"error"` refuses it with
-    the list. A `functional` program reads nothing but its arguments: see `thunder_core.functional.jit`.
-
-    `memory_budget` bounds what a training step saves for its backward: a part (0.0 to 1.0) of what it would save, or,
-    as an integer above 1, bytes. Below 1.0, layers are computed once more in the backward, the first ones first; at 0.0
-    only what passes from layer to layer is saved. `examine_memory` tells what that comes to.
-
-    `data_dependent` says what becomes of a program that asks for the value of a tensor, for a branch or a size:
-    `"guard"` traces it for the value that it gets, or for the outcome of what it compares a number with, and again when
-    a call gets another one, but raises `DataDependent` at the ninth value of one line; `"retrace"` goes on tracing;
-    `"error"` refuses the first.
-
-    `max_programs` bounds how many programs are kept; where there would be more, the one that was used longest ago goes.
-    That, and tracing again a third time for one reason, is said once, by a `RecompileWarning`.
-
-    `symbolic` names sizes and numbers among the arguments that are symbols from the first call on, whatever `cache`
-    says: `["input_ids.size(1)", "scale"]`, or with ranges `{"input_ids.size(1)": (1, 8192), "scale": None}`. What a
-    range implies is decided without a guard. A call outside of it is traced as if the name had not been given, with a
-    `RecompileWarning`; a program that does not serve the whole range, by what it decides, with a
-    `SpecializationWarning`.
-
-    `dump` is a folder in which each program gets a folder of its own, with every stage of its traces as a file, written
-    as soon as it is there. `THUNDER_LOGS` in the environment asks for that without a change of code.
-
-    Raises `BadSymbolicArgument` for names and ranges in `symbolic` that cannot be, here or at a call that has nothing
-    of that name, `UnknownName` for an executor that does not exist, `WrongInputs` for a subject that cannot be called,
-    and `RecipeConflict` for transforms that exclude each other.
-    """
-    if isinstance(executors, str | Executor):
-        raise WrongInputs(f"executors={executors!r:.80} is one, not several", fix="write executors=[...]")
-    if not callable(subject):
-        raise WrongInputs(f"jit takes a function or a module, not a {type(subject).__name__}", fix="pass a callable")
-    options = CompileOptions(
-        cache=cache,
-        sharp_edges=sharp_edges,
-        functional=functional,
-        data_dependent=data_dependent,
-        memory_budget=memory_budget,
-        max_programs=max_programs,
-        symbolic=symbolic_arguments(symbolic),
-    )
-    require_parameters(subject, options.symbolic)
-    ordered = order_transforms((*transforms, *ALWAYS))
-    asked = asked_dump(dump)  # what the environment asks for is looked up again when something is compiled
-    found = tuple(map(find_executor, executors))
-    return compiled_by(Compiler(ordered, found, options, dump=asked if dump is not None else None), subject)
-
-
 def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
     """The values of a call that are not in the ranges of their names, in words, and what to do."""
     told = ", ".join(f"{one.argument.name} {one.value}, outside of {one.argument.range_text}" for one in values)
@@ -421,99 +329,3 @@ def compiled_by(compiler: Compiler | Unequipped, subject: Callable[..., Any]) ->
         return compiled_function(call)
     forward = Specializations(subject.forward, compiler, compiler.options)
     return compiled_module(call, forward, partial(compiled_by, compiler))
-
-
-def specializations_of(compiled: Any) -> Specializations:
-    """The cache behind a compiled function or module; `WrongInputs` for anything else."""
-    found = getattr(compiled, "_thunder", None)
-    if not isinstance(found, Specializations):
-        raise WrongInputs(f"{compiled!r:.80} was not compiled by thunder", fix="pass what jit or compile returned")
-    return found
-
-
-def trace_for(
-    compiled: Any, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any], *, target: str = ""
-) -> tuple[Program, tuple[DeviceCode, ...]]:
-    """Trace a call for a device that need not be here; the program is kept with the others, and does not run.
-
-    Also the machine code of its kernels, compiled for a GPU of the architecture `target` (`sm_90`).
-    """
-    cache = specializations_of(compiled)
-    if not isinstance(cache.compiler, Compiler):
-        raise WrongInputs("this was loaded from an artifact", fix="pass what jit or compile returned")
-    compiler = replace(cache.compiler, device=device)
-    with targeting(target):
-        program = compiler(cache.subject, args, kwargs)
-    claimed = program.last("computation")
-    kernels = [code for executor in compiler.executors for code in executor.device_code(claimed, target)]
-    cache.add(program)
-    cache.last = program
-    cache.misses += 1
-    return program, tuple(kernels)
-
-
-def last_program(compiled: Any) -> Program:
-    """The program that the latest call ran; `WrongInputs` before the first call."""
-    program = specializations_of(compiled).last
-    if program is None:
-        raise WrongInputs("nothing has been traced yet", fix="call the compiled function once")
-    return program
-
-
-def last_traces(compiled: Any) -> list[Trace]:
-    """The computation of the latest call, stage by stage; the last one is what runs."""
-    return last_program(compiled).traces("computation")
-
-
-def last_prologue_traces(compiled: Any) -> list[Trace]:
-    """The prologue of the latest call: guards and unpacking."""
-    return last_program(compiled).traces("prologue")
-
-
-def last_epilogue_traces(compiled: Any) -> list[Trace]:
-    """The epilogue of the latest call: side effects and the result."""
-    return last_program(compiled).traces("epilogue")
-
-
-def last_backward_traces(compiled: Any) -> list[Trace]:
-    """The backward of the latest call, stage by stage; empty where it has none, see `last_backward_reason`.
-
-    A backward is compiled when it first runs, for the results that gradients are given for; before that there is the
-    trace as it was derived, for gradients of all results. Each line is tagged with the line of the program that it
-    differentiates.
-    """
-    return last_program(compiled).traces("backward")
-
-
-def last_backward_reason(compiled: Any) -> str:
-    """The reason why the latest call has no backward of its own, so that autograd records what it does; else empty.
-
-    >>> import torch
-    >>> spoiled = jit(lambda x: x.exp().add_(1))  # exp's derivative is its result, which is no more
-    >>> _ = spoiled(torch.ones(2, requires_grad=True))
-    >>> last_backward_reason(spoiled)
-    '`torch.Tensor.add_`...: it writes to a tensor that needs a gradient'
-    """
-    return last_program(compiled).recorded
-
-
-def cache_hits(compiled: Any) -> int:
-    """The number of calls that were served by a program that was there."""
-    return specializations_of(compiled).hits
-
-
-def cache_misses(compiled: Any) -> int:
-    """The number of calls that had to be traced."""
-    return specializations_of(compiled).misses
-
-
-def recompile_reasons(compiled: Any) -> list[str]:
-    """The reason why calls were not served by programs that were there, the latest last: path, what it was, what it is.
-
-    >>> import torch
-    >>> double = jit(lambda x, factor: x * factor)
-    >>> _ = double(torch.ones(2), 2), double(torch.ones(2), 3)
-    >>> recompile_reasons(double)
-    ['args[1]: was 2, is 3']
-    """
-    return list(specializations_of(compiled).reasons)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from thunder_core.errors import BadOption
-from thunder_core.symbolic_arguments import SymbolicArgument
+from thunder_core.options.symbolic_arguments import SymbolicArgument
 
 CacheMode = Literal["constant values", "symbolic values", "same input", "no caching"]
 SharpEdges = Literal["allow", "warn", "error"]

@@ -12,13 +12,13 @@ import torch
 
 from thunder_core import plugins
 from thunder_core.claiming.executor import Executor
-from thunder_core.declaration import options_of, require_row, returned, vet_class
 from thunder_core.errors import BadRecipe, BadSymbolicArgument, RecipeConflict, RecipeMismatch
-from thunder_core.recipe_options import RecipeOptions, hyphenated, parsed_options
-from thunder_core.requirement import Cuda, Degradation, Package, Requirement
-from thunder_core.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
-from thunder_core.tolerance import Tolerance
-from thunder_core.transform import Transform, order_transforms
+from thunder_core.extension.declaration import options_of, require_row, returned, vet_class
+from thunder_core.extension.requirement import Cuda, Degradation, Package, Requirement
+from thunder_core.extension.transform import Transform, order_transforms
+from thunder_core.options.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
+from thunder_core.options.tolerance import Tolerance
+from thunder_core.recipe.options import RecipeOptions, hyphenated, parsed_options
 
 __all__ = [
     "Cuda",

@@ -1,0 +1,48 @@
+"""The whole way of a program: acquire, transform, claim, free, generate; `jit` asks for it, and traces are left to see.
+
+`compiler.py` goes the way, one line a stage; `nested.py` has the calls of compiled functions within it.
+"""
+
+from thunder_core.compiler.compiler import (
+    AUTOGRAD_OFF,
+    NOTHING_FOLLOWED,
+    Compiler,
+    Unequipped,
+    compiled_by,
+    compiler_by_names,
+)
+from thunder_core.compiler.entry import jit
+from thunder_core.compiler.for_device import trace_for
+from thunder_core.compiler.last_call import (
+    cache_hits,
+    cache_misses,
+    last_backward_reason,
+    last_backward_traces,
+    last_epilogue_traces,
+    last_program,
+    last_prologue_traces,
+    last_traces,
+    recompile_reasons,
+    specializations_of,
+)
+
+__all__ = [
+    "AUTOGRAD_OFF",
+    "NOTHING_FOLLOWED",
+    "Compiler",
+    "Unequipped",
+    "cache_hits",
+    "cache_misses",
+    "compiled_by",
+    "compiler_by_names",
+    "jit",
+    "last_backward_reason",
+    "last_backward_traces",
+    "last_epilogue_traces",
+    "last_program",
+    "last_prologue_traces",
+    "last_traces",
+    "recompile_reasons",
+    "specializations_of",
+    "trace_for",
+]

@@ -1,0 +1,35 @@
+"""Tracing a call for a device that need not be here, with the machine code of its kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from thunder_core.claiming.device_code import DeviceCode, targeting
+from thunder_core.compiler.compiler import Compiler
+from thunder_core.compiler.last_call import specializations_of
+from thunder_core.errors import WrongInputs
+from thunder_core.runtime.program import Program
+
+
+def trace_for(
+    compiled: Any, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any], *, target: str = ""
+) -> tuple[Program, tuple[DeviceCode, ...]]:
+    """Trace a call for a device that need not be here; the program is kept with the others, and does not run.
+
+    Also the machine code of its kernels, compiled for a GPU of the architecture `target` (`sm_90`).
+    """
+    cache = specializations_of(compiled)
+    if not isinstance(cache.compiler, Compiler):
+        raise WrongInputs("this was loaded from an artifact", fix="pass what jit or compile returned")
+    compiler = replace(cache.compiler, device=device)
+    with targeting(target):
+        program = compiler(cache.subject, args, kwargs)
+    claimed = program.last("computation")
+    kernels = [code for executor in compiler.executors for code in executor.device_code(claimed, target)]
+    cache.add(program)
+    cache.last = program
+    cache.misses += 1
+    return program, tuple(kernels)

@@ -1,0 +1,87 @@
+"""The program and the traces of a compiled subject's latest call, and how its calls were served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thunder_core.errors import WrongInputs
+from thunder_core.ir.trace import Trace
+from thunder_core.runtime.compiled import Specializations
+from thunder_core.runtime.program import Program
+
+
+def specializations_of(compiled: Any) -> Specializations:
+    """The cache behind a compiled function or module; `WrongInputs` for anything else."""
+    found = getattr(compiled, "_thunder", None)
+    if not isinstance(found, Specializations):
+        raise WrongInputs(f"{compiled!r:.80} was not compiled by thunder", fix="pass what jit or compile returned")
+    return found
+
+
+def last_program(compiled: Any) -> Program:
+    """The program that the latest call ran; `WrongInputs` before the first call."""
+    program = specializations_of(compiled).last
+    if program is None:
+        raise WrongInputs("nothing has been traced yet", fix="call the compiled function once")
+    return program
+
+
+def last_traces(compiled: Any) -> list[Trace]:
+    """The computation of the latest call, stage by stage; the last one is what runs."""
+    return last_program(compiled).traces("computation")
+
+
+def last_prologue_traces(compiled: Any) -> list[Trace]:
+    """The prologue of the latest call: guards and unpacking."""
+    return last_program(compiled).traces("prologue")
+
+
+def last_epilogue_traces(compiled: Any) -> list[Trace]:
+    """The epilogue of the latest call: side effects and the result."""
+    return last_program(compiled).traces("epilogue")
+
+
+def last_backward_traces(compiled: Any) -> list[Trace]:
+    """The backward of the latest call, stage by stage; empty where it has none, see `last_backward_reason`.
+
+    A backward is compiled when it first runs, for the results that gradients are given for; before that there is the
+    trace as it was derived, for gradients of all results. Each line is tagged with the line of the program that it
+    differentiates.
+    """
+    return last_program(compiled).traces("backward")
+
+
+def last_backward_reason(compiled: Any) -> str:
+    """The reason why the latest call has no backward of its own, so that autograd records what it does; else empty.
+
+    >>> import torch
+    >>> from thunder_core import jit, last_backward_reason
+    >>> spoiled = jit(lambda x: x.exp().add_(1))  # exp's derivative is its result, which is no more
+    >>> _ = spoiled(torch.ones(2, requires_grad=True))
+    >>> last_backward_reason(spoiled)
+    '`torch.Tensor.add_`...: it writes to a tensor that needs a gradient'
+    """
+    return last_program(compiled).recorded
+
+
+def cache_hits(compiled: Any) -> int:
+    """The number of calls that were served by a program that was there."""
+    return specializations_of(compiled).hits
+
+
+def cache_misses(compiled: Any) -> int:
+    """The number of calls that had to be traced."""
+    return specializations_of(compiled).misses
+
+
+def recompile_reasons(compiled: Any) -> list[str]:
+    """The reason why calls were not served by programs that were there, the latest last: path, what it was, what it is.
+
+    >>> import torch
+    >>> from thunder_core import jit, recompile_reasons
+    >>> double = jit(lambda x, factor: x * factor)
+    >>> _ = double(torch.ones(2), 2), double(torch.ones(2), 3)
+    >>> recompile_reasons(double)
+    ['args[1]: was 2, is 3']
+    """
+    return list(specializations_of(compiled).reasons)
