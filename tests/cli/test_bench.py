@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -71,6 +72,20 @@ def test_an_artifact(thunder, artifact):
     assert done.status == 0, done.err
     assert all(word in done.out for word in ("hf-llama", "1 x 8", "eager", "thunder", "median"))
     assert "measure 1 x 8" in done.err
+
+
+def test_an_artifact_is_measured_as_it_was_made(thunder, tmp_path):
+    """Its own programs at their own size: nothing is traced for a benchmark, and another size is refused."""
+    made = Request("hf-bert", out=tmp_path / "made", batch=2, seq=8, validate=False, benchmark=False)
+    optimize(made)
+    done = thunder("bench", tmp_path / "made", *ROUNDS, "--json")
+    assert (done.status, sizes(done.json)) == (0, [("2", "8")]), done.err
+    refused = thunder("bench", tmp_path / "made", "--batch", 1, *ROUNDS)
+    assert (refused.status, refused.out, "TH0213" in refused.err) == (2, "", True)
+    assert all(words in refused.err for words in ("nothing is traced anew for inputs of 1 x 8", "measures 2 x 8"))
+    optimize(replace(made, out=tmp_path / "other", seq=4))
+    refused = thunder("bench", tmp_path / "made", tmp_path / "other", *ROUNDS)
+    assert (refused.status, refused.out, "made for seq 8, other for seq 4" in refused.err) == (2, "", True)
 
 
 def test_an_artifact_has_its_own_recipe(thunder, artifact):

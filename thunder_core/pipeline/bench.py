@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.signature import require_authentic
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure, threads_in_use
 from thunder_core.benchmark.report import size_in_words
-from thunder_core.errors import BadOption
+from thunder_core.errors import BadOption, WrongInputs
 from thunder_core.package import __version__
 from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
 from thunder_core.pipeline.clock import StageClock
@@ -114,10 +114,10 @@ def authentic(folder: Path, consent: Consent) -> Artifact:
 
 
 def open_for_bench(artifact: Artifact, device: str | None, consent: Consent, bench_request: BenchRequest) -> Session:
-    """A session of an artifact, on drawn inputs or on those of the file that the request names."""
+    """A session of an artifact, on drawn inputs or on those of the file that the request names; it traces nothing."""
     data = artifacts_samples("--input", bench_request.input, artifact, trust_remote_code=consent.trust_remote_code)
     purpose = Purpose(artifact.manifest.train, data, cut=None not in bench_request.seqs)
-    return open_saved(artifact, purpose, consent, device=device)
+    return open_saved(artifact, purpose, consent, device=device, strict=True)
 
 
 def _bench(openers: Mapping[str, Opener], bench_request: BenchRequest, progress: Progress | None) -> BenchmarkSuite:
@@ -132,7 +132,7 @@ def _bench(openers: Mapping[str, Opener], bench_request: BenchRequest, progress:
         require_one_device(sessions)
         for session in sessions.values():
             stack.enter_context(session.ready())
-        sizes = common_sizes(list(sessions.values()), bench_request)
+        sizes = common_sizes(sessions, bench_request)
         for session, size in product(sessions.values(), sizes):
             session.require_memory_for(size)
         _compile(list(sessions.values()), sizes, clock)
@@ -149,17 +149,42 @@ def require_one_device(sessions: Mapping[str, Session]) -> None:
         raise BadOption(f"what runs on different devices is not compared: {told}", fix="give --device")
 
 
-def common_sizes(sessions: Sequence[Session], bench_request: BenchRequest) -> list[InputSize]:
-    """Batches and sequence lengths; a length that nobody named is one that all sessions take."""
-    data = [session.purpose.data for session in sessions]
-    longest = max if any(data) else min  # the longest sample has to fit; else what all take
-    lengths = [
-        longest(sequence_of(session.loaded.config, seq, (session.purpose.data,)) for session in sessions)
-        for seq in bench_request.seqs
-    ]
-    sizes = [InputSize(batch, seq) for batch in bench_request.batches for seq in lengths]
-    named = {"batch": bench_request.batches != (1,), "seq": bench_request.seqs != (None,)}
-    return list(dict.fromkeys(served_size(size, sessions, named) for size in sizes))
+def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -> list[InputSize]:
+    """Batches and sequence lengths; a size that nobody named is that of the artifacts, and one that all take."""
+    batches, lengths = bench_request.batches, bench_request.seqs
+    if None in batches:
+        batches = (artifacts_own("batch", sessions) or 1,)
+    if None in lengths:
+        lengths = (artifacts_own("seq", sessions),)
+    named = {"batch": None not in bench_request.batches, "seq": None not in bench_request.seqs}
+    sequences = [_common_sequence(list(sessions.values()), length) for length in lengths]
+    sizes = [InputSize(batch or 1, sequence) for batch, sequence in product(batches, sequences)]
+    return list(dict.fromkeys(served_size(size, list(sessions.values()), named) for size in sizes))
+
+
+def artifacts_own(name: str, sessions: Mapping[str, Session]) -> int | None:
+    """The one size of a dimension that artifacts were made for; None where they say none, or serve a range.
+
+    Raises `BadOption` for artifacts that were made for different sizes.
+    """
+    own = {
+        subject: getattr(session.traced_size, name)
+        for subject, session in sessions.items()
+        if session.traced_size is not None and name not in session.ranges
+    }
+    if len(set(own.values())) > 1:
+        made = ", ".join(f"{subject} for {name} {size}" for subject, size in own.items())
+        raise BadOption(
+            f"artifacts that were made for inputs of different sizes are not compared: {made}",
+            fix=f"make both with the same --{name}, or with a range that holds the other's: --dynamic {name}=a:b",
+        )
+    return next(iter(own.values()), None)
+
+
+def _common_sequence(sessions: Sequence[Session], asked: int | None) -> int:
+    """The length that was asked for or, of drawn inputs, one that all sessions take; of samples, the longest's."""
+    lengths = [sequence_of(session.loaded.config, asked, (session.purpose.data,)) for session in sessions]
+    return max(lengths) if any(session.purpose.data for session in sessions) else min(lengths)
 
 
 def served_size(size: InputSize, sessions: Sequence[Session], named: Mapping[str, bool]) -> InputSize:
@@ -179,8 +204,26 @@ def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: Sta
     """Compile for every size at once: other compilers leave hooks in PyTorch that would be traced along."""
     clock.begin("compile")
     for done, (session, size) in enumerate(product(sessions, sizes), start=1):
-        session.call(session.inputs(size))
+        with programs_refusals(session, size):
+            session.call(session.inputs(size))
         clock.advance(done, len(sessions) * len(sizes))
+
+
+@contextmanager
+def programs_refusals(session: Session, size: InputSize) -> Iterator[None]:
+    """Tell with sizes what to do where no program of an artifact takes the inputs: nothing is traced for a benchmark."""
+    try:
+        yield
+    except WrongInputs as error:
+        made = session.traced_size
+        if made is None or made == size:
+            raise
+        raise WrongInputs(
+            f"{error.what}; what is measured is the artifact, so nothing is traced anew for inputs of "
+            f"{session.size_in_words(size)}",
+            fix=f"leave --batch and --seq out, which measures {session.size_in_words(made)}, or make an artifact for "
+            "that size, or for a range of sizes: thunder optimize --dynamic seq=a:b",
+        ) from error
 
 
 def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size: InputSize) -> Mapping[str, Call]:

@@ -55,8 +55,12 @@ class BenchRequest:
         parse=names_in,
         check=require_contender,
     )
-    batches: tuple[int, ...] = same_option(Request, "batch", starts=(1,), metavar="N,...", parse=numbers_in)
-    seqs: tuple[int | None, ...] = same_option(Request, "seq", starts=(None,), metavar="N,...", parse=numbers_in)
+    batches: tuple[int | None, ...] = same_option(
+        Request, "batch", starts=(None,), metavar="N,...", parse=numbers_in, default_text="that of the artifact, or 1"
+    )
+    seqs: tuple[int | None, ...] = same_option(
+        Request, "seq", starts=(None,), metavar="N,...", parse=numbers_in, default_text="that of the artifact, or 128"
+    )
     input: Path | None = same_option(Request, "input")
     runs: int = same_option(Request, "runs")
     warmup: int = same_option(Request, "warmup")

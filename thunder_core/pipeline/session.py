@@ -12,8 +12,11 @@ import torch
 
 from thunder_core.artifact.consent import Consent
 from thunder_core.artifact.loading import load_opened
+from thunder_core.artifact.manifest import EXAMPLE
 from thunder_core.artifact.read import Artifact
+from thunder_core.artifact.tensors import read_tensors
 from thunder_core.benchmark.report import size_in_words
+from thunder_core.models.batches import IDS
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.modality import size_configuration
@@ -26,6 +29,7 @@ from thunder_core.pipeline.progress import CHECK_RECIPE
 from thunder_core.pipeline.purpose import Inputs, Purpose
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.recipes import find_recipe
+from thunder_core.pipeline.samples import USUAL_SEQUENCE
 from thunder_core.recipe import Tolerance
 from thunder_core.validation import ValidationReport, validate
 from thunder_core.validation.report import Evaluation
@@ -48,7 +52,8 @@ class Session:
 
     `names` are those of the model and of the recipe, by which a measurement is told from others; `seed` is that of
     drawn inputs, unless a call names another; `tolerance` gives how far outputs of a dtype may be from the reference.
-    `ranges` are those of the sizes that the programs of an artifact serve, by the names of dimensions.
+    `ranges` are those of the sizes that the programs of an artifact serve, by the names of dimensions, and
+    `traced_size` is the size that its programs were traced with, where it says so.
     """
 
     loaded: LoadedModel
@@ -58,6 +63,7 @@ class Session:
     seed: int
     tolerance: Callable[[torch.dtype], Tolerance]
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    traced_size: InputSize | None = None
 
     @property
     def model(self) -> torch.nn.Module:
@@ -190,7 +196,20 @@ def open_saved(
         0,
         partial(tolerance_of, artifact),
         manifest.dynamic,
+        traced_size(artifact),
     )
+
+
+def traced_size(artifact: Artifact) -> InputSize | None:
+    """The size of the inputs that an artifact's programs were traced with, drawn or an example; None if unknown."""
+    drawn = artifact.manifest.drawn
+    if drawn:
+        return InputSize(drawn["batch"], drawn["seq"])
+    if not artifact.manifest.example:
+        return None
+    example = read_tensors(artifact, EXAMPLE)
+    batch = max((tensor.shape[0] for tensor in example.values() if tensor.ndim), default=1)
+    return InputSize(batch, example[IDS].shape[-1] if IDS in example else USUAL_SEQUENCE)
 
 
 def tolerance_of(artifact: Artifact, dtype: torch.dtype) -> Tolerance:

@@ -8,23 +8,22 @@ from pathlib import Path
 
 from thunder_core.artifact.compatibility import require_compatible
 from thunder_core.artifact.consent import NO_CONSENT, Consent
-from thunder_core.artifact.manifest import EXAMPLE, ValidationState
+from thunder_core.artifact.manifest import ValidationState
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.report import read_report
 from thunder_core.artifact.revise import can_be_revised, revise
 from thunder_core.artifact.signature import is_signed, require_authentic
-from thunder_core.artifact.tensors import read_tensors
 from thunder_core.benchmark.machine import machine_name
 from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
-from thunder_core.models.batches import IDS, longer_than
+from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
 from thunder_core.pipeline.clock import StageClock
 from thunder_core.pipeline.dynamic import points_of
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
-from thunder_core.pipeline.samples import USUAL_SEQUENCE, artifacts_samples
-from thunder_core.pipeline.session import InputSize, Session, open_saved
+from thunder_core.pipeline.samples import artifacts_samples
+from thunder_core.pipeline.session import InputSize, Session, open_saved, traced_size
 from thunder_core.pipeline.validate_request import ValidateRequest, check_validate_request
 from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation
@@ -136,17 +135,13 @@ def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
     Real inputs may be as those of an example that was not drawn. Raises `WrongInputs` for an artifact that does not say
     how its inputs were drawn, or has no example.
     """
-    drawn = artifact.manifest.drawn
-    if drawn:
-        return InputSize(drawn["batch"], drawn["seq"]), drawn["seed"]
-    if not real_inputs or not artifact.manifest.example:
+    size, drawn = traced_size(artifact), artifact.manifest.drawn
+    if size is None or not (drawn or real_inputs):
         raise WrongInputs(
             f"{artifact.folder} does not say which inputs its programs take",
             fix="name real ones with --input, make it with `thunder optimize`, or compare it with the model in Python",
         )
-    example = read_tensors(artifact, EXAMPLE)
-    batch = max((tensor.shape[0] for tensor in example.values() if tensor.ndim), default=1)
-    return InputSize(batch, example[IDS].shape[-1] if IDS in example else USUAL_SEQUENCE), 0
+    return size, drawn.get("seed", 0)
 
 
 def require_inference(artifact: Artifact, evaluate: Path | None) -> None:
