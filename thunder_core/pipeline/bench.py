@@ -211,7 +211,7 @@ def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: Sta
 
 @contextmanager
 def programs_refusals(session: Session, size: InputSize) -> Iterator[None]:
-    """Tell with sizes what to do where no program of an artifact takes the inputs: nothing is traced for a benchmark."""
+    """Tell what to do where no program of an artifact takes the inputs: nothing is traced for a benchmark."""
     try:
         yield
     except WrongInputs as error:
