@@ -219,3 +219,16 @@ def test_an_artifact_serves_other_lengths_without_a_compiler(tmp_path: Path) -> 
     command = [sys.executable, str(tmp_path / "run.py"), "load", str(tmp_path / "artifact")]
     told = subprocess.run(command, env=without, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
+
+
+def test_a_float_and_a_size_that_is_computed_have_names_of_their_own() -> None:
+    def program(x: torch.Tensor, number: float) -> Any:
+        return x + number, x.transpose(0, 1).reshape(-1) * 2
+
+    compiled = thunder.jit(program, executors=EXECUTORS, cache="symbolic values")
+    with torch.no_grad():
+        for shape, number in (((8, 8), 5.0), ((2, 3), -1.5)):
+            x = torch.randn(shape)
+            assert_same(compiled(x, number), program(x, number))
+    assert "region_0" in str(thunder.last_traces(compiled)[-1])
+    assert thunder.cache_misses(compiled) == 1

@@ -21,7 +21,7 @@ from thunder_core.ir.symbol import BoundSymbol
 class Region:
     """A function of tensors, as aten operations in canonical names: inputs `x0`, `x1`, ..., values `v0`, `v1`, ...
 
-    Behind the tensors it is given floats, the `numbers` `n0`, `n1`, ..., and behind these its `symbols`: integers of
+    Behind the tensors it is given floats, the `numbers` `f0`, `f1`, ..., and behind these its `symbols`: integers of
     which the symbolic sizes of its tensors, and those that operations are given, are expressions. An operation may
     write to its first operand, an input or a value. Two stretches that do the same to tensors of the same metadata, up
     to the names of symbols, give regions with the same `digest`.
@@ -125,7 +125,7 @@ def _canonical_names(
 ) -> dict[str, Proxy]:
     """For each name of the trace the proxy of its place in the region."""
     names: dict[str, Proxy] = {proxy.name: proxy.named(f"x{place}") for place, proxy in enumerate(inputs)}
-    names |= {proxy.name: Proxy(f"n{place}") for place, proxy in enumerate(numbers)}
+    names |= {proxy.name: Proxy(f"f{place}") for place, proxy in enumerate(numbers)}
     given = len(names)
     for operation in operations:
         for proxy in operation.defines:
