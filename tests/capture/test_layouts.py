@@ -159,5 +159,18 @@ def test_grouped_products(dtype: torch.dtype, count: int | None) -> None:
         compare(call, [x, y.mT.contiguous().mT if across else y, *offsets])
 
 
+DTYPES = (torch.float32, torch.float64, torch.int64)
+
+
+@pytest.mark.parametrize("dtypes", [*itertools.product(DTYPES, repeat=2)], ids=str)
+@pytest.mark.parametrize("shapes", [((), (2, 3)), ((3,), ()), ((), ()), ((2, 2), (1, 0))], ids=str)
+def test_the_type_of_block_diagonal_matrices(
+    dtypes: tuple[torch.dtype, ...], shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    """A tensor without dimensions counts less."""
+    given = [torch.ones(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    compare(lambda *tensors: (made := torch.block_diag(*tensors), made.dtype), given)
+
+
 def test_writes_have_no_rule() -> None:
     assert rule_of(aten.add_.Tensor, ()) is None

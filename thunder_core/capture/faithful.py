@@ -1,14 +1,14 @@
 """Tensors without data, with the metadata that PyTorch's kernels give their results.
 
 PyTorch's functions for metadata are often written anew, in Python. Some lay results out otherwise (`layouts.py` has the
-rules), and one refuses dtypes that the kernel takes: it is replaced.
+rules). Those that refuse dtypes which the kernel takes, or give results another one, are replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from thunder_core.ir.sizes import generic_hint_of, hint_of, symbolic_dense_strid
 from thunder_core.ir.tree import leaves, replace_leaves
 
 ALIGNMENT = 16  # bytes, of the rows of grouped products and of what they are made of
+MATRIX = 2  # dimensions
 GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -60,7 +61,7 @@ class FaithfulMode(FakeTensorMode):
         Those of the call are taken where such ones do not fit together.
         """
         for value_of in (generic_hint_of, hint_of):
-            valued: Callable[[Any], Any] = partial(self._with_values, value_of=value_of)
+            valued: Callable[[Any], Any] = functools.partial(self._with_values, value_of=value_of)
             example = valued(tensor)
             given = replace_leaves((tuple(args), dict(kwargs)), valued)
             with suppress(RuntimeError):
@@ -121,6 +122,30 @@ def is_aligned(matrix: torch.Tensor) -> bool:
     return columns == 1 and rows >= max(1, matrix.shape[-1]) and rows * matrix.itemsize % ALIGNMENT == 0
 
 
+def block_diag(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The matrix with the given ones along its diagonal.
+
+    Its dtype is that of arithmetic with them, in which tensors without dimensions count less; PyTorch's own function
+    for metadata lets all count alike.
+    """
+    require(all(tensor.dim() <= MATRIX for tensor in tensors), "block_diag of more than 2 dimensions")
+    require(len({tensor.device for tensor in tensors}) < 2, "block_diag of tensors on several devices")
+    if not tensors:
+        return torch.empty(1, 0)
+    shapes = [(1,) * (MATRIX - tensor.dim()) + tuple(tensor.shape) for tensor in tensors]
+    shape = [sum(sizes) for sizes in zip(*shapes, strict=True)]
+    return torch.empty(shape, dtype=result_dtype(tensors), device=tensors[0].device)
+
+
+def result_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
+    """The dtype of arithmetic with all of the tensors (`at::native::result_type`)."""
+    kinds = [[tensor.dtype for tensor in tensors if bool(tensor.dim()) == has_dims] for has_dims in (True, False)]
+    dtypes = [functools.reduce(torch.promote_types, kind) for kind in kinds if kind]
+    if len(dtypes) == 1:
+        return dtypes[0]
+    return torch.result_type(torch.empty(1, dtype=dtypes[0]), torch.empty((), dtype=dtypes[1]))
+
+
 def require(condition: bool, what: str) -> None:
     """Raise an error of the operation's, which is one of the program's."""
     if not condition:
@@ -128,5 +153,8 @@ def require(condition: bool, what: str) -> None:
 
 
 aten = torch.ops.aten
-METADATA: dict[object, Callable[..., torch.Tensor]] = {aten._grouped_mm.default: grouped_mm}
+METADATA: dict[object, Callable[..., torch.Tensor]] = {
+    aten._grouped_mm.default: grouped_mm,
+    aten.block_diag.default: block_diag,
+}
 rule(aten.index.Tensor, aten._unsafe_index.Tensor)(indexed)
