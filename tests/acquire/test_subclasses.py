@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,29 @@ class Counted(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = super().__torch_function__(func, types, args, kwargs or {})
         return result * cls.factor if func is torch.Tensor.add else result
+
+
+class Overriding(Tensor):
+    """One with methods, operators and attributes in place of Tensor's."""
+
+    def t(self) -> Any:
+        return super().t() * 2
+
+    def __getitem__(self, index: Any) -> Any:
+        return super().__getitem__(index) * 3
+
+    def __sub__(self, other: Any) -> Any:
+        return super().__sub__(other) * 5
+
+    def __rsub__(self, other: Any) -> Any:
+        return super().__rsub__(other) * 7
+
+    def __lt__(self, other: Any) -> Any:
+        return super().__lt__(other) | True
+
+    @property
+    def mT(self) -> Any:
+        return super().mT * 11
 
 
 def metadata(x: Any) -> Any:
@@ -178,3 +202,47 @@ def test_a_torch_function_of_its_own_is_part_of_the_program(monkeypatch: pytest.
     monkeypatch.setattr(Counted, "factor", 5.0)
     assert run(compiled, Counted) == run(program, Counted)
     assert thunder.cache_misses(compiled) == 2
+
+
+OVERRIDDEN = {
+    "a method": lambda x, y: x.t(),
+    "an item": lambda x, y: x[0],
+    "an operator": lambda x, y: x - y,
+    "a reflected operator": lambda x, y: y - x,
+    "a reflected operator of a computed tensor": lambda x, y: y.t() - x,
+    "a comparison": lambda x, y: x < y,
+    "a reflected comparison": lambda x, y: y > x,
+    "a reflected comparison of a computed tensor": lambda x, y: y.t() > x,
+    "an attribute": lambda x, y: x.mT,
+}
+
+
+@pytest.mark.parametrize("name", OVERRIDDEN)
+def test_what_a_class_has_in_place_of_tensors_methods_is_called_once(name: str) -> None:
+    def program(x: Any, y: Any) -> Any:
+        return OVERRIDDEN[name](x, y)
+
+    x, y = torch.tensor([[1.0, 2], [3, 4]]).as_subclass(Overriding), torch.full((2, 2), 2.5)
+    assert shown(thunder.jit(program)(x, y)) == shown(program(x, y))
+
+
+ASKED = {
+    "left": lambda x, y: x > x.t(),
+    "right": lambda x, y: x.t() > x,
+    "equal": lambda x, y: x == x.t(),
+    "by a function": lambda x, y: operator.le(x, x.t()),
+    "a parameter": lambda x, y: x.t() > y,
+    "a parameter on the left": lambda x, y: y >= x.t(),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_operand_that_eager_asks_is_asked_in_a_comparison(name: str) -> None:
+    """The strides of the result are those of the tensor that is asked, where both could decide."""
+
+    def program(x: Any, y: Any) -> Any:
+        return ASKED[name](x, y)
+
+    given = torch.randn(3, 3), Parameter(torch.randn(3, 3))
+    expected, found = program(*given), thunder.jit(program)(*given)
+    assert (found.stride(), found.tolist()) == (expected.stride(), expected.tolist())

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
 from tests.mutation.outcome import outcome
 from tests.mutation.programs import ALIASED, OF_TWO, Make, disjoint, numbers, overlapping, same, two, whole_and_row
 from tests.mutation.test_mutation import EXECUTORS
+from thunder_core.errors import OperationFailed
 from thunder_core.runtime.library.overlap import overlaps
 
 
@@ -88,3 +90,65 @@ def test_overlaps_are_by_bytes() -> None:
     assert overlaps((buffer[5], buffer, buffer.view(torch.int32)[9])) == (((1, 0), (0, 80), (2, 144)),)
     assert overlaps(whole_and_row()) == (((0, 0), (1, 16)),)
     assert overlaps((buffer[:4], buffer[2:6], buffer[8:], buffer[8])) == (((0, 0), (1, 32)), ((3, 0), (2, 0)))
+
+
+def used(x: Tensor) -> Any:
+    x = x * 1
+    y = x.flatten()
+    x.transpose_(0, 1)
+    return y * y, x, y.is_leaf
+
+
+def written_later(x: Tensor) -> Any:
+    x = x * 1
+    y = x.flatten()
+    x.transpose_(0, 1)
+    y.mul_(2)
+    x[0] = 1
+    return y.sin(), x
+
+
+def other_elements(x: Tensor) -> Any:
+    x = x * 1
+    y = x[0]
+    x.t_()
+    (y * torch.arange(3)).sum().backward()
+    return y.detach()
+
+
+def of_another_view(x: Tensor) -> Any:
+    x = x * 1
+    y, z = x[:2], x.flatten()
+    y.t_()
+    z.mul_(y.sum())
+    return y * 2, z
+
+
+STRANDED = (used, written_later, other_elements, of_another_view)
+
+
+@pytest.mark.parametrize("function", STRANDED, ids=lambda function: function.__name__)
+def test_views_of_a_tensor_whose_shape_is_changed_in_place(function: Callable[..., Any]) -> None:
+    """Autograd finds them again in what the tensor became."""
+    told = []
+    for called in (function, thunder.jit(function)):
+        x = numbers(3, 3).requires_grad_()
+        results = tree_leaves(called(x))
+        if x.grad is None:
+            sum(one.square().sum() for one in results if isinstance(one, Tensor)).backward()
+        told.append((results, x.grad))
+    torch.testing.assert_close(told[1], told[0])
+
+
+def test_gradients_behind_writes_to_such_a_tensor_are_refused() -> None:
+    @thunder.jit
+    def program(x: Tensor) -> Tensor:
+        x = x * 1
+        y = x[0]
+        x.t_()
+        x.mul_(2)
+        y.sum().backward()
+        return y.detach()
+
+    with pytest.raises(OperationFailed, match="another shape in place and has views"):
+        program(numbers(3, 3).requires_grad_())

@@ -208,6 +208,10 @@ class Acquisition(Observer):
         self.outside.item(container, key, value)
         return value
 
+    def class_of(self, value: Any) -> type:
+        """The class of an operand in eager PyTorch: a computed tensor is of no subclass, which Python would ask first."""
+        return torch.Tensor if type(value) is FakeTensor else type(value)
+
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Operators see all of a container, except for `is`; in-place ones change their first operand."""
         self.outside.effects.announced = None

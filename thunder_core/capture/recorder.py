@@ -30,6 +30,7 @@ from thunder_core.capture.numbers import Numbers, SymbolicNumber, concrete, numb
 from thunder_core.capture.operators import OperatorLevel
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.settings import placed
+from thunder_core.capture.shape_changes import ShapeChanges
 from thunder_core.capture.sizes import Sizes, without_sizes
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
 from thunder_core.capture.subclasses import Subclasses, speaking
@@ -112,6 +113,7 @@ class Recorder:
         self.has_rule: Callable[[object], bool] = lambda function: False
         self._operators = OperatorLevel(self.tensors, self._faked, self._function)
         self._defined: set[str] = set()
+        self._shape_changes = ShapeChanges(self.tensors.fakes)
         self._memories = Memories(self.tensors, self._operators.take_for_view)
 
     @contextmanager
@@ -165,7 +167,15 @@ class Recorder:
         return self.has_rule(function)
 
     def _require_shown(self) -> None:
-        """Have the program recorded anew where what is to be differentiated hides numbers."""
+        """Have the program recorded anew where what is to be differentiated hides numbers.
+
+        Raises `OperationFailed` where autograd has not seen all that was done.
+        """
+        if self._shape_changes.misses_writes:
+            raise self._refuse(
+                "a backward pass is run behind a write to a tensor that got another shape in place and has views",
+                "give the new shape a name of its own: `x = x.transpose(0, 1)` in place of `x.transpose_(0, 1)`",
+            )
         if self.has_hidden:
             self.hides_numbers = True  # for a program that lets no exception pass
             raise HiddenNumbers
@@ -372,7 +382,8 @@ class Recorder:
                 return self.data_dependent.result(function, args, kwargs, call)
             called, given, named = for_all_sizes(function, args, kwargs)
             call.opaque = call.opaque or (called is not function and function in OPAQUE)
-            return called(*given, **named)
+            with self._shape_changes.around(function, given, named):
+                return called(*given, **named)
         except Exception as error:
             if isinstance(error, ThunderError):
                 raise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -18,6 +20,18 @@ from thunder_core.ir.sizes import size_for_trace
 from thunder_core.ir.tree import leaves, replace_leaves
 
 ATOMS = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device, FakeTensor})
+
+
+PLAIN_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+# What classes have of their own that no line of a trace calls.
+CLASS_MACHINERY = frozenset(
+    f"__{name}__"
+    for name in (
+        *("doc", "dict", "module", "weakref", "annotations", "slots", "firstlineno", "static_attributes", "hash"),
+        *("new", "init", "init_subclass", "repr", "reduce_ex", "torch_function", "torch_dispatch"),
+    )
+)
+TENSOR_NAMES = frozenset(dir(torch.Tensor)) - CLASS_MACHINERY
 
 
 class Tensors:
@@ -67,7 +81,8 @@ class Tensors:
             fake = self._fakes[id(tensor)] = fake_of(
                 tensor, self.mode, self._storages, self._device_of(tensor), self._shape_of(tensor)
             )
-            proxy = self.adopt(fake, tensor_proxy(self._name_input(tensor), fake))
+            proxy = tensor_proxy(self._name_input(tensor), fake)
+            proxy = self.adopt(fake, replace(proxy, overrides=True) if overrides_methods(type(tensor)) else proxy)
             self.reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)
         return fake
@@ -126,6 +141,10 @@ class Tensors:
     def renew(self, fake: torch.Tensor) -> TensorProxy:
         """Another proxy for a fake that got other metadata in place."""
         return self.adopt(fake, tensor_proxy(self.next_name(), fake))
+
+    def fakes(self) -> Iterator[torch.Tensor]:
+        """The tensors without data that have a proxy."""
+        return (known[0] for known in self._proxies.values())
 
     def input_names(self) -> frozenset[str]:
         """The names of the real tensors that were met."""
@@ -194,6 +213,13 @@ class Tensors:
         if isinstance(leaf, torch.Generator):
             return self.object(leaf)
         return leaf.proxy if isinstance(leaf, SymbolicNumber) else number_of(leaf)
+
+
+@cache
+def overrides_methods(kind: type) -> bool:
+    """Whether a subclass of Tensor has methods or attributes of its own in place of Tensor's."""
+    own = [vars(base).keys() for base in kind.__mro__[: kind.__mro__.index(torch.Tensor)]]
+    return kind not in PLAIN_CLASSES and not TENSOR_NAMES.isdisjoint(set().union(*own))
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

@@ -320,6 +320,10 @@ class Machine(ABC):
     def announce_identity(self, left: Any, right: Any) -> None:  # noqa: B027
         """Announce that two objects are told apart by `is`; nobody listens here."""
 
+    def class_of(self, value: Any) -> type:
+        """The class of an operand, by which it is chosen whose special methods are asked."""
+        return type(value)
+
     def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
         """Apply an operator or protocol step natively."""
         return function(*operands)

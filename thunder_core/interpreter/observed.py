@@ -191,6 +191,10 @@ class ObservedMachine(PlainMachine):
             self.observer.on_delete_deref(frame, frame.program.names[slot], frame.fast[slot])
         super().delete_deref(frame, slot)
 
+    def class_of(self, value: Any) -> type:
+        """The class of an operand, as the observer says."""
+        return self.observer.class_of(value)
+
     def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
         """Announce an operation unless all operands are plain, then apply it."""
         for operand in operands:

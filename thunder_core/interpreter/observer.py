@@ -65,6 +65,10 @@ class Observer:
     def on_native_code(self, code: CodeType) -> None:
         """Python code was run natively by C code; told once, and only where `watches` is true."""
 
+    def class_of(self, value: Any) -> type:
+        """The class of an operand: that of what it stands for, where it stands for something else."""
+        return type(value)
+
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """An operator or protocol step is about to be applied natively."""
 

@@ -41,7 +41,7 @@ _SIGNS = dict(zip(_STEMS, ("+", "&", "//", "<<", "@", "*", "%", "|", "** or pow(
 
 def binary(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
     """Apply a binary or in-place operator."""
-    left_kind, right_kind = type(left), type(right)
+    left_kind, right_kind = machine.class_of(left), machine.class_of(right)
     name = _PLAIN_OF[function]
     in_place = _IN_PLACE_OF.get(function)
     if in_place is not None:
@@ -90,12 +90,12 @@ def binary(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
 def compare(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
     """Apply a comparison."""
     name = _NAME_OF[function]
-    left_kind, right_kind = type(left), type(right)
+    left_kind, right_kind = machine.class_of(left), machine.class_of(right)
     first = python_method(left_kind, name)
     second = python_method(right_kind, _SWAPPED[name])
-    if first is None and second is None:
+    prior = is_asked_first(right_kind, left_kind)
+    if first is None and second is None and prior == is_asked_first(type(right), type(left)):
         return machine.operate(function, left, right)
-    prior = left_kind is not right_kind and issubclass(right_kind, left_kind)
     attempts = [(first, left_kind, name, left, right), (second, right_kind, _SWAPPED[name], right, left)]
     for method, kind, special, owner, other in reversed(attempts) if prior else attempts:
         if method is not None:
@@ -110,6 +110,11 @@ def compare(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
         return left is not right
     sign = {"__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}[name]
     raise TypeError(f"'{sign}' not supported between instances of '{left_kind.__name__}' and '{right_kind.__name__}'")
+
+
+def is_asked_first(kind: type, left_kind: type) -> bool:
+    """Whether the right operand is asked before the left one, as one of a subclass is."""
+    return kind is not left_kind and issubclass(kind, left_kind)
 
 
 UNARY = {operator.neg: "__neg__", operator.pos: "__pos__", operator.invert: "__invert__"}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.ir.literal import Scope, importable, literal
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 
 TENSOR = "torch.Tensor."
@@ -120,6 +120,8 @@ EXACT: dict[str, Callable[[BoundSymbol, Scope], str]] = {
 def expression(bsym: BoundSymbol, scope: Scope) -> str:
     """The call as source, without what it is assigned to."""
     name = bsym.symbol.name
+    if name.startswith(TENSOR) and any(isinstance(one, TensorProxy) and one.overrides for one in bsym.inputs):
+        return _call(bsym, scope)
     if name in EXACT:
         return EXACT[name](bsym, scope)
     if name in NUMBERS:

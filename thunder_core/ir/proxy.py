@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -44,13 +44,17 @@ class NumberProxy(Proxy):
 
 @dataclass(frozen=True)
 class TensorProxy(Proxy):
-    """A name that stands for a tensor with this metadata; sizes and strides are in elements."""
+    """A name that stands for a tensor with this metadata; sizes and strides are in elements.
+
+    One that `overrides` is of a subclass with methods or attributes in place of those of `torch.Tensor`.
+    """
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool = False
+    overrides: bool = False
 
     @property
     def described(self) -> str:
@@ -60,7 +64,7 @@ class TensorProxy(Proxy):
 
     def named(self, name: str) -> TensorProxy:
         """A proxy with this one's metadata and another name."""
-        return TensorProxy(name, self.shape, self.stride, self.dtype, self.device, self.requires_grad)
+        return replace(self, name=name)
 
     @property
     def bytes(self) -> int:

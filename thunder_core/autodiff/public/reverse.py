@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -120,7 +120,7 @@ class Pullback:
 
 def tracked(proxy: TensorProxy) -> TensorProxy:
     """The proxy of a tensor as one that autograd follows."""
-    return TensorProxy(proxy.name, proxy.shape, proxy.stride, proxy.dtype, proxy.device, requires_grad=True)
+    return replace(proxy, requires_grad=True)
 
 
 @contextmanager
