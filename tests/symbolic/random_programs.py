@@ -207,10 +207,11 @@ WAYS = ("argument", "keyword", "item", "entry", "outside")
 
 @dataclass(frozen=True)
 class Given:
-    """One tensor of each call: how it lies in memory, and its type."""
+    """One tensor of each call: how it lies in memory, and its type; or that it is an earlier one, given once more."""
 
     layout: int
     dtype: torch.dtype
+    again: int | None = None
 
     def tensor(self, shape: tuple[int, ...], generator: torch.Generator, grad: bool) -> Tensor:
         """A new tensor of a shape."""
@@ -249,7 +250,10 @@ class Case:
         """New tensors for a call, and its arguments; numbers from outside are put there."""
         generator = torch.Generator().manual_seed(call.seed)
         pairs = zip(self.given, call.shapes, strict=True)
-        tensors = [given.tensor(shape, generator, self.grad) for given, shape in pairs]
+        tensors: list[Tensor] = []
+        for given, shape in pairs:
+            new = given.tensor(shape, generator, self.grad)
+            tensors.append(new if given.again is None else tensors[given.again])
         by_way: dict[str, list[Number]] = {way: [] for way in WAYS}
         for way, number in zip(self.ways, call.numbers, strict=True):
             by_way[way].append(number)
@@ -305,19 +309,22 @@ def random_step(draw: random.Random, depth: int = 0) -> Any:
 
 
 def random_calls(draw: random.Random) -> tuple[tuple[Call, ...], tuple[Given, ...], tuple[str, ...]]:
-    """Calls with tensors of the same dimensions, of which some have the same size in each call."""
-    dimensions = [tuple(draw.randrange(5) for _ in range(draw.randint(1, 3))) for _ in range(draw.randint(1, 3))]
+    """Calls with tensors of the same dimensions, of which some have the same size in each call, or related ones."""
+    dimensions = [tuple(draw.randrange(7) for _ in range(draw.randint(1, 3))) for _ in range(draw.randint(1, 3))]
     kinds = [draw.choice((*[int, int, float] * 6, bool)) for _ in range(draw.randint(1, 3))]
-    given = tuple(Given(draw.randrange(len(LAYOUTS)), draw.choice(DTYPES)) for _ in dimensions)
+    given = [Given(draw.randrange(len(LAYOUTS)), draw.choice(DTYPES)) for _ in dimensions]
+    if len(dimensions) > 1 and draw.random() < 0.1:
+        dimensions[-1], given[-1] = dimensions[0], replace(given[0], again=0)
     among = WAYS if draw.random() < 0.15 else WAYS[:2]
     ways = tuple(draw.choice(among) for _ in kinds)
     calls = []
     for seed in range(CALLS + PROBES):
         sizes = [draw.choice(SIZES) for _ in range(3)]
         sizes += [sizes[0] if draw.random() < 0.5 else draw.choice(SIZES), 4]
+        sizes += [sizes[0] + 1, sizes[1] * 2]
         shapes = tuple(tuple(sizes[place] for place in places) for places in dimensions)
         calls.append(Call(shapes, tuple(random_number(draw, kind) for kind in kinds), seed))
-    return tuple(calls), given, ways
+    return tuple(calls), tuple(given), ways
 
 
 def random_number(draw: random.Random, kind: type) -> Number:

@@ -209,7 +209,7 @@ class Acquisition(Observer):
         return value
 
     def class_of(self, value: Any) -> type:
-        """The class of an operand in eager PyTorch: a computed tensor is of no subclass, which Python would ask first."""
+        """The class of an operand in eager PyTorch; of a subclass, as which Python would ask it first, no fake is."""
         return torch.Tensor if type(value) is FakeTensor else type(value)
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
