@@ -44,11 +44,14 @@ class ShapeChanges:
         touched = [tensor for tensor in tensors_in((args, kwargs)) if memory_of(tensor) in self._memories]
         if touched and (may_write(function, kwargs) or function is torch.Tensor.__setitem__):
             self.misses_writes = True
-            with torch.autograd._unsafe_preserve_version_counter(tuple(touched)), torch._C._AutoDispatchBelowAutograd():
+            with (
+                torch.autograd.grad_mode._unsafe_preserve_version_counter(tuple(touched)),
+                torch._C._AutoDispatchBelowAutograd(),
+            ):
                 yield
         elif function in SHAPE_CHANGES and any(one._base is args[0] and one.requires_grad for one in self._fakes()):
             self._memories.add(memory_of(args[0]))
-            with torch.autograd._unsafe_preserve_version_counter(args[0]):
+            with torch.autograd.grad_mode._unsafe_preserve_version_counter(args[0]):
                 yield
         else:
             yield
