@@ -16,13 +16,15 @@ BACKWARD_OF = "backward of "  # begins the module of a line that computes the de
 
 @dataclass(frozen=True)
 class Symbol:
-    """Something that a line of a trace calls: its printed name and the Python callable that it means.
+    """Something that a trace calls: its printed name and the Python callable that it means.
 
-    One that `empties` takes one list of tensors, which it empties, so that each can go as soon as it was read last.
+    Two symbols are equal where they mean one callable; different ones may have one printed name, such as the functions
+    that a factory makes. One that `empties` takes one list of tensors, which it empties, so that each can go as soon as
+    it was read last.
     """
 
     name: str
-    target: Callable[..., Any] = field(compare=False, repr=False)
+    target: Callable[..., Any] = field(repr=False)
     empties: bool = field(default=False, compare=False)
 
     @property

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.analysis.structure import constant_key
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 
@@ -126,7 +127,7 @@ def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None) -> Hashable:
     expected = _schema(bsym.symbol.target)
     if expected is None:
         words = tuple(sorted((word, _plain(value, names, False)) for word, value in bsym.kwargs.items()))
-        return (bsym.symbol.name, _plain(bsym.args, names, False), words)
+        return (bsym.symbol, _plain(bsym.args, names, False), words)
     operator = bsym.symbol.name.removeprefix("torch.ops.")
     read = [leaf for leaf in bsym.inputs if isinstance(leaf, TensorProxy)]
     floating = bool(read) and all(proxy.dtype.is_floating_point for proxy in read)
@@ -190,4 +191,4 @@ def _plain(value: Any, names: Mapping[str, str] | None, floating: bool) -> Hasha
         return ("number", repr(float(value)))
     if type(value) is float:
         return ("number" if floating else "float", repr(value))
-    return (type(value).__name__, repr(value))
+    return constant_key(value)

@@ -227,9 +227,7 @@ def key_of(bsyms: Sequence[BoundSymbol], names: Mapping[str, str] | None = None)
     found: list[Hashable] = []
     for bsym in bsyms:
         for part in bsym.subsymbols:
-            found.append(
-                (part.symbol.name, *(_described(leaf, known) for leaf in leaves((part.args, dict(part.kwargs)))))
-            )
+            found.append((part.symbol, *(_described(leaf, known) for leaf in leaves((part.args, dict(part.kwargs))))))
             for proxy in part.outputs:
                 known.setdefault(proxy.name, len(found))
                 found.append(_described(proxy, known))
