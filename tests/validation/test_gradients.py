@@ -50,7 +50,8 @@ def test_loss_outputs_and_gradients_are_compared_and_no_mark_is_left(net: Net) -
     report = check(net, net)
     names = [output.name for output in report.outputs]
     assert names[:2] == ["loss", "y"]
-    assert names[2:] == [f"{name}.grad" for name, one in net.named_parameters() if one.requires_grad]
+    gradients = [f"{name}.grad" for name, one in net.named_parameters() if one.requires_grad]
+    assert names[2:] == [*gradients, *(f"{name} after the call" for name, _ in net.named_buffers())]
     assert report.reference_dtype == "float64"
     assert report.notes == ()
     assert all(output.optimized == output.eager for output in report.outputs)

@@ -84,12 +84,12 @@ def test_objects_without_tensors_are_known_by_their_type_alone() -> None:
 @pytest.mark.parametrize(
     ("optimized", "eager", "message"),
     [
-        ((ONE,), [ONE], "`output` is tuple in the optimized model's output and list in eager's"),
+        ((ONE,), [ONE], "`output` is tuple in the optimized model and list in eager"),
         ({"a": ONE}, {"a": ONE, "b": ONE}, "`b` is missing in the optimized"),
         ({"a": ONE, "b": ONE}, {"a": ONE}, "`b` is a float32 tensor of shape [2] in the optimized"),
         ({"a": ONE.half()}, {"a": ONE}, "`a` is a float16 tensor of shape [2] in the optimized"),
         ({"a": ONE[:1]}, {"a": ONE}, "`a` is a float32 tensor of shape [1] in the optimized"),
-        ({"a": (ONE, None)}, {"a": (ONE, 3)}, "`a.1` is None in the optimized model's output and 3 in eager's"),
+        ({"a": (ONE, None)}, {"a": (ONE, 3)}, "`a.1` is None in the optimized model and 3 in eager"),
     ],
 )
 def test_what_does_not_match_is_named(optimized: object, eager: object, message: str) -> None:

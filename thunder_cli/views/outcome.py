@@ -16,7 +16,7 @@ from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, pla
 from thunder_core.benchmark import BenchmarkReport, Candidate
 from thunder_core.report import Report
 from thunder_core.validation import OutputReport, ValidationReport
-from thunder_core.validation.report import GRADIENT, Evaluation
+from thunder_core.validation.report import Evaluation
 
 SHOWN_OUTPUTS = 6
 FIRST = ("loss",)  # shown whatever else there is, with what is the language model's
@@ -63,7 +63,7 @@ def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableTy
     detail = f"{inputs} that were not traced, against {validation.reference_dtype}"
     language = any(output.language for output in validation.outputs)
     spoken = ("KL, nats", "top-1") if language else ()
-    trains = any(output.name.endswith(GRADIENT) for output in validation.outputs)
+    trains = any(output.is_gradient for output in validation.outputs)
     wide = wide and not trains  # the names of gradients need the room
     means = ("mean", "eager's") if wide else ()
     table = plain_table("output", "max error", "eager's own", *means, *spoken, "")

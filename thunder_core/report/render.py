@@ -15,7 +15,7 @@ from thunder_core.printable import printable
 from thunder_core.report import number_format, plots
 from thunder_core.report.contents import Report
 from thunder_core.report.ranges import constraints_of, points_of, served
-from thunder_core.validation.report import GRADIENT, ValidationReport
+from thunder_core.validation.report import ValidationReport
 
 
 def as_shown(value: object) -> object:
@@ -145,10 +145,12 @@ def _verdict(report: Report) -> Headline:
 
 
 def _compared(validation: ValidationReport) -> str:
-    """The name of what was compared: outputs and, of a step of training, gradients."""
-    gradients = sum(output.name.endswith(GRADIENT) for output in validation.outputs)
-    outputs = _plural(len(validation.outputs) - gradients, "output")
-    return f"{outputs} and {_plural(gradients, 'gradient')}" if gradients else outputs
+    """The name of what was compared: outputs, gradients of a step of training, and side effects where there are any."""
+    gradients = sum(output.is_gradient for output in validation.outputs)
+    effects = sum(output.is_state for output in validation.outputs)
+    counts = {"output": len(validation.outputs) - gradients - effects, "gradient": gradients, "side effect": effects}
+    told = [_plural(number, noun) for noun, number in counts.items() if number or noun == "output"]
+    return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
 
 
 def _speed(report: Report) -> list[Headline]:

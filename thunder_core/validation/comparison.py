@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -14,14 +15,15 @@ import torch
 from thunder_core.errors import Bug, NotComparable, OtherRandomNumbers
 from thunder_core.options.tolerance import Tolerance
 from thunder_core.runtime.layouts import layouts_watched
-from thunder_core.validation.degenerate_outputs import condition_notes, condition_of, require_conclusive
+from thunder_core.validation.degenerate_outputs import Condition, condition_notes, condition_of, require_conclusive
 from thunder_core.validation.distance import measure_distance
 from thunder_core.validation.draws import Draws, random_state, same_state
 from thunder_core.validation.gradients import Observe, among_all, output, training_step
 from thunder_core.validation.language import LOGITS, has_logits, measure_language
 from thunder_core.validation.leaves import Leaves, dtype_name, require_same_structure
 from thunder_core.validation.precision import Reference, twin, widest_affordable
-from thunder_core.validation.report import OutputReport, ValidationReport
+from thunder_core.validation.report import AFTER_CALL, OutputReport, ValidationReport
+from thunder_core.validation.state import Observed, changed_elements, changed_paths, state_at, state_of
 from thunder_core.validation.verdict import Measurement, judge, judge_points, require_passed
 
 RUNS_PER_INPUT = 3
@@ -69,8 +71,8 @@ def validate(
     measured: dict[str, list[Measurement]] = {}
     with torch.no_grad(), _random_state_kept(model):
         for run in _runs(model, inputs, seed, mismatches, progress, train=train):
-            triple = _side_by_side(run, optimized, model, reference, train)
-            for name, measurement in _measure(*triple, language_model=language_model, train=train):
+            observed = _side_by_side(run, optimized, model, reference)
+            for name, measurement in _measure(observed, language_model=language_model, train=train):
                 measured.setdefault(name, []).append(measurement)
     outputs = tuple(judge(name, measurements, tolerance) for name, measurements in measured.items())
     notes = (*condition_notes(outputs), *reference.notes, *_notes(outputs, language_model))
@@ -114,6 +116,10 @@ def devices_of(model: torch.nn.Module) -> tuple[torch.device, ...]:
     return tuple({tensor.device for tensor in model.parameters() if tensor.is_cuda})
 
 
+def _unchanged(value: object) -> object:
+    return value
+
+
 @dataclass(frozen=True)
 class _Run:
     """One input, given to one callable after another in the same random state.
@@ -128,18 +134,26 @@ class _Run:
     tick: Callable[[], None]
     mismatches: dict[str, None]
 
-    def __call__(self, function: Callable[..., object], model: torch.nn.Module) -> Leaves:
-        """The values that are compared of a call of the function, which computes with the model's parameters."""
-        self.begin()
-        leaves = self.observe(function, model, {name: _own(value) for name, value in self.inputs.items()})
-        self.tick()
-        return leaves
+    def __call__(
+        self, function: Callable[..., object], model: torch.nn.Module, convert: Callable[[object], object] = _unchanged
+    ) -> Observed:
+        """The values that are compared of a call of the function, which computes with the model's parameters.
 
-    def noting(self, function: Callable[..., object], model: torch.nn.Module) -> tuple[Leaves, Draws]:
+        With them the state that the call leaves behind. `convert` is done to each of its inputs.
+        """
+        self.begin()
+        given = {name: convert(_own(value)) for name, value in self.inputs.items()}
+        leaves = self.observe(function, model, given)
+        self.tick()
+        return Observed(leaves, state_of(model, given))
+
+    def noting(
+        self, function: Callable[..., object], model: torch.nn.Module, convert: Callable[[object], object] = _unchanged
+    ) -> tuple[Observed, Draws]:
         """The observed function, which also notes the random numbers that it draws."""
         draws = Draws(self.devices)
         with draws.note():
-            return self(function, model), draws
+            return self(function, model, convert), draws
 
     def begin(self) -> None:
         """Seed all generators."""
@@ -148,32 +162,59 @@ class _Run:
 
 
 def _own(value: object) -> object:
-    return value.clone() if isinstance(value, torch.Tensor) else value
+    return value.clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
+
+
+@dataclass(frozen=True)
+class _SideBySide:
+    """One input's outputs and changed state, of all three; and the state before the call, by the same names."""
+
+    mine: Leaves
+    eager: Leaves
+    precise: Leaves
+    before: Mapping[str, torch.Tensor]
+
+    def condition(self, name: str) -> Condition:
+        """The condition of a tensor of eager's; of a state, that of the elements that the call changed.
+
+        A state of nothing but zeros says something: it was something else before.
+        """
+        eager, precise = self.eager.tensors[name], self.precise.tensors[name]
+        if not name.endswith(AFTER_CALL):
+            return condition_of(eager, precise)
+        changed = changed_elements(self.before.get(name), eager)
+        return replace(condition_of(eager[changed], precise[changed]), all_zero=False)
 
 
 def _side_by_side(
-    run: _Run, optimized: Callable[..., object], model: torch.nn.Module, reference: Reference, train: bool
-) -> tuple[Leaves, Leaves, Leaves]:
+    run: _Run, optimized: Callable[..., object], model: torch.nn.Module, reference: Reference
+) -> _SideBySide:
     """The optimized one, eager and the reference. Eager runs first, on a twin: in the state that the other meets."""
-    copied = twin(model)
-    eager, draws = run.noting(copied, copied)
-    state = random_state(run.devices)
+    start = twin(model)
+    before, own = state_of(start, run.inputs), state_of(model, run.inputs)
+    with parameters_unchanged(model):
+        eager, draws = run.noting(copied := twin(start), copied)
+    generators = random_state(run.devices)
     with buffers_kept(model), layouts_watched() as watch:
         mine = run(optimized, model)
+        # A copy may be of another structure than the model, whose own is told by itself; its values are the model's.
+        paths = changed_paths(before, eager.state) | changed_paths(replace(own, tensors=before.tensors), mine.state)
+        mine = mine.with_state_at(paths)
     run.mismatches.update(dict.fromkeys(map(str, watch.mismatches)))
-    require_same_structure(mine, eager)
-    if not same_state(state, random_state(run.devices)):
+    eager = eager.with_state_at(paths)
+    require_same_structure(mine.leaves, eager.leaves)
+    if not same_state(generators, random_state(run.devices)):
         raise OtherRandomNumbers(
             "the optimized model draws other random numbers than eager PyTorch from the same seed",
             fix="leave out the executor or the transform that draws its own, or set the model's dropout to 0",
         )
-    return mine, eager, reference.observed(run.noting, draws)
+    precise = reference.observed(run.noting, start, draws).with_state_at(paths)
+    return _SideBySide(mine.leaves, eager.leaves, precise.leaves, state_at(paths, before).tensors)
 
 
-def _measure(
-    mine: Leaves, eager: Leaves, precise: Leaves, *, language_model: bool, train: bool
-) -> Iterator[tuple[str, Measurement]]:
-    """Each output of one input, measured."""
+def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Iterator[tuple[str, Measurement]]:
+    """Each output of one input, measured, and each tensor that the call changed."""
+    mine, eager, precise = observed.mine, observed.eager, observed.precise
     if not eager.tensors:
         raise NotComparable("the model's output holds no tensor", fix="validate a model that returns tensors")
     triples = {
@@ -185,7 +226,7 @@ def _measure(
         theirs = eager.tensors[name]
         spoken = language_model and has_logits(name, theirs)
         language = measure_language(*triples[name]) if spoken else None
-        condition = condition_of(theirs, triples[name][2])
+        condition = observed.condition(name)
         yield name, Measurement(dtype_name(theirs.dtype), tuple(theirs.shape), distance, language, condition)
 
 
@@ -216,6 +257,19 @@ def _random_state_kept(model: torch.nn.Module) -> Iterator[None]:
             yield
         finally:
             random.setstate(state)
+
+
+@contextmanager
+def parameters_unchanged(model: torch.nn.Module) -> Iterator[None]:
+    """Raise `NotComparable` where the block writes to the model's parameters, which eager and the others share."""
+    versions = {name: parameter._version for name, parameter in model.named_parameters()}
+    yield
+    written = [name for name, parameter in model.named_parameters() if parameter._version != versions[name]]
+    if written:
+        raise NotComparable(
+            f"a call of the model writes to its parameter `{written[0]}`, so that no second call computes the same",
+            fix="make a buffer of what a call updates: self.register_buffer(...)",
+        )
 
 
 @contextmanager

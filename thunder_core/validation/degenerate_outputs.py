@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from thunder_core.errors import AllZero, NotFinite, ValidationError
-from thunder_core.validation.report import GRADIENT, OutputReport, ValidationReport
+from thunder_core.validation.report import OutputReport, ValidationReport
 
 MOST_NAMES = 4  # that a note lists
 
@@ -73,8 +73,8 @@ def require_conclusive(report: ValidationReport, *, train: bool) -> None:
     broken = [output for output in report.outputs if not output.finite]
     if broken:
         raise _reported(_not_finite(broken, report), report)
-    floating = [output for output in report.outputs if output.is_floating and output.elements]
-    judged = [output for output in floating if output.name.endswith(GRADIENT)] if train else floating
+    floating = [output for output in report.outputs if output.is_floating and output.elements and not output.is_state]
+    judged = [output for output in floating if output.is_gradient] if train else floating
     if judged and all(output.all_zero for output in judged):
         kind = "gradient" if train else "output"
         raise _reported(

@@ -115,8 +115,8 @@ def require_same_structure(optimized: Leaves, eager: Leaves) -> None:
     for path in [*theirs, *(path for path in mine if path not in theirs)]:
         if mine.get(path) != theirs.get(path):
             raise NotComparable(
-                f"`{path or ROOT}` is {mine.get(path, 'missing')} in the optimized model's output "
-                f"and {theirs.get(path, 'missing')} in eager's",
+                f"`{path or ROOT}` is {mine.get(path, 'missing')} in the optimized model and "
+                f"{theirs.get(path, 'missing')} in eager",
                 fix="report this as a bug, with the recipe's name: a recipe may change values, not what holds them",
             )
 

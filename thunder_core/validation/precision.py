@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import torch
 
 from thunder_core.errors import NotComparable
 from thunder_core.models.free_memory import free_memory, is_out_of_memory
 from thunder_core.validation.draws import Draws
-from thunder_core.validation.leaves import Leaves, dtype_name
+from thunder_core.validation.leaves import dtype_name
+from thunder_core.validation.state import Observed
 
 ROOM = 0.7  # of the free memory, for the copy's weights; the rest is for what it computes
 
@@ -67,15 +67,21 @@ class Reference:
             return self._model
         return _copied(self._model, {}).to(self._dtype)
 
-    def observed(self, run: Callable[..., tuple[Leaves, Draws]], wanted: Draws) -> Leaves:
-        """The result of `run(function, model)` for a fresh twin of the copy.
+    def _twin(self, start: torch.nn.Module) -> torch.nn.Module:
+        """A copy of a twin of the model, in the state of that twin, with the weights of the reference."""
+        weights = zip(self._model.parameters(), self._master.parameters(), strict=True)
+        copied = _copied(start, {id(parameter): converted for parameter, converted in weights})
+        return copied if self._dtype is None else copied.to(self._dtype)
+
+    def observed(self, run: Callable[..., tuple[Observed, Draws]], start: torch.nn.Module, wanted: Draws) -> Observed:
+        """The result of `run(function, model, convert)` for a fresh copy of `start`, a twin of the model.
 
         Floating inputs are converted as its weights were. One that draws other random numbers than eager has no say.
         """
         while True:
-            copied = twin(self._master)
             try:
-                found, draws = run(partial(self._call, copied), copied)
+                copied = self._twin(start)
+                found, draws = run(copied, copied, self._convert)
                 if not self._lower or draws.agree_with(wanted):
                     return found
                 self._step_down(f"random numbers are others in {self.name}")
@@ -84,12 +90,6 @@ class Reference:
                     raise
                 said = (str(error).splitlines() or [type(error).__name__])[0]
                 self._step_down(f"the model does not run in {self.name} ({said})")
-
-    def _call(self, model: torch.nn.Module, /, **inputs: object) -> object:
-        return model(**self._converted(inputs))
-
-    def _converted(self, inputs: Mapping[str, object]) -> dict[str, object]:
-        return {name: self._convert(value) for name, value in inputs.items()}
 
     def _convert(self, value: object) -> object:
         if self._dtype is not None and isinstance(value, torch.Tensor) and value.is_floating_point():

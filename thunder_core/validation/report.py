@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from thunder_core.options.tolerance import Tolerance
 
 LOSS, GRADIENT = "loss", ".grad"  # the name of an output, and the end of those of gradients
+AFTER_CALL = " after the call"  # the end of the names of buffers, attributes and inputs that a call changed
 
 
 class ReportFacts(BaseModel):
@@ -38,7 +39,7 @@ class LanguageReport(ReportFacts):
 
 
 class OutputReport(ReportFacts):
-    """One output tensor; each figure is that of the input for which it is worst."""
+    """One output, gradient or changed state; each figure is that of the input for which it is worst."""
 
     name: str
     dtype: str
@@ -62,6 +63,16 @@ class OutputReport(ReportFacts):
     finite_in_eager: bool = True
     all_zero: bool = False
     """Whether eager's result is zero throughout, on every input."""
+
+    @property
+    def is_gradient(self) -> bool:
+        """Whether it is the gradient of a parameter."""
+        return self.name.endswith(GRADIENT)
+
+    @property
+    def is_state(self) -> bool:
+        """Whether it is a buffer, an attribute or an input as a call that changes it leaves it."""
+        return self.name.endswith(AFTER_CALL)
 
     @property
     def finite(self) -> bool:
@@ -138,7 +149,7 @@ class ValidationReport(ReportFacts):
     @property
     def vacuous(self) -> bool:
         """Whether every floating output is zero in eager, so that a program that computes nothing would pass."""
-        floating = [output for output in self.outputs if output.is_floating and output.elements]
+        floating = [output for output in self.outputs if output.is_floating and output.elements and not output.is_state]
         return bool(floating) and all(output.all_zero for output in floating)
 
     def _used(self, output: OutputReport) -> float:

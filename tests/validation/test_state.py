@@ -1,0 +1,135 @@
+"""The state that a call leaves behind is eager's as well: buffers, attributes and inputs that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import thunder_core
+from thunder_core.errors import NotComparable, OutOfTolerance
+from thunder_core.recipe import Tolerance
+from thunder_core.validation import ValidationReport, validate
+
+
+class Stateful(torch.nn.Module):
+    """A norm in train mode, a cache in a buffer, an attribute that counts and one that keeps the last result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.register_buffer("cache", torch.full((8, 4), float("nan")), persistent=False)
+        self.register_buffer("unused", torch.full((2,), float("-inf")))
+        self.calls, self.last, self.log = 0, None, []
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The loss and what it is of; rows of the cache, both attributes and the input are written."""
+        y = self.norm(x.clone())
+        self.cache[: len(x)] = y.detach()
+        self.calls += 1
+        self.last = y.detach() * 2
+        self.log.append(x.mean().detach())
+        x.zero_()
+        return {"loss": y.pow(3).sum(), "y": y}
+
+
+def check(optimized: Callable[..., object], model: torch.nn.Module, *, train: bool = False) -> ValidationReport:
+    """Validate on two inputs of different lengths."""
+    inputs = [{"x": torch.randn(6 + n, 4, generator=torch.Generator().manual_seed(n))} for n in range(2)]
+    return validate(optimized, model, inputs, Tolerance(floor=4e-6), language_model=False, train=train)
+
+
+@pytest.fixture
+def model() -> Stateful:
+    """The model in train mode."""
+    torch.manual_seed(0)
+    return Stateful().train()
+
+
+CHANGED = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "cache", "last", "log.0", "input x"}
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_each_state_that_a_call_changes_is_a_quantity_of_its_own(model: Stateful, train: bool) -> None:
+    report = check(model, model, train=train)
+    states = {output.name.removesuffix(" after the call"): output for output in report.outputs if output.is_state}
+    assert states.keys() == CHANGED | {"log.1"}  # of the second input, at which the first call's is there already
+    assert 0 < states["norm.running_var"].eager.maximum < 1e-6
+    assert states["norm.running_mean"].dtype == "float32"
+    assert states["cache"].finite  # what no call has written yet is NaN in both, and says nothing
+    assert states["cache"].elements == (6 + 7) * 4
+    assert report.notes == ()
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("path", ["norm.running_mean", "norm.num_batches_tracked", "cache", "last", "calls"])
+def test_a_write_that_is_dropped_is_found(model: Stateful, path: str, train: bool) -> None:
+    owner, _, name = path.rpartition(".")
+
+    def optimized(x: torch.Tensor) -> object:
+        value = getattr(model.get_submodule(owner), name)
+        before = value.clone() if isinstance(value, torch.Tensor) else value
+        returned = model(x)
+        setattr(model.get_submodule(owner), name, before)
+        return returned
+
+    with pytest.raises((OutOfTolerance, NotComparable), match=f"`{path} after the call`"):
+        check(optimized, model, train=train)
+
+
+def test_an_input_that_is_left_as_it_was_is_found(model: Stateful) -> None:
+    with pytest.raises(OutOfTolerance, match="`input x after the call`"):
+        check(lambda x: model(x.clone()), model)
+
+
+class Scaled(torch.nn.Module):
+    """A product with a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The product."""
+        return x * self.scale
+
+
+def test_a_write_that_eager_does_not_make_is_found() -> None:
+    scaled = Scaled()
+
+    def optimized(x: torch.Tensor) -> torch.Tensor:
+        returned = scaled(x)
+        scaled.scale += 1
+        return returned
+
+    assert [output.name for output in check(scaled, scaled).outputs] == ["output"]
+    with pytest.raises(OutOfTolerance, match="`scale after the call`"):
+        check(optimized, scaled)
+    assert scaled.scale == 1
+
+
+def test_a_compiled_model_leaves_eagers_state(model: Stateful) -> None:
+    compiled = thunder_core.jit(model)
+    assert {output.name.removesuffix(" after the call") for output in check(compiled, model).outputs} >= CHANGED
+    assert check(compiled, model, train=True).passed
+
+
+class WritesParameters(torch.nn.Module):
+    """A model that updates its weight at each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The product with a weight that grows."""
+        with torch.no_grad():
+            self.weight += 1
+        return x * self.weight
+
+
+def test_a_call_that_writes_to_parameters_is_not_comparable() -> None:
+    model = WritesParameters()
+    with pytest.raises(NotComparable, match="writes to its parameter `weight`"):
+        check(model, model)
