@@ -224,3 +224,11 @@ def test_what_there_is_no_room_for_is_told_in_units_that_fit(tmp_path, monkeypat
     monkeypatch.setattr(place.shutil, "disk_usage", lambda folder: SimpleNamespace(free=300 << 10))
     with pytest.raises(OutOfDisk, match=r"the weights take 1\.50 MiB, and the disk of .* has 300 KiB left"):
         place.require_room(tmp_path, 3 << 19)
+
+
+def test_an_error_of_the_block_is_not_taken_for_one_of_the_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match="weights"), whole_folder(tmp_path / "a", force=False):
+        (tmp_path / "weights").read_bytes()
+    with pytest.raises(OutputNotWritable, match="cannot be written"), whole_folder(tmp_path / "a", force=False) as new:
+        (new / "missing" / "file").write_bytes(b"")
+    assert names(tmp_path) == []

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 
 import pytest
 import torch
 
+from tests.artifact.damages import reseal
 from tests.pipeline.conftest import quick
 from thunder_core.artifact import open_artifact
-from thunder_core.errors import OutOfTolerance
-from thunder_core.pipeline import optimize
+from thunder_core.artifact.manifest import SIGNATURE
+from thunder_core.errors import OutOfTolerance, OutputExists
+from thunder_core.pipeline import optimize, validate
 from thunder_core.pipeline.validate import validate_artifact
 from thunder_core.recipe import Plugin, Recipe, Tolerance
 from thunder_recipes.hf_llama import HFLlama
@@ -30,3 +33,37 @@ def test_a_recipe_of_this_process_alone_keeps_its_tolerance(out):
     optimize(quick(out, Impossible, validate=False, benchmark=False))
     with pytest.raises(OutOfTolerance):
         validate_artifact(out)
+
+
+@pytest.mark.parametrize("step", ["write_validation", "revise"])
+def test_an_artifact_that_another_has_replaced_meanwhile_is_kept(out, tmp_path, monkeypatch, step):
+    optimize(quick(out, validate=False, benchmark=False))
+    newer = shutil.copytree(out, tmp_path / "newer")
+    reseal(newer, subject="another")
+    expected = open_artifact(newer).manifest
+    write = getattr(validate, step)
+
+    def replaced(artifact, *rest):
+        shutil.rmtree(out)
+        newer.rename(out)
+        return write(artifact, *rest)
+
+    monkeypatch.setattr(validate, step, replaced)
+    with pytest.raises(OutputExists, match="not the artifact any more"):
+        validate_artifact(out)
+    assert open_artifact(out).manifest == expected
+
+
+def test_a_signature_that_was_made_meanwhile_is_told_to_be_dropped(out, monkeypatch):
+    optimize(quick(out, validate=False, benchmark=False))
+    (out / "user").symlink_to("nowhere")  # which somebody keeps there
+    write_validation = validate.write_validation
+
+    def signed(*arguments):
+        (out / SIGNATURE).write_text("{}")
+        return write_validation(*arguments)
+
+    monkeypatch.setattr(validate, "write_validation", signed)
+    assert validate_artifact(out).signature_dropped
+    assert (out / "user").is_symlink()
+    assert not (out / SIGNATURE).exists()

@@ -77,6 +77,32 @@ def test_what_somebody_put_into_the_old_one_at_the_last_moment_is_kept(
     assert asked[0] == tmp_path / "a" != asked[1]
 
 
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_the_old_one_is_not_taken_for_left_behind_while_it_may_still_come_back(
+    tmp_path: Path, exchanges: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a", "old")
+    if not exchanges:
+        monkeypatch.setattr(storage_folder, "exchange_names", lambda one, other: False)
+
+    def refuse(place: Path) -> None:
+        if place != tmp_path / "a":
+            storage_folder.clean_up(tmp_path / "a")  # as another writer does when it begins
+            raise PermissionError
+
+    with pytest.raises(PermissionError), replaced_folder(tmp_path / "a", refuse) as new:
+        (new / "file").write_text("new")
+    assert content(tmp_path) == {"a/file": "old"}
+
+
+def test_only_files_are_synchronized(tmp_path: Path) -> None:
+    """A link may lead nowhere, and whoever opens a pipe waits for its other end."""
+    with replaced_folder(tmp_path / "a", nothing) as new:
+        (new / "link").symlink_to(tmp_path / "nowhere")
+        os.mkfifo(new / "pipe")
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["link", "pipe"]
+
+
 def left_behind(folder: Path, kind: str, text: str, process: int = 1) -> Path:
     """A folder as a process leaves it that is killed while it writes."""
     path = folder.parent / f".{folder.name}.{storage_folder.HOST}-{process}-00000000.{kind}"

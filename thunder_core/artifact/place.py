@@ -6,13 +6,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 
 from thunder_core.artifact.manifest import SIGNATURE, Manifest
 from thunder_core.artifact.read import read_manifest
 from thunder_core.errors import ArtifactError, OutOfDisk, OutputExists, OutputNotWritable
 from thunder_core.report import number_format
-from thunder_core.storage.folder import replaced_folder
+from thunder_core.storage.folder import RequireFree, replaced_folder
 from thunder_core.storage.full_disk import full_disk_told
 from thunder_core.storage.manifest import MANIFEST
 
@@ -20,27 +21,37 @@ NAMED = 5  # strange files that a message names
 
 
 @contextmanager
-def whole_folder(folder: Path, *, force: bool, carries_over: bool = False) -> Iterator[Path]:
+def whole_folder(folder: Path, *, force: bool, require_free: RequireFree | None = None) -> Iterator[Path]:
     """A new folder beside `folder` to write into; it becomes `folder` if the block ends, and vanishes if it does not.
 
-    With `force` an artifact that is there is replaced as a whole, at the end, if all its files are its own. A block
-    that copies every file of the old folder `carries_over` those of others too, which are no obstacle then. Raises
-    `OutputExists`, `OutputNotWritable` and `OutOfDisk`; whatever is raised inside passes on, and nothing is left of it.
+    With `force` an artifact that is there is replaced as a whole, at the end, if all its files are its own, or whatever
+    else `require_free` raises nothing for: it is given the place where the old folder lies, at last after nobody can
+    change it by its name. Raises `OutputExists`, `OutputNotWritable` and `OutOfDisk`; whatever else is raised inside
+    passes on, errors about files elsewhere too, and nothing is left of it.
     """
     folder = Path(folder).expanduser().absolute()
-
-    def require_free(place: Path) -> None:
-        if not carries_over:
-            refuse_existing(folder, force=force, found=place)
-
-    require_free(folder)
+    require = require_free or (lambda place: refuse_existing(folder, force=force, found=place))
+    require(folder)
+    others_errors: list[OSError] = []
     try:
-        with full_disk_told(f"{folder} was not written"), replaced_folder(folder, require_free) as new:
-            yield new
+        with full_disk_told(f"{folder} was not written"), replaced_folder(folder, require) as new:
+            try:
+                yield new
+            except OSError as error:
+                others_errors.extend([] if is_about(error, new) else [error])
+                raise
     except OSError as error:
+        if error in others_errors:
+            raise
         raise OutputNotWritable(
             f"{folder} cannot be written: {error.strerror or error}", fix="name a folder that can be written"
         ) from error
+
+
+def is_about(error: OSError, folder: Path) -> bool:
+    """Whether an error is about a file in a folder: where it names another one, it is not."""
+    names = [name for name in (error.filename, error.filename2) if isinstance(name, str | bytes | PathLike)]
+    return not names or any(Path(os.fsdecode(name)).is_relative_to(folder) for name in names)
 
 
 def refuse_existing(folder: Path, *, force: bool, found: Path | None = None) -> None:

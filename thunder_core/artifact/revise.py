@@ -4,23 +4,43 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from thunder_core.artifact.manifest import SIGNATURE, Manifest, ValidationState
 from thunder_core.artifact.place import whole_folder
-from thunder_core.artifact.read import Artifact
+from thunder_core.artifact.read import Artifact, read_manifest
+from thunder_core.artifact.signature import is_signed
+from thunder_core.errors import ArtifactError, OutputExists
 from thunder_core.report import PAGES, Report, write_report
 from thunder_core.storage.manifest import MANIFEST, facts_of_file
 
 
-def revise(artifact: Artifact, report: Report | None, validation: ValidationState) -> Manifest:
+@dataclass(frozen=True)
+class Revision:
+    """The manifest of a revised artifact, and whether it was signed until then: what was signed is what is no more."""
+
+    manifest: Manifest
+    signature_dropped: bool
+
+
+def revise(artifact: Artifact, report: Report | None, validation: ValidationState) -> Revision:
     """Put a new report and state of validation in the place of the old; raises as `write_artifact` does.
 
-    Whatever happens meanwhile, the folder is the old artifact or the new one.
+    Whatever happens meanwhile, the folder is the old artifact or the new one, and never loses another that somebody
+    has put there since this one was opened: `OutputExists` is raised then.
     """
-    with whole_folder(artifact.folder, force=True, carries_over=True) as new:
+    signed = False
+
+    def require_unchanged(place: Path) -> None:
+        nonlocal signed
+        require_same(artifact, place)
+        signed = is_signed(place)
+
+    with whole_folder(artifact.folder, force=True, require_free=require_unchanged) as new:
         shutil.copytree(artifact.folder, new, symlinks=True, dirs_exist_ok=True, copy_function=link_or_copy)
-        for name in (MANIFEST, SIGNATURE, *(PAGES if report else ())):  # what was signed is what is no more
+        require_same(artifact, new)
+        for name in (MANIFEST, SIGNATURE, *(PAGES if report else ())):
             (new / name).unlink(missing_ok=True)  # it is the old file, which must not be written to
         if report is not None:
             write_report(report, new)
@@ -29,7 +49,20 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
             update={"validation": validation, "files": {**artifact.manifest.files, **pages}}
         ).sealed()
         (new / MANIFEST).write_bytes(manifest.to_bytes())
-    return manifest
+    return Revision(manifest, signed)
+
+
+def require_same(artifact: Artifact, place: Path) -> None:
+    """Raise `OutputExists` where an artifact that was opened lies at that place no more, but another, or none."""
+    try:
+        same = read_manifest(place).digest == artifact.manifest.digest
+    except ArtifactError:
+        same = False
+    if not same:
+        raise OutputExists(
+            f"{artifact.folder} was kept: it is not the artifact any more that was validated, somebody replaced it",
+            fix="validate it once more: what was found is about the one that was there before",
+        )
 
 
 def link_or_copy(old: str, new: str) -> None:

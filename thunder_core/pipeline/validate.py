@@ -11,8 +11,8 @@ from thunder_core.artifact.consent import NO_CONSENT, Consent
 from thunder_core.artifact.manifest import ValidationState
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.report import read_report
-from thunder_core.artifact.revise import can_be_revised, revise
-from thunder_core.artifact.signature import is_signed, require_authentic
+from thunder_core.artifact.revise import can_be_revised, require_same, revise
+from thunder_core.artifact.signature import require_authentic
 from thunder_core.benchmark.machine import machine_name
 from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
 from thunder_core.models.batches import longer_than
@@ -80,7 +80,7 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
     clock.begin("load")
     artifact = open_artifact(folder)
     require_authentic(artifact, consent)
-    signed, state = is_signed(artifact.folder), artifact.manifest.validation
+    state, signature_dropped = artifact.manifest.validation, False
     writes = request.write and state != "validated"
     size, drawn_with = size_of(artifact, real_inputs=request.input is not None)
     require_inference(artifact, request.evaluate)
@@ -96,10 +96,10 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
     validation, evaluation = _findings(session, request, size, seed, judged_by, clock)
     if writes:
         clock.begin("write")
-        write_validation(artifact, validation, evaluation, machine_name(session.device))
+        signature_dropped = write_validation(artifact, validation, evaluation, machine_name(session.device))
     clock.stop()
     return Revalidation(
-        artifact.folder, "validated" if writes else state, writes, validation, signed and writes, evaluation
+        artifact.folder, "validated" if writes else state, writes, validation, signature_dropped, evaluation
     )
 
 
@@ -168,11 +168,12 @@ def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
 
 def write_validation(
     artifact: Artifact, validation: ValidationReport, evaluation: Evaluation | None, machine: str
-) -> None:
-    """Write what was measured into the artifact, and where."""
+) -> bool:
+    """Write what was measured into the artifact, and where; whether a signature was dropped."""
     told = validation.model_copy(update={"notes": (*validation.notes, f"validated after it was made, on {machine}")})
+    require_same(artifact, artifact.folder)
     report = read_report(artifact)
     update: dict[str, object] = {"validation": told, "validation_state": "validated"}
     if evaluation is not None:
         update["evaluation"] = evaluation
-    revise(artifact, report.model_copy(update=update) if report else None, "validated")
+    return revise(artifact, report.model_copy(update=update) if report else None, "validated").signature_dropped

@@ -14,6 +14,7 @@ import re
 import secrets
 import shutil
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -147,31 +148,43 @@ def put_back_or_remove(left: Path, folder: Path | None) -> None:
 
 
 def replace_folder(new: Path, folder: Path, require_free: RequireFree) -> None:
-    """Put a new folder in the place of an old one, if there is one; if that fails the old one stays."""
+    """Put a new folder in the place of an old one, if there is one; if that fails the old one stays.
+
+    The old one is locked until it is gone or back in its place, so that nobody takes it for left behind.
+    """
     if not folder.exists():
         new.rename(folder)
         sync_folder(folder.parent)
-    elif exchange_names(new, folder):
-        with undone_by(lambda: exchange_names(new, folder)):
-            require_free(new)
-        sync_folder(folder.parent)
-        remove(new)
-    else:
-        rename_both(new, folder, require_free)
+        return
+    with held_folder(folder):
+        if exchange_names(new, folder):
+            with undone_by(lambda: exchange_names(new, folder)):
+                require_free(new)
+            sync_folder(folder.parent)
+            remove(new)
+        else:
+            rename_both(new, folder, require_free)
+
+
+@contextmanager
+def held_folder(folder: Path) -> Iterator[None]:
+    """A folder that is there, locked for the block; where others put another in its place meanwhile, that one is."""
+    while True:
+        with opened_folder(folder) as descriptor:
+            if descriptor is None or (hold(descriptor) and is_at(descriptor, folder)):
+                yield
+                return
 
 
 def rename_both(new: Path, folder: Path, require_free: RequireFree) -> None:
     """Move the old folder away and the new one into its place, where the system cannot exchange them."""
     old = temporary_name(folder, "old")
-    with opened_folder(folder) as descriptor:
-        if descriptor is not None:
-            hold(descriptor)
-        folder.rename(old)
-        with undone_by(lambda: old.rename(folder)):
-            require_free(old)
-            new.rename(folder)
-        sync_folder(folder.parent)
-        remove(old)
+    folder.rename(old)
+    with undone_by(lambda: old.rename(folder)):
+        require_free(old)
+        new.rename(folder)
+    sync_folder(folder.parent)
+    remove(old)
 
 
 @contextmanager
@@ -195,11 +208,12 @@ def exchange_names(one: Path, other: Path) -> bool:
 
 
 def sync_files(folder: Path) -> None:
-    """Have everything below a folder on the disk before it gets its name."""
+    """Have everything below a folder on the disk before it gets its name; links are not followed."""
     for place, _, files in os.walk(folder, topdown=False):
-        for name in files:
-            with (Path(place) / name).open("rb") as file:
-                os.fsync(file.fileno())
+        for path in (Path(place) / name for name in files):
+            if stat.S_ISREG(path.lstat().st_mode):  # others cannot be synchronized, and pipes would be waited for
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
         sync_folder(Path(place))
 
 
