@@ -16,8 +16,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import statement
 from thunder_core.capture.quiet_attempts import quiet_attempt
-from thunder_core.capture.sizes import Sizes
-from thunder_core.errors import SourceLine
+from thunder_core.capture.sizes import Origin, Sizes
 from thunder_core.ir.literal import Code
 from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.sizes import symbols_of, text_of
@@ -28,22 +27,21 @@ MADE_BY = "check constraints"
 MIRRORED = {sympy.Ge: sympy.Le, sympy.Gt: sympy.Lt}
 MOST_TRIED = 1 << 14  # values of a symbol for which a condition is tried
 GIVEN = "the range that it was given"  # who needed a constraint, where it is nothing but that
-Origin = SourceLine | str | None
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """A condition on symbols, and who needed it: the user's line, or None for a pass of the compiler."""
+    """A condition on symbols, and who needed it: the user's line, or in words; None for a pass of the compiler."""
 
     condition: sympy.Basic
-    where: SourceLine | None
+    where: Origin
 
 
 @dataclass
 class Interval:
     """The integers that a symbol may be: from `lower` to `upper`, None for no bound, but for those `excluded`.
 
-    `where` has the user's line that gave each bound, and each excluded integer, first. The bounds that it begins with
+    `where` has who gave each bound, and each excluded integer, first. The bounds that it begins with
     may be a `given` range.
     """
 
@@ -51,8 +49,8 @@ class Interval:
     lower: int | None
     upper: int | None = None
     given: bool = False
-    excluded: dict[int, SourceLine | None] = field(default_factory=dict)
-    where: dict[str, SourceLine | None] = field(default_factory=dict)
+    excluded: dict[int, Origin] = field(default_factory=dict)
+    where: dict[str, Origin] = field(default_factory=dict)
 
     def restrict(self, constraint: Constraint) -> bool:
         """Take a constraint in; False for one that is not a bound on this symbol alone."""
@@ -68,7 +66,7 @@ class Interval:
         self._bound(kind, -sympy.Rational(rest, factor), constraint.where)
         return True
 
-    def _bound(self, kind: type, value: sympy.Rational, where: SourceLine | None) -> None:
+    def _bound(self, kind: type, value: sympy.Rational, where: Origin) -> None:
         floor, ceiling = int(sympy.floor(value)), int(sympy.ceiling(value))
         if kind is sympy.Ne:
             if value.is_Integer:

@@ -49,6 +49,11 @@ class Symbolic:
         return self.arguments or self.observed.any_there or bool(self.named)
 
     @property
+    def is_asked(self) -> bool:
+        """Whether the user asked for symbols, by their names or for all arguments."""
+        return self.arguments or bool(self.named)
+
+    @property
     def is_constant(self) -> bool:
         """Whether a recording came by nothing that is symbolic."""
         return not self.met_numbers and not self.met_sizes

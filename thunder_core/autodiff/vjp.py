@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -13,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from thunder_core.autodiff.rules import is_ruled, target_of
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
-from thunder_core.capture.all_sizes import for_all_sizes
+from thunder_core.capture.all_sizes import CallsForAllSizes, for_all_sizes
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.evaluate import evaluate, evaluate_one
@@ -214,12 +215,18 @@ def call_with_rule(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, A
 def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
     """The result for these tensors by the names of its inputs, with the aten operations of it written on the tape."""
     try:
-        with torch.enable_grad(), torch._C._DisableAutocast(), mode, tape:
+        with torch.enable_grad(), torch._C._DisableAutocast(), mode, tape, calls_for_all_sizes(bsym):
             return evaluate_with_rule(bsym, fakes)
     except Underivable:
         raise
     except Exception as error:  # the user's operators raise what they raise
         raise Underivable(f"it does not run without data: {type(error).__name__}: {first_line(error)}") from error
+
+
+def calls_for_all_sizes(bsym: BoundSymbol) -> AbstractContextManager[Any]:
+    """While this lasts, what a bound symbol on symbolic sizes calls is right for all of them."""
+    symbolic = environment_of((*bsym.inputs, *bsym.outputs)) is not None
+    return CallsForAllSizes() if symbolic and bsym.symbol.level != "aten" else nullcontext()
 
 
 def _needed(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:

@@ -23,6 +23,7 @@ from torch._prims_common import (
 )
 from torch._subclasses.fake_impls import _compute_stride
 from torch.fx.experimental import _config
+from torch.overrides import TorchFunctionMode
 
 from thunder_core.capture.layouts import is_symbolic
 from thunder_core.ir.sizes import comparison_keys, hint_of
@@ -41,10 +42,19 @@ def for_all_sizes(function: Callable[..., Any], args: Sequence[Any], kwargs: Map
 
     Outside of `size_oblivious`, functions in `ALWAYS` alone are replaced.
     """
-    rewrite = REWRITES.get(function) if _config.backed_size_oblivious or function in ALWAYS else None
+    rewrite = REWRITES.get(function) if is_size_oblivious() or function in ALWAYS else None
     if rewrite is None or not any(map(has_symbols, leaves((tuple(args), dict(kwargs))))):
         return function, args, kwargs
     return rewrite(args, kwargs) or (function, args, kwargs)
+
+
+class CallsForAllSizes(TorchFunctionMode):
+    """While this lasts, each call of a function of PyTorch is one that is right for all sizes, where there is such."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Make the call that replaces a given one."""
+        function, given, named = for_all_sizes(func, args, kwargs or {})
+        return function(*given, **named)
 
 
 def size_oblivious() -> AbstractContextManager[Any]:
@@ -54,6 +64,17 @@ def size_oblivious() -> AbstractContextManager[Any]:
     """
     found: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
     return found
+
+
+def every_size_asked() -> AbstractContextManager[Any]:
+    """While this lasts, PyTorch's functions for metadata ask whether symbolic sizes are one, which constrains them."""
+    found: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]
+    return found
+
+
+def is_size_oblivious() -> bool:
+    """Whether PyTorch's functions for metadata do not ask now whether a symbolic size is zero or one."""
+    return bool(_config.backed_size_oblivious)
 
 
 def has_symbols(leaf: Any) -> bool:

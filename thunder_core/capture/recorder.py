@@ -31,7 +31,7 @@ from thunder_core.capture.operators import OperatorLevel
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.settings import placed
 from thunder_core.capture.shape_changes import ShapeChanges
-from thunder_core.capture.sizes import Sizes, without_sizes
+from thunder_core.capture.sizes import Sizes, TraceShapeEnv, without_sizes
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
 from thunder_core.capture.subclasses import Subclasses, speaking
 from thunder_core.capture.symbolic_calls import OPAQUE
@@ -76,6 +76,7 @@ class Recorder:
     operation. `place()` tells where the program is, and `device_of` on which device a real tensor is taken to be;
     `asked` is told what real tensors were asked for and what they answered. With `evaluates`, an operation that needs
     the values of tensors is run on them, and bound symbols of the trace check that it gives the same at each call.
+    `sizes` are the symbols of a program from outside; without, those of fakes that are given are of the `environment`.
     """
 
     def __init__(
@@ -86,9 +87,11 @@ class Recorder:
         asked: Callable[[torch.Tensor, str, object], None] = lambda tensor, query, answer: None,
         evaluates: bool = False,
         sizes: Sizes | None = None,
+        environment: TraceShapeEnv | None = None,
     ) -> None:
         self.sizes = sizes
-        self.tensors = Tensors(name_input, device_of, sizes)
+        self.environment = environment if sizes is None else sizes.environment
+        self.tensors = Tensors(name_input, device_of, sizes, self.environment)
         self.subclasses = Subclasses(self.tensors, self.function)
         self.bound_symbols: list[BoundSymbol] = []
         self.failure: ThunderError | None = None
@@ -405,7 +408,7 @@ class Recorder:
     def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
         """The bound symbol for a call; None for one that made nothing and changed nothing."""
         symbol = symbol_of(function)
-        returned = self.tensors.to_proxies(output if self.sizes is None else without_sizes(output))
+        returned = self.tensors.to_proxies(output if self.environment is None else without_sizes(output))
         if call.valued:
             returned = replace_leaves(returned, self._named_number)
         read = [(tensor, self.tensors.proxy(tensor)) for tensor in tensors_in((args, kwargs))]

@@ -8,7 +8,8 @@ the compiler, adds a constraint under which the traces hold.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -16,6 +17,7 @@ import sympy
 import torch
 from torch._guards import ShapeGuard, Source
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.numbers import int_oo
 
 from thunder_core.capture.numbers import Numbers, SymbolicFloat, SymbolicInteger
@@ -26,6 +28,8 @@ from thunder_core.ir.tree import replace_leaves
 from thunder_core.options.symbolic_arguments import Bounds
 
 NO_BOUNDS: Bounds = (None, None)
+Origin = SourceLine | str | None  # of a constraint: the user's line, who needed it in words, or None for a pass
+CONTAINERS = (dict, list, set, OrderedSet)  # of PyTorch's environments; each has a `copy`
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,10 @@ class NamedSource(Source):
 class TraceShapeEnv(ShapeEnv):
     """PyTorch's environment of symbols, which numbers them in their order and notes who needed a guard.
 
-    `where()` is the program's line; `numbers` are the proxies that traces have for expressions.
+    `where()` is the program's line, or who decides now; `numbers` are the proxies that traces have for expressions.
     """
 
-    def __init__(self, where: Callable[[], SourceLine | None]) -> None:
+    def __init__(self, where: Callable[[], Origin]) -> None:
         self.where = where
         self.numbers: dict[sympy.Basic, NumberProxy] = {}
         super().__init__(
@@ -75,6 +79,42 @@ class TraceShapeEnv(ShapeEnv):
     def restrict(self, symbol: sympy.Symbol, lower: int | None, upper: int | None) -> None:
         """Let a symbol be within bounds, so that what they imply is decided without a guard."""
         self.constrain_symbol_range(symbol, -int_oo if lower is None else lower, int_oo if upper is None else upper)
+
+    @contextmanager
+    def deciding_for(self, who: str) -> Iterator[None]:
+        """While this lasts, guards are noted as needed by somebody, in words."""
+        before, self.where = self.where, lambda: who
+        try:
+            yield
+        finally:
+            self.where = before
+
+    def forked(self) -> TraceShapeEnv:
+        """An environment in which all holds that was decided here, while what is decided there is not decided here."""
+        fork: TraceShapeEnv = object.__new__(type(self))
+        fields = vars(self).items()
+        vars(fork).update({name: value.copy() if isinstance(value, CONTAINERS) else value for name, value in fields})
+        fork.numbers, fork.fake_tensor_cache, fork.where = {}, {}, lambda: None
+        return fork
+
+    def decided_since(self, other: TraceShapeEnv) -> tuple[sympy.Basic, ...]:
+        """The conditions that were decided in this environment since it was forked from another."""
+        guards: Any = self.guards[len(other.guards) :]
+        return tuple(guard.expr for guard in guards)
+
+    def require(self, conditions: Iterable[sympy.Basic]) -> None:
+        """Constrain the symbols by conditions that hold for the values which they had while tracing."""
+        for condition in conditions:
+            self.evaluate_expr(condition)
+
+    def simplified(self, size: Any) -> Any:
+        """A size or a number of this environment, or one that it was forked from, as something to compare it by."""
+        if not isinstance(size, torch.SymInt | torch.SymFloat):
+            return size
+        expression: sympy.Basic = self.simplify(size.node.expr)
+        if not expression.is_number:
+            return expression
+        return int(expression) if isinstance(size, torch.SymInt) else float(expression)
 
     def create_unbacked_symint(self, source: Source | None = None) -> NoReturn:  # noqa: ARG002
         """Refuse a size that no symbol has: nothing in a trace would compute it."""
@@ -233,8 +273,8 @@ class Sizes:
 
     # ---- constraints ----------------------------------------------------------------------------------------
 
-    def guards(self) -> Iterator[tuple[sympy.Basic, SourceLine | None]]:
-        """The conditions that were decided by symbols, each with the program's line; None behind the program."""
+    def guards(self) -> Iterator[tuple[sympy.Basic, Origin]]:
+        """The conditions that were decided by symbols, each with the program's line, or who needed it behind that."""
         found: Any = self.environment.guards
         yield from ((guard.expr, guard.sloc) for guard in found)
 

@@ -17,7 +17,6 @@ from thunder_core.ir.proxy import environment_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import RefusedOperations, Trace
 from thunder_core.patterns.match import apply_patterns
-from thunder_core.patterns.replacement import Replacement
 
 EAGER = "torch"  # the executor that runs bound symbols in eager PyTorch
 NEEDS_CONSTANT_SIZES = "it takes constant sizes alone, and those of the program are symbolic"
@@ -31,7 +30,7 @@ def claim(trace: Trace, executors: Sequence[Executor]) -> Trace:
     """
     trace, executors = for_symbolic_sizes(with_eager_tail(trace), executors)
     for executor in executors:
-        trace = executor.claim_all(apply_patterns(trace, executor.name, replacements_for(trace, executor)))
+        trace = executor.claim_all(apply_patterns(trace, executor.name, executor.replacements))
     trace = trace.having(
         (bsym if bsym.executor else replace(bsym, executor=EAGER) for bsym in trace.bound_symbols),
         made_by=f"claim by {EAGER}",
@@ -59,15 +58,10 @@ def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
     trace, executors = for_symbolic_sizes(trace, executors)
     before_fusion = [*itertools.takewhile(lambda one: not one.fuses_regions and one.name != EAGER, executors)]
     for executor in before_fusion:
-        trace = executor.claim_all(apply_patterns(trace, executor.name, replacements_for(trace, executor)))
+        trace = executor.claim_all(apply_patterns(trace, executor.name, executor.replacements))
     return (
         trace.having(trace.bound_symbols, made_by=f"claim by {joined_names(before_fusion)}") if before_fusion else trace
     )
-
-
-def replacements_for(trace: Trace, executor: Executor) -> Sequence[Replacement]:
-    """The pattern replacements of an executor; none where sizes are symbolic, for which matches are not proved."""
-    return executor.replacements if environment_of(trace.inputs) is None else ()
 
 
 def for_symbolic_sizes(trace: Trace, executors: Sequence[Executor]) -> tuple[Trace, Sequence[Executor]]:
@@ -80,7 +74,11 @@ def for_symbolic_sizes(trace: Trace, executors: Sequence[Executor]) -> tuple[Tra
     static_only = [executor for executor in executors if not executor.symbolic_sizes]
     known = {one.executor for one in trace.refused}
     count = len(trace.bound_symbols)
-    refused = [RefusedOperations(one.name, NEEDS_CONSTANT_SIZES, count) for one in static_only if one.name not in known]
+    refused = [
+        RefusedOperations(one.name, NEEDS_CONSTANT_SIZES, count, by_sizes=True)
+        for one in static_only
+        if one.name not in known
+    ]
     taking = [executor for executor in executors if executor.symbolic_sizes]
     return trace.having(trace.bound_symbols, made_by=trace.made_by, refused=(*trace.refused, *refused)), taking
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,7 +45,7 @@ from thunder_core.runtime.compiled import Specializations
 from thunder_core.runtime.library.objects import GuardFailed
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.observed_values import ObservedValues
-from thunder_core.runtime.program import Program
+from thunder_core.runtime.program import Program, Stage
 from thunder_core.runtime.retraces import warn_of
 from thunder_core.transforms.cse import ShareCommonExpressions
 from thunder_core.transforms.dce import DropDeadCode
@@ -58,11 +58,6 @@ ELSEWHERE = "it was traced for a device that need not be here"
 ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
 
 
-def takes_all_sizes(executor: Executor) -> bool:
-    """Whether an executor does in a program with symbolic sizes all that it does in one for the sizes of a call."""
-    return executor.symbolic_sizes and not executor.replacements
-
-
 class NotForThisCall(Exception):
     """A program that was compiled for symbolic sizes does not serve the call, or perhaps not as eager PyTorch does.
 
@@ -72,6 +67,10 @@ class NotForThisCall(Exception):
     def __init__(self, violated: frozenset[str] = frozenset()) -> None:
         super().__init__(NOT_FOR_THIS_CALL)
         self.violated = violated
+
+
+class LosesKernels(Exception):
+    """An executor leaves to others, because sizes are symbolic, what it runs for the sizes of a call."""
 
 
 @dataclass(frozen=True)
@@ -163,11 +162,11 @@ class Compiler:
         Whether any differ is tried first, unless the arguments tell, or it was asked for symbols.
         """
         arguments = self.options.cache == "symbolic values"
-        asked = arguments or bool(named)
+        asked = Symbolic(named=named, arguments=arguments).is_asked
         if self.device is not None or not (asked or observed.any_there):
             return [CONSTANT]
         numbers = [] if asked else [Symbolic(observed)]
-        if not asked and not (observed.sizes_may_be_symbolic and all(map(takes_all_sizes, self.executors))):
+        if not asked and not (observed.sizes_may_be_symbolic and all(one.symbolic_sizes for one in self.executors)):
             return [*numbers, CONSTANT]
         probes = [] if asked or arguments_differ(observed, args, kwargs) else [Symbolic(observed, probing=True)]
         general = Symbolic(observed, named, arguments=arguments, sizes=True)
@@ -218,6 +217,8 @@ class Compiler:
                 sink.write(parts.tail)
             forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
             forward = with_number_inputs(watch.note(forward))
+            if symbolic.sizes and not symbolic.is_asked:
+                require_all_kernels(watch.stages)
             if parts and (body := parts.take(forward.inputs)) is not None:
                 watch.note(body)
         if acquired.sizes is not None and (violated := acquired.sizes.violated()):
@@ -310,6 +311,13 @@ def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
     told = ", ".join(f"{one.argument.name} {one.value}, outside of {one.argument.range_text}" for one in values)
     what = f"was called with {told}, as symbolic= has it; for such calls it is traced as if that had not been named"
     return what, "give it a wider range, or keep such calls away from what is compiled"
+
+
+def require_all_kernels(stages: Iterable[Stage]) -> None:
+    """Raise `LosesKernels` where an executor took less because sizes are symbolic, which nobody asked for."""
+    lost = next((one for stage in stages for one in stage.trace.refused if one.by_sizes), None)
+    if lost is not None:
+        raise LosesKernels(f"{lost.executor}: {lost.reason}")
 
 
 def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, SymbolicArgument], program: Program) -> None:

@@ -49,11 +49,13 @@ class FusionExecutor(Executor):
 class Refusal:
     """The reason why a region is not compiled; its bound symbols are left to the executors that come after.
 
-    A `lasting` reason lies in the region, not in the state of the machine: another try would end alike.
+    A `lasting` reason lies in the region, not in the state of the machine: another try would end alike. With one that
+    is `by_sizes`, the region is compiled for the sizes of each call instead, where nobody asked for symbols.
     """
 
     reason: str
     lasting: bool = False
+    by_sizes: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def _refused(
     for places, one in stretches:
         result = compiled[one.region.digest]
         if isinstance(result, Refusal):
-            yield RefusedOperations(executor, result.reason, len(places), result.lasting)
+            yield RefusedOperations(executor, result.reason, len(places), result.lasting, result.by_sizes)
 
 
 def _symbols(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Symbol]:

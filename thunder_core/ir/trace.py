@@ -16,13 +16,15 @@ from thunder_core.ir.tree import leaves
 class RefusedOperations:
     """A number of bound symbols of the program that an executor could have run and did not, and why.
 
-    A `lasting` reason lies in the bound symbols, not in the state of the machine.
+    A `lasting` reason lies in the bound symbols, not in the state of the machine; one `by_sizes` in that sizes are
+    symbolic: the executor runs these for the sizes of a call.
     """
 
     executor: str
     reason: str
     lines: int
     lasting: bool = True
+    by_sizes: bool = False
 
 
 @dataclass(frozen=True, eq=False)

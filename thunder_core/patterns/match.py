@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import sympy
 
 from thunder_core.analysis.aliasing import is_view
+from thunder_core.capture.moves import AT_HINTS, Sizing, at_hints
 from thunder_core.errors import ThunderError
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import Proxy, TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.trace import Trace
+from thunder_core.ir.trace import RefusedOperations, Trace
 from thunder_core.ir.tree import leaves
-from thunder_core.patterns.outcome import Outcome, described
+from thunder_core.patterns.outcome import Outcome, described, proxies_in
 from thunder_core.patterns.pattern import Pattern
 from thunder_core.patterns.replacement import Replacement
 from thunder_core.patterns.search import MatchCandidate, anchors, candidates
-from thunder_core.patterns.spelling import key
+from thunder_core.patterns.spelling import key, viewed_whole
 from thunder_core.patterns.trace_index import TraceIndex
 
 
@@ -42,20 +46,22 @@ def apply_patterns(trace: Trace, executor: str, replacements: Sequence[Replaceme
     if not replacements:
         return trace
     index = TraceIndex(trace)
+    lost: list[RefusedOperations] = []
     for each in replacements:
         each.pattern.refused.clear()
-        _apply_everywhere(each, index, executor)
+        lost += _apply_everywhere(each, index, executor)
     kept = [bsym for bsym in index.at if bsym is not None]
-    return trace.having(kept, made_by=trace.made_by)
+    return trace.having(kept, made_by=trace.made_by, refused=(*trace.refused, *lost))
 
 
-def _apply_everywhere(replacement: Replacement, index: TraceIndex, executor: str) -> None:
+def _apply_everywhere(replacement: Replacement, index: TraceIndex, executor: str) -> Iterator[RefusedOperations]:
+    """Replace all matches; yields those that are taken for the sizes of a call, and not for symbolic ones."""
     for anchor in anchors(replacement.pattern, index):
         if index.free[anchor]:
-            _apply_at(replacement, index, executor, anchor)
+            yield from _apply_at(replacement, index, executor, anchor)
 
 
-def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor: int) -> None:
+def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor: int) -> Iterator[RefusedOperations]:
     """Take the first match that ends in that bound symbol; why one was not taken is told."""
     refused = replacement.pattern.refused
     for candidate in candidates(replacement.pattern, index, anchor):
@@ -63,22 +69,75 @@ def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor
             _replace(replacement, candidate, index, executor)
             return
         except NoMatch as error:
+            lost = _is_lost_by_sizes(replacement, candidate, index, executor)
+            why = str(error) or ("the same cannot be proved for all sizes" if lost else "")
             source = index.bsym_at(max(candidate.positions)).source
-            told = f"{source}: {error}" if source else str(error)
-            if str(error) and told not in refused:
+            told = f"{source}: {why}" if source else why
+            if why and told not in refused:
                 refused.append(told)
+            if lost:
+                name = replacement.symbol.short_name
+                reason = f"{name} is called for constant sizes alone, and those of the program are symbolic: {why}"
+                yield RefusedOperations(executor, reason, len(candidate.positions), by_sizes=True)
 
 
 def _replace(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> None:
+    """Put the replacement in place of a match; what that decides by symbolic sizes is needed by the executor."""
+    environment = _environment_of(candidate)
+    if environment is None:
+        taken = _checked(replacement, candidate, index, executor)
+    else:
+        source = index.bsym_at(max(candidate.positions)).source
+        place = f" at {source}" if source else ""
+        with environment.deciding_for(f"needed by {executor} for {replacement.symbol.short_name}{place}"):
+            taken = _checked(replacement, candidate, index, executor)
+            environment.require(taken.conditions)
+    index.replaced(taken.match.positions, taken.match.kept, taken.match.place, taken.bsym)
+
+
+def _is_lost_by_sizes(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> bool:
+    """Whether a match that is not taken would be, were its symbolic sizes those that they had while tracing."""
+    if _environment_of(candidate) is None:
+        return False
+    constant = MatchCandidate(at_hints(candidate.arguments), candidate.positions)
+    try:
+        _checked(replacement, constant, index, executor, AT_HINTS)
+    except NoMatch:
+        return False
+    return True
+
+
+def _environment_of(candidate: MatchCandidate) -> Any:
+    return environment_of(leaf for leaf in leaves(candidate.arguments) if isinstance(leaf, Proxy))
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A match with its bound symbol, and the conditions on symbolic sizes under which that is right."""
+
+    match: Match
+    bsym: BoundSymbol
+    conditions: tuple[sympy.Basic, ...]
+
+
+def _checked(
+    replacement: Replacement,
+    candidate: MatchCandidate,
+    index: TraceIndex,
+    executor: str,
+    sizing: Sizing | None = None,
+) -> _Taken:
+    """The match of a candidate that may be taken; `NoMatch` where it may not. Sizes are compared by `sizing`."""
     last = index.bsym_at(max(candidate.positions))
     grad = _grad_mode(candidate, index)
     outcome = _outcome(replacement.pattern, candidate, grad)
-    match = legal(proved(outcome, candidate, index), candidate, index)
+    match = legal(proved(outcome, candidate, index, sizing or outcome.environment), candidate, index)
+    output = match.results[0] if outcome.single else match.results
     bsym = BoundSymbol(
         symbol=replacement.symbol,
         args=candidate.arguments,
         kwargs={},
-        output=match.results[0] if outcome.single else match.results,
+        output=output if sizing is None else at_hints(output),
         subsymbols=tuple(index.bsym_at(position) for position in sorted(match.positions)),
         source=last.source,
         module=last.module,
@@ -86,9 +145,10 @@ def _replace(replacement: Replacement, candidate: MatchCandidate, index: TraceIn
     )
     if not replacement.supports(bsym):
         raise NoMatch(f"{executor} does not support it")
-    if difference := replacement.differs(candidate.arguments, grad, outcome):
-        raise NoMatch(difference)
-    index.replaced(match.positions, match.kept, match.place, bsym)
+    replaced = replacement.outcome(candidate.arguments, grad, outcome)
+    if isinstance(replaced, str):
+        raise NoMatch(replaced)
+    return _Taken(match, bsym, (*outcome.conditions, *replaced.conditions))
 
 
 def _grad_mode(candidate: MatchCandidate, index: TraceIndex) -> bool:
@@ -111,16 +171,18 @@ def _outcome(pattern: Pattern, candidate: MatchCandidate, grad: bool) -> Outcome
 # ---- is it the pattern? -------------------------------------------------------------------------------------------
 
 
-def proved(outcome: Outcome, candidate: MatchCandidate, index: TraceIndex) -> tuple[Proxy, ...]:
+def proved(outcome: Outcome, candidate: MatchCandidate, index: TraceIndex, sizing: Sizing | None) -> tuple[Proxy, ...]:
     """The pattern's results among the names of the trace; `NoMatch` unless the operations are the same."""
-    given = {leaf.name: leaf for leaf in leaves(candidate.arguments) if isinstance(leaf, Proxy)}
-    names = {name: f"x{index}" for index, name in enumerate(given)}
+    names = {proxy.name: f"x{number}" for number, proxy in enumerate(proxies_in(candidate.arguments))}
     made: dict[str, Proxy] = {}
     found: set[Hashable] = set()
     parts = (index.bsym_at(position) for position in sorted(candidate.positions))
     for operation in (part for bsym in parts for part in (bsym.subsymbols or (bsym,))):
-        computed = key(operation, names)
-        if computed in outcome.by_key:
+        whole = viewed_whole(operation)
+        computed = None if whole is not None else key(operation, names, sizing)
+        if whole is not None and whole.name in names:
+            names[operation.output.name] = names[whole.name]
+        elif computed in outcome.by_key:
             found.add(computed)
             results = [leaf for leaf in leaves(operation.output) if isinstance(leaf, Proxy)]
             for result, name in zip(results, outcome.by_key[computed], strict=True):
@@ -131,7 +193,7 @@ def proved(outcome: Outcome, candidate: MatchCandidate, index: TraceIndex) -> tu
         raise NoMatch("")
     proxies = tuple(made.get(outcome.numbers[proxy.name], proxy) for proxy in outcome.results)
     for result, like in zip(proxies, outcome.results, strict=True):
-        if not isinstance(result, TensorProxy) or described(result, False) != described(like, False):
+        if not isinstance(result, TensorProxy) or described(result, False, sizing) != described(like, False, sizing):
             raise NoMatch("")  # operands in another order may give other strides
     return proxies
 

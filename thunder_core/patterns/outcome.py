@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import sympy
 import torch
 
+from thunder_core.analysis.copies import tells_copies_from_views
+from thunder_core.capture.all_sizes import is_size_oblivious
 from thunder_core.capture.memo import Made, fresh_fake, metadata
+from thunder_core.capture.moves import Move, Sizing
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.capture.sizes import TraceShapeEnv
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.patterns.placeholder import Parameter
-from thunder_core.patterns.spelling import key
+from thunder_core.patterns.spelling import key, viewed_whole
 
 MOST_REMEMBERED = 256
 AUTOCAST_DEVICES = ("cpu", "cuda")
@@ -26,20 +33,26 @@ AUTOCAST_DEVICES = ("cpu", "cuda")
 class Outcome:
     """The outcome of a function for tensors of known metadata: its live aten operations, and its results.
 
-    `shares` says for each result which arguments and earlier results it shares memory with.
+    `shares` says for each result which arguments and earlier results it shares memory with. Of symbolic sizes it is the
+    outcome under `conditions`, which were decided in an `environment` of its own.
     """
 
     operations: tuple[BoundSymbol, ...]
     results: tuple[TensorProxy, ...]
     shares: tuple[tuple[str, ...], ...]
     single: bool
+    environment: TraceShapeEnv | None = None
+    conditions: tuple[sympy.Basic, ...] = ()
 
     @cached_property
     def by_key(self) -> Mapping[Hashable, tuple[str, ...]]:
         """The names of results by a key of what the operations compute; the same thing twice is there once."""
         found: dict[Hashable, tuple[str, ...]] = {}
         for operation in self.operations:
-            made = found.setdefault(key(operation, self.numbers), names_in(operation.output))
+            if (whole := viewed_whole(operation)) is not None:
+                self.numbers[operation.output.name] = self.numbers[whole.name]
+                continue
+            made = found.setdefault(key(operation, self.numbers, self.environment), names_in(operation.output))
             self.numbers.update(zip(names_in(operation.output), made, strict=True))
         return found
 
@@ -51,21 +64,39 @@ class Outcome:
         return {name: name for name in read - made}
 
 
-def trace_on(
-    function: Callable[..., Any], parameters: Sequence[Parameter] | None, arguments: tuple[Any, ...], grad: bool
-) -> tuple[Outcome, list[BoundSymbol]]:
-    """Run the function on tensors without data that are like the arguments: its outcome, and all its bound symbols.
+@dataclass(frozen=True)
+class Run:
+    """A run of a function on tensors without data: its outcome, and all that it called."""
 
-    Proxies among the arguments are called `x0`, `x1` and so on; with `parameters`, arguments go by name.
+    outcome: Outcome
+    bound_symbols: tuple[BoundSymbol, ...]
+
+    @property
+    def tells_copies_from_views(self) -> bool:
+        """Whether it matters that what was copied for all sizes is a view for some."""
+        trace = Trace("outcome", (), self.bound_symbols, self.outcome.results)
+        return self.outcome.environment is not None and tells_copies_from_views(trace)
+
+
+def trace_on(
+    function: Callable[..., Any],
+    parameters: Sequence[Parameter] | None,
+    arguments: tuple[Any, ...],
+    grad: bool,
+    environment: TraceShapeEnv | None = None,
+) -> Run:
+    """Run the function on tensors without data that are like the arguments.
+
+    Proxies of tensors among the arguments are called `x0`, `x1` and so on; with `parameters`, arguments go by name.
+    What is decided by symbolic sizes is decided in a fork of their environment, or of the one that is given.
     """
-    recorder = Recorder(_unknown_tensor, Place)
+    environment = environment or environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
+    fork = None if environment is None else environment.forked()
+    recorder = Recorder(_unknown_tensor, Place, environment=fork)
     fakes: dict[str, torch.Tensor] = {}
-    for proxy in proxies_in(arguments):
-        fake = fresh_fake(Made(proxy, None, 0), [], recorder.tensors.mode)
-        fake = fake.requires_grad_(True) if proxy.requires_grad else fake
-        recorder.tensors.adopt(fake, proxy.named(f"x{len(fakes)}"))
-        fakes[proxy.name] = fake
-    args = replace_leaves(arguments, lambda leaf: fakes[leaf.name] if isinstance(leaf, TensorProxy) else leaf)
+    for number, proxy in enumerate(proxies_in(arguments)):
+        fakes[proxy.name] = _adopted(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
+    args = replace_leaves(arguments, lambda leaf: _stand_in(leaf, fakes, fork))
     with torch.set_grad_enabled(grad), recorder.recording():
         if parameters is None:
             output = function(*args)
@@ -76,9 +107,34 @@ def trace_on(
         raise TypeError(f"it returns a {type(output).__name__} that holds other things than tensors")
     # Recorded beneath autograd, proxies do not know what it will say of a result.
     results = tuple(replace(recorder.proxy_of(tensor), requires_grad=tensor.requires_grad) for tensor in tensors)
-    operations = live(recorder.bound_symbols, {proxy.name for proxy in results})
-    shares = _shared(list(fakes.values()), [recorder.tensors.fake(tensor) for tensor in tensors])
-    return Outcome(operations, results, shares, isinstance(output, torch.Tensor)), recorder.bound_symbols
+    outcome = Outcome(
+        operations=live(recorder.bound_symbols, {proxy.name for proxy in results}),
+        results=results,
+        shares=_shared(list(fakes.values()), [recorder.tensors.fake(tensor) for tensor in tensors]),
+        single=isinstance(output, torch.Tensor),
+        environment=fork,
+        conditions=() if fork is None or environment is None else fork.decided_since(environment),
+    )
+    return Run(outcome, tuple(recorder.bound_symbols))
+
+
+def _adopted(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
+    """A tensor without data that is like an argument, by that name."""
+    fake = fresh_fake(Made(proxy, None, 0), [], recorder.tensors.mode)
+    fake = fake.requires_grad_(True) if proxy.requires_grad else fake
+    recorder.tensors.adopt(fake, proxy.named(name))
+    return fake
+
+
+def _stand_in(leaf: Any, fakes: Mapping[str, torch.Tensor], environment: TraceShapeEnv | None) -> Any:
+    """The value that a function is given for an argument."""
+    if isinstance(leaf, TensorProxy):
+        return fakes[leaf.name]
+    if isinstance(leaf, NumberProxy) and environment is not None:
+        return Move(environment).size(leaf.value)
+    if isinstance(leaf, Proxy):
+        raise TypeError("it is given a number of which nothing is known while tracing")
+    return leaf
 
 
 def live(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
@@ -101,31 +157,56 @@ def proxies_in(arguments: Any) -> list[TensorProxy]:
     return list({leaf.name: leaf for leaf in leaves(arguments) if isinstance(leaf, TensorProxy)}.values())
 
 
-def described(proxy: TensorProxy, with_grad: bool) -> tuple[Hashable, ...]:
-    """A description of all of a result that the rest of the program may depend on."""
-    return metadata(proxy) if with_grad else metadata(proxy)[:-1]
+def described(proxy: TensorProxy, with_grad: bool, environment: Sizing | None = None) -> tuple[Hashable, ...]:
+    """A description of all of a result that the rest of the program may depend on; comparing two decides nothing."""
+    found = metadata(_comparable(proxy, environment))
+    return found if with_grad else found[:-1]
 
 
-def remembered(memories: dict[Hashable, Any], arguments: tuple[Any, ...], grad: bool, run: Callable[[], Any]) -> Any:
-    """The outcome for arguments of this metadata in this mode of autograd, remembered or computed now."""
-    names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
-    known = tuple((type(leaf), _key_of(leaf, names)) for leaf in leaves(arguments))
-    signature = (known, _state(grad))
-    if signature not in memories:
-        if len(memories) >= MOST_REMEMBERED:
-            memories.clear()
-        memories[signature] = run()
-    return memories[signature]
+def _comparable(proxy: TensorProxy, environment: Sizing | None) -> TensorProxy:
+    """A proxy with expressions for symbolic sizes."""
+    if environment is None:
+        return proxy
+    shape: tuple[Any, ...] = tuple(map(environment.simplified, proxy.shape))
+    stride: tuple[Any, ...] = tuple(map(environment.simplified, proxy.stride))
+    return replace(proxy, shape=shape, stride=stride)
 
 
-def _key_of(leaf: Any, names: dict[str, int]) -> Hashable:
-    return (names[leaf.name], metadata(leaf)) if isinstance(leaf, TensorProxy) else repr(leaf)
+@dataclass
+class Outcomes:
+    """Outcomes by the metadata of arguments: those of constant sizes, and of symbols for each environment."""
+
+    constant: dict[Hashable, Any] = field(default_factory=dict)
+    symbolic: MutableMapping[TraceShapeEnv, dict[Hashable, Any]] = field(default_factory=WeakKeyDictionary)
+
+    def get(self, arguments: tuple[Any, ...], grad: bool, run: Callable[[], Any]) -> Any:
+        """The outcome for arguments of this metadata in this mode of autograd, remembered or computed now."""
+        environment = environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
+        memories = self.constant if environment is None else self.symbolic.setdefault(environment, {})
+        names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
+        known = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in leaves(arguments))
+        signature = (known, _state(grad))
+        if signature not in memories:
+            if len(memories) >= MOST_REMEMBERED:
+                memories.clear()
+            memories[signature] = run()
+        return memories[signature]
+
+
+def _key_of(leaf: Any, names: dict[str, int], environment: TraceShapeEnv | None) -> Hashable:
+    if isinstance(leaf, TensorProxy):
+        return (names[leaf.name], described(leaf, True, environment))
+    if isinstance(leaf, NumberProxy) and environment is not None:
+        expression: Hashable = environment.simplified(leaf.value)
+        return expression
+    return repr(leaf)
 
 
 def _state(grad: bool) -> tuple[Hashable, ...]:
     """The state of the process that decides what operations do."""
     autocast = [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in AUTOCAST_DEVICES]
     process = (
+        is_size_oblivious(),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_inference_mode_enabled(),

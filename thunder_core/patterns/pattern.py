@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from thunder_core.errors import BadPattern, SourceLine
-from thunder_core.patterns.outcome import Outcome, remembered, trace_on
+from thunder_core.patterns.outcome import Outcome, Outcomes, trace_on
 from thunder_core.patterns.placeholder import Call, Item, Parameter, Value, node_of
 from thunder_core.patterns.sketch import ALLOWED, Sketch, behind, sketches
 
@@ -40,7 +40,7 @@ class Pattern:
     parameters: tuple[Parameter, ...]
     sketches: tuple[Sketch, ...]
     refused: list[str] = field(default_factory=list)
-    _outcomes: dict[Hashable, Outcome] = field(default_factory=dict, repr=False)
+    _outcomes: Outcomes = field(default_factory=Outcomes, repr=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""
@@ -58,16 +58,16 @@ class Pattern:
 
     def outcome(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
         """The outcome of the function for such arguments, in that mode of autograd; raises what the function raises."""
-        found: Outcome = remembered(self._outcomes, arguments, grad, lambda: self._traced(arguments, grad))
+        found: Outcome = self._outcomes.get(arguments, grad, lambda: self._traced(arguments, grad))
         return found
 
     def _traced(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
-        outcome, bsyms = trace_on(self.function, self.parameters, arguments, grad)
-        if any(bsym.has_effect for bsym in bsyms):
-            first = next(bsym for bsym in bsyms if bsym.has_effect)
+        run = trace_on(self.function, self.parameters, arguments, grad)
+        first = next((bsym for bsym in run.bound_symbols if bsym.has_effect), None)
+        if first is not None:
             does = "writes to a tensor" if first.mutates else "draws random numbers or changes a state of the process"
             raise BadPattern(f"the pattern {self.name!r} {does} (`{first.symbol.name}`)", fix=ALLOWED, where=self.where)
-        return outcome
+        return run.outcome
 
 
 def pattern(function: Callable[..., Any]) -> Pattern:

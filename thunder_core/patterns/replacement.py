@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from thunder_core.capture.all_sizes import every_size_asked
 from thunder_core.errors import BadPattern, ThunderError
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol, Symbol
-from thunder_core.patterns.outcome import Outcome, described, remembered, trace_on
+from thunder_core.patterns.outcome import Outcome, Outcomes, described, trace_on
 from thunder_core.patterns.pattern import Pattern, line_of
 
 
@@ -26,32 +27,41 @@ class Replacement:
     symbol: Symbol
     supports: Callable[[BoundSymbol], bool]
     meta: Callable[..., Any] | None = None
-    _outcomes: dict[Hashable, Outcome | str] = field(default_factory=dict, repr=False)
+    _outcomes: Outcomes = field(default_factory=Outcomes, repr=False)
 
-    def differs(self, arguments: tuple[Any, ...], grad: bool, expected: Outcome) -> str | None:
-        """In what the replacement's results differ from the pattern's; None if in nothing that can be told."""
-        found = remembered(self._outcomes, arguments, grad, lambda: self._tried(arguments, grad))
-        if isinstance(found, str):
-            return found
+    def outcome(self, arguments: tuple[Any, ...], grad: bool, expected: Outcome) -> Outcome | str:
+        """The outcome of the function for the arguments that the pattern has an outcome for, or why it is another one.
+
+        It is the same to the rest of a program under the conditions of both.
+        """
+        found: Outcome | str = self._outcomes.get(arguments, grad, lambda: self._tried(arguments, grad, expected))
+        return found if isinstance(found, str) else self._difference(found, expected) or found
+
+    def _difference(self, found: Outcome, expected: Outcome) -> str | None:
+        """In what the results differ from the pattern's; None if in nothing that can be told."""
         if found.single != expected.single or len(found.results) != len(expected.results):
             return f"{self.symbol.short_name} returns {_counted(found)}, the pattern {_counted(expected)}"
+        with_grad, environment = self.meta is None, found.environment
         pairs = zip(found.results, expected.results, strict=True)
         for ours, theirs in pairs:
-            if described(ours, self.meta is None) != described(theirs, self.meta is None):
+            if described(ours, with_grad, environment) != described(theirs, with_grad, environment):
                 return f"{self.symbol.short_name} returns {_told(ours)}, the pattern {_told(theirs)}"
         if self.meta is None and found.shares != expected.shares:
             return f"{self.symbol.short_name} returns tensors that share memory differently from the pattern's"
         return None
 
-    def _tried(self, arguments: tuple[Any, ...], grad: bool) -> Outcome | str:
+    def _tried(self, arguments: tuple[Any, ...], grad: bool, expected: Outcome) -> Outcome | str:
         function = self.meta or self.symbol.target
         try:
-            outcome, bsyms = trace_on(function, None, arguments, grad)
+            run = trace_on(function, None, arguments, grad, expected.environment)
+            if run.tells_copies_from_views:
+                with every_size_asked():
+                    run = trace_on(function, None, arguments, grad, expected.environment)
         except Exception as error:  # the reason is told; what runs instead is the program as it was written
             what = error.what if isinstance(error, ThunderError) else error
             return f"{self.symbol.short_name} fails on tensors without data: {type(error).__name__}: {what}"
-        effects = [bsym.symbol.name for bsym in bsyms if bsym.has_effect and _reaches_out(bsym)]
-        return f"{self.symbol.short_name} has an effect: {', '.join(effects)}" if effects else outcome
+        effects = [bsym.symbol.name for bsym in run.bound_symbols if bsym.has_effect and _reaches_out(bsym)]
+        return f"{self.symbol.short_name} has an effect: {', '.join(effects)}" if effects else run.outcome
 
 
 def replacement(

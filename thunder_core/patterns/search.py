@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.tree import leaves
 from thunder_core.patterns.pattern import Pattern
 from thunder_core.patterns.placeholder import MISSING, Call, Item, Node, Parameter, Value, is_placeholder, node_of
@@ -143,12 +143,12 @@ def _subgoals(expected: Any, actual: Any) -> Goals | None:
 
     Constants are not compared here: the proof of a match does that.
     """
-    if isinstance(actual, Proxy):
+    if _is_found(actual):
         return None
     if isinstance(expected, slice) and isinstance(actual, slice):
         expected, actual = ((value.start, value.stop, value.step) for value in (expected, actual))
     if not any(is_placeholder(leaf) for leaf in leaves(expected)):
-        return None if any(isinstance(leaf, Proxy) for leaf in leaves(actual)) else ()
+        return None if any(map(_is_found, leaves(actual))) else ()
     if not isinstance(expected, tuple | list) or not isinstance(actual, tuple | list) or len(expected) != len(actual):
         return None
     return tuple(zip(expected, actual, strict=True))
@@ -205,7 +205,7 @@ def _argument_goals(call: Call, position: int, index: TraceIndex) -> Iterator[Go
     expected, actual = call.arguments, index.arguments(position)
     if any(name not in actual and is_placeholder(value) for name, value in expected.items()):
         return
-    if any(name not in expected and isinstance(value, Proxy) for name, value in actual.items()):
+    if any(name not in expected and _is_found(value) for name, value in actual.items()):
         return
     pairs = tuple((value, actual[name]) for name, value in expected.items() if name in actual)
     if all(_plausible(value, other, index) for value, other in pairs):
@@ -225,7 +225,14 @@ def _plausible(expected: Any, actual: Any, index: TraceIndex) -> bool:
     return position is not None and index.families[position] == node.family
 
 
+def _is_found(value: Any) -> bool:
+    """Whether the search has to say what a value of the trace is; a symbolic number is a constant to it."""
+    return isinstance(value, Proxy) and not isinstance(value, NumberProxy)
+
+
 def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, NumberProxy) and isinstance(other, NumberProxy):
+        return bool(one.value.node.expr == other.value.node.expr)
     if isinstance(one, Proxy) or isinstance(other, Proxy):
         return isinstance(one, Proxy) and isinstance(other, Proxy) and one.name == other.name
     return type(one) is type(other) and repr(one) == repr(other)
@@ -236,4 +243,6 @@ def _accepts(parameter: Parameter, actual: Any) -> bool:
         return True
     if parameter.kind is torch.Tensor:
         return isinstance(actual, TensorProxy)
+    if isinstance(actual, NumberProxy):
+        return parameter.kind is float or isinstance(actual.value, torch.SymInt)
     return type(actual) in (int, float) and (parameter.kind is float or type(actual) is int)

@@ -9,15 +9,22 @@ written out, and the operands of commutative operators in one order. Two bound s
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import sympy
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from thunder_core.analysis.structure import constant_key
-from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.capture.moves import Move, Sizing
+from thunder_core.capture.sizes import TraceShapeEnv
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import replace_leaves
 
 SYNONYMS = {
     "radd": "add",
@@ -58,6 +65,8 @@ ADDS_A_DIMENSION = frozenset({"aten.unsqueeze.default", "aten.stack.default"})
 DIMENSIONS = frozenset({"dim", "dims", "dim0", "dim1"})
 BOUNDS = frozenset({"start", "end"})
 SETTLED = DIMENSIONS | BOUNDS | {"size"}
+END = sys.maxsize  # of a slice to the end
+WHOLE = (0, END, 1)  # start, end and step of a slice from end to end
 
 
 @cache
@@ -119,15 +128,18 @@ def _by_schema(name: str, count: int, keywords: frozenset[str]) -> tuple[tuple[s
 # ---- the aten level: one spelling ---------------------------------------------------------------------------------
 
 
-def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None) -> Hashable:
+def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None, environment: Sizing | None = None) -> Hashable:
     """A key that is equal for bound symbols that compute the same from the same tensors.
 
-    `names` gives proxies other names; one that it does not hold is then equal to none of those.
+    `names` gives proxies other names; one that it does not hold is then equal to none of those. Symbolic sizes are
+    compared as expressions, under what was decided in an environment.
     """
+    bsym = bsym if environment is None else _with_sizes(bsym)
+    spelled = Spelled(names, environment)
     expected = _schema(bsym.symbol.target)
     if expected is None:
-        words = tuple(sorted((word, _plain(value, names, False)) for word, value in bsym.kwargs.items()))
-        return (bsym.symbol, _plain(bsym.args, names, False), words)
+        words = tuple(sorted((word, spelled.value(value, False)) for word, value in bsym.kwargs.items()))
+        return (bsym.symbol, spelled.value(bsym.args, False), words)
     operator = bsym.symbol.name.removeprefix("torch.ops.")
     read = [leaf for leaf in bsym.inputs if isinstance(leaf, TensorProxy)]
     floating = bool(read) and all(proxy.dtype.is_floating_point for proxy in read)
@@ -135,10 +147,10 @@ def key(bsym: BoundSymbol, names: Mapping[str, str] | None = None) -> Hashable:
     for position, (name, default) in enumerate(expected):
         given = bsym.args[position] if position < len(bsym.args) else bsym.kwargs.get(name, default)
         if name in SETTLED:
-            given = _settled(operator, name, given, bsym, read)
-        values.append(_plain(given, names, floating))
+            given = _settled(operator, name, given, bsym, read, environment)
+        values.append(spelled.value(given, floating))
     places = COMMUTATIVE.get(operator)
-    if places is not None and (operator not in SCALED or values[-1] == _plain(1, names, floating)):
+    if places is not None and (operator not in SCALED or values[-1] == spelled.value(1, floating)):
         values[places] = sorted(values[places], key=repr)
     if operator in MIRRORED:
         return (MIRRORED[operator], tuple(reversed(values)))
@@ -154,7 +166,14 @@ def _schema(operator: Callable[..., Any]) -> tuple[tuple[str, Any], ...] | None:
     return tuple((a.name, a.default_value if a.has_default_value() else None) for a in schema.arguments)
 
 
-def _settled(operator: str, name: str, value: Any, bsym: BoundSymbol, read: list[TensorProxy]) -> Any:
+def _settled(
+    operator: str,
+    name: str,
+    value: Any,
+    bsym: BoundSymbol,
+    read: list[TensorProxy],
+    environment: Sizing | None,
+) -> Any:
     """An argument that counts from the end, is -1 or reaches beyond the end, as what it amounts to."""
     output = bsym.output
     if operator in TAKES_SIZES and name == "size" and isinstance(output, TensorProxy):
@@ -167,28 +186,81 @@ def _settled(operator: str, name: str, value: Any, bsym: BoundSymbol, read: list
     if operator == "aten.slice.Tensor" and name in BOUNDS:
         size = read[0].shape[(bsym.args[1] if len(bsym.args) > 1 else 0) % rank]
         value = (0 if name == "start" else size) if value is None else value
-        return min(value + size if value < 0 else value, size) if isinstance(value, int) else value
+        return _within(value, _size_in(environment, size))
     return value
+
+
+def _size_in(environment: Sizing | None, size: Any) -> Any:
+    """A size as it is in an environment."""
+    if isinstance(environment, TraceShapeEnv):
+        return Move(environment).size(size)
+    return size if environment is None else environment.simplified(size)
+
+
+def _within(bound: Any, size: Any) -> Any:
+    """A bound of a slice, counted from the front and not beyond the end, where that is certain for all sizes."""
+    if type(bound) is int and type(size) is int:
+        return min(bound + size if bound < 0 else bound, size)
+    if not isinstance(bound, int | torch.SymInt):
+        return bound
+    constant = type(bound) is int
+    if constant and bound < 0:
+        return size + bound if statically_known_true(size >= -bound) else ("from the end", -bound)
+    return size if (constant and bound == END) or statically_known_true(size <= bound) else bound
+
+
+def viewed_whole(bsym: BoundSymbol) -> Any:
+    """The tensor of which an aten operation is a slice from end to end; None for all other operations.
+
+    Where sizes are constant there are no such operations in a trace.
+    """
+    if bsym.symbol.name.removeprefix("torch.ops.") != "aten.slice.Tensor":
+        return None
+    bounds = list(WHOLE)
+    bounds[: max(len(bsym.args) - 2, 0)] = bsym.args[2:]
+    start, end, step = bounds
+    return bsym.args[0] if (start or 0, END if end is None else end, step) == WHOLE else None
+
+
+def _with_sizes(bsym: BoundSymbol) -> BoundSymbol:
+    """A bound symbol with the numbers that proxies stand for in place of these."""
+    args, kwargs = replace_leaves(
+        (bsym.args, dict(bsym.kwargs)), lambda leaf: leaf.value if isinstance(leaf, NumberProxy) else leaf
+    )
+    return replace(bsym, args=args, kwargs=kwargs)
 
 
 def _counted(value: Any, rank: int) -> Any:
     return value % rank if isinstance(value, int) else value
 
 
-def _plain(value: Any, names: Mapping[str, str] | None, floating: bool) -> Hashable:
-    """A value that can be compared: numbers with their type, unless they meet only floating-point tensors."""
-    if value is None:
-        return None
-    if isinstance(value, Proxy):
-        return value.name if names is None else names.get(value.name, value)
-    if isinstance(value, list | tuple):
-        return tuple([_plain(item, names, floating) for item in value])
-    if isinstance(value, dict):
-        return tuple((word, _plain(item, names, floating)) for word, item in value.items())
-    if isinstance(value, slice):
-        return ("slice", _plain((value.start, value.stop, value.step), names, floating))
+@dataclass(frozen=True)
+class Spelled:
+    """Values as what can be compared: proxies by their other `names`, sizes under what an `environment` decided."""
+
+    names: Mapping[str, str] | None
+    environment: Sizing | None
+
+    def value(self, value: Any, floating: bool) -> Hashable:
+        """A value as a key: numbers with their type, unless they meet only floating-point tensors."""
+        if value is None:
+            return None
+        if isinstance(value, Proxy):
+            return value.name if self.names is None else self.names.get(value.name, value)
+        if isinstance(value, list | tuple):
+            return tuple([self.value(item, floating) for item in value])
+        if isinstance(value, dict):
+            return tuple((word, self.value(item, floating)) for word, item in value.items())
+        if isinstance(value, slice):
+            return ("slice", self.value((value.start, value.stop, value.step), floating))
+        if self.environment is not None and isinstance(value, torch.SymInt | torch.SymFloat):
+            value = self.environment.simplified(value)
+        return _number(value, floating)
+
+
+def _number(value: Any, floating: bool) -> Hashable:
     if type(value) is int and floating and float(value) == value:
         return ("number", repr(float(value)))
     if type(value) is float:
         return ("number" if floating else "float", repr(value))
-    return constant_key(value)
+    return value if isinstance(value, sympy.Basic) else constant_key(value)

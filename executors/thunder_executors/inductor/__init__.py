@@ -28,7 +28,9 @@ DTYPES = frozenset(
     }
 )  # fmt: skip
 CPU = torch.device("cpu")
-SYMBOLIC_ON_GPU = Refusal("on CUDA it takes constant sizes alone, and those of the program are symbolic", lasting=True)
+SYMBOLIC_ON_GPU = Refusal(
+    "on CUDA it takes constant sizes alone, and those of the program are symbolic", lasting=True, by_sizes=True
+)
 
 
 @dataclass(frozen=True)

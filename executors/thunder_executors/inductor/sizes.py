@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Any
 
 import sympy
@@ -12,40 +11,12 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, statically_known_t
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+from thunder_core.capture.moves import Move
 from thunder_core.capture.sizes import NamedSource, TraceShapeEnv
 from thunder_core.fusion.region import Region
-from thunder_core.ir.proxy import NumberProxy, TensorProxy, environment_of
+from thunder_core.ir.proxy import NumberProxy, environment_of
 from thunder_core.ir.sizes import hint_of, size_for_trace, text_of
-from thunder_core.ir.symbol import BoundSymbol
-from thunder_core.ir.tree import leaves, replace_leaves
-
-
-@dataclass(frozen=True)
-class _Move:
-    """The way of sizes from one environment to another, in which `symbols` are those of the first."""
-
-    environment: TraceShapeEnv
-    symbols: Mapping[sympy.Symbol, sympy.Symbol]
-
-    def size(self, size: Any) -> Any:
-        """A size, or the same expression in the other environment."""
-        if not isinstance(size, torch.SymInt):
-            return size
-        expression = size.node.expr.xreplace(self.symbols)
-        return size_for_trace(self.environment.create_symintnode(expression, hint=hint_of(size)))
-
-    def leaf(self, leaf: Any) -> Any:
-        """A proxy with its sizes in the other environment; all else as it is."""
-        if isinstance(leaf, NumberProxy):
-            return NumberProxy(leaf.name, self.size(leaf.value))
-        if not isinstance(leaf, TensorProxy):
-            return leaf
-        return replace(leaf, shape=tuple(map(self.size, leaf.shape)), stride=tuple(map(self.size, leaf.stride)))
-
-    def operation(self, operation: BoundSymbol) -> BoundSymbol:
-        """An operation on proxies in the other environment."""
-        args, kwargs, output = replace_leaves((operation.args, dict(operation.kwargs), operation.output), self.leaf)
-        return replace(operation, args=args, kwargs=kwargs, output=output)
+from thunder_core.ir.tree import leaves
 
 
 def in_own_environment(region: Region) -> Region:
@@ -58,7 +29,7 @@ def in_own_environment(region: Region) -> Region:
     environment = TraceShapeEnv(lambda: None)
     numbers = [_symbol(environment, place, proxy) for place, proxy in enumerate(region.symbols)]
     known = zip((proxy.value.node.expr for proxy in region.symbols), numbers, strict=True)
-    move = _Move(environment, {old: new.value.node.expr for old, new in known if old.is_Symbol})
+    move = Move(environment, {old: new.value.node.expr for old, new in known if old.is_Symbol})
     inputs, outputs = (tuple(map(move.leaf, proxies)) for proxies in (region.inputs, region.outputs))
     return Region(inputs, tuple(map(move.operation, region.operations)), outputs, region.numbers, tuple(numbers))
 

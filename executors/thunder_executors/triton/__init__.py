@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import triton
@@ -31,7 +31,6 @@ KERNELS = (rms_norm, rotary, gated, cross_entropy, quantize)
 class Triton(OperatorExecutor):
     """Claims what PyTorch names or models of transformers write, and we have a kernel for, on CUDA tensors."""
 
-    symbolic_sizes: ClassVar[bool] = False
     name: str = "triton"
 
     @property

@@ -17,6 +17,7 @@ import triton.language as tl
 from torch.nn import functional
 
 from thunder_core.errors import KernelRefuses
+from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import (
     as_rows,
@@ -233,7 +234,17 @@ def _state(rows: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor,
     return lanes[0], lanes[1], lanes[2]
 
 
-@operator(reference)
+def _metadata(
+    logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = -100, reduction: str = "mean"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    check_floats(logits=logits)
+    _check(labels, logits.shape[0], reduction)
+    logsumexp = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
+    shape = logsumexp.shape if reduction == "none" else ()
+    return torch.empty(shape, dtype=logits.dtype, device=logits.device), logsumexp
+
+
+@operator(reference, metadata=_metadata)
 def cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, ignore_index: int = -100, reduction: str = "mean"
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -257,8 +268,9 @@ def cross_entropy_gradient(
 ) -> torch.Tensor:
     """The gradient of the logits, contiguous."""
     dlogits = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
-    scales = _scales(dloss, labels, ignore_index, reduction)
-    _differentiate(as_rows(logits), labels.contiguous(), logsumexp, scales, dlogits, 0, ignore_index)
+    if not is_dropping():
+        scales = _scales(dloss, labels, ignore_index, reduction)
+        _differentiate(as_rows(logits), labels.contiguous(), logsumexp, scales, dlogits, 0, ignore_index)
     return dlogits
 
 

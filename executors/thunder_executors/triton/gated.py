@@ -16,8 +16,9 @@ import triton.language as tl
 from torch.nn import functional
 
 from thunder_core.errors import KernelRefuses
+from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, check_floats, described, launch_over_columns, warps_of
+from thunder_executors.triton.rows import as_rows, check_floats, described, launch_over_columns, rows_of, warps_of
 
 LONGEST = 1024
 
@@ -110,6 +111,7 @@ def gradient_reference(
 
 def _check(gate: torch.Tensor, up: torch.Tensor, activation: str) -> None:
     check_floats(gate=gate, up=up)
+    rows_of(gate)
     if gate.shape != up.shape or activation not in ACTIVATIONS:
         raise KernelRefuses(
             f"a gate of {described(gate)} and up of {described(up)} cannot be joined by {activation!r}",
@@ -122,7 +124,8 @@ def gated(gate: torch.Tensor, up: torch.Tensor, activation: str = "silu") -> tor
     """`activation(gate) * up`, contiguous; the activation is `silu`, `gelu` or `gelu_tanh`."""
     _check(gate, up, activation)
     y = torch.empty(gate.shape, dtype=torch.promote_types(gate.dtype, up.dtype), device=gate.device)
-    _launch(gated_forward_kernel, activation, gate=as_rows(gate), up=as_rows(up), y=y)
+    if not is_dropping():
+        _launch(gated_forward_kernel, activation, gate=as_rows(gate), up=as_rows(up), y=y)
     return y
 
 
@@ -134,8 +137,9 @@ def gated_gradient(
     _check(gate, up, activation)
     dgate = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
     dup = torch.empty(up.shape, dtype=up.dtype, device=up.device)
-    rows = {"dy": as_rows(dy), "gate": as_rows(gate), "up": as_rows(up)}
-    _launch(gated_gradient_kernel, activation, **rows, dgate=dgate, dup=dup)
+    if not is_dropping():
+        rows = {"dy": as_rows(dy), "gate": as_rows(gate), "up": as_rows(up)}
+        _launch(gated_gradient_kernel, activation, **rows, dgate=dgate, dup=dup)
     return dgate, dup
 
 

@@ -178,6 +178,11 @@ def drop(launch: Launch) -> None:
 _taker: ContextVar[Callable[[Launch], None]] = ContextVar("_taker", default=launch_now)
 
 
+def is_dropping() -> bool:
+    """Whether launches are dropped: whoever launches need not make ready what is not launched."""
+    return _taker.get() is drop
+
+
 def is_recording() -> bool:
     """Whether launches are noted: whoever launches must not leave it to a stand-in that launches nothing."""
     return _taker.get() not in (launch_now, drop)

@@ -16,8 +16,18 @@ import triton
 import triton.language as tl
 
 from thunder_core.errors import KernelRefuses
+from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.rows import as_rows, check_floats, described, launch, launch_over_rows, parts_of, warps_of
+from thunder_executors.triton.rows import (
+    as_rows,
+    check_floats,
+    described,
+    launch,
+    launch_over_rows,
+    parts_of,
+    rows_of,
+    warps_of,
+)
 
 TILE_ROWS, TILE_COLUMNS, MOST_GROUPS, GROUP_ROWS = 16, 128, 64, 128
 
@@ -178,16 +188,19 @@ def _forward(
     x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     check_floats(x=x, residual=residual, weight=weight)
+    rows_of(x)
     dtype = x.dtype if weight is None else torch.promote_types(x.dtype, weight.dtype)
     y = torch.empty(x.shape, dtype=dtype, device=x.device)
     total = None if residual is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    values, others = as_rows(x), None if residual is None else as_rows(residual)
-    rows, columns = values.shape
-    if weight is not None and weight.shape != (columns,):
+    if weight is not None and weight.shape != x.shape[-1:]:
         raise KernelRefuses(
             f"RMSNorm of {described(x)} was given a weight of {described(weight)}",
             fix="give it one weight for each number of the last dimension, or none",
         )
+    if is_dropping():
+        return y, total
+    values, others = as_rows(x), None if residual is None else as_rows(residual)
+    rows, columns = values.shape
     launch_over_rows(
         rms_norm_forward_kernel,
         rows,
@@ -231,10 +244,12 @@ def rms_norm_input_gradient(
     eps: float = 1e-6,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradient of x, with that of `x + residual` added where there is one, and r for each row in float32."""
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    scales = torch.empty(rows_of(x), dtype=torch.float32, device=x.device)
+    if is_dropping():
+        return dx, scales
     values = as_rows(x)
     rows, columns = values.shape
-    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    scales = torch.empty(rows, dtype=torch.float32, device=x.device)
     launch_over_rows(
         rms_norm_input_gradient_kernel,
         rows,
@@ -255,6 +270,8 @@ def rms_norm_weight_gradient(
     dy: torch.Tensor, x: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype
 ) -> torch.Tensor:
     """The gradient of the weight, from r for each row: sums in float32, then rounded to `dtype`."""
+    if is_dropping():
+        return torch.empty(x.shape[-1:], dtype=dtype, device=x.device)
     values = as_rows(x)
     rows, columns = values.shape
     groups = max(1, min(MOST_GROUPS, parts_of(rows, GROUP_ROWS)))

@@ -9,21 +9,33 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from thunder_core.errors import KernelRefuses
 from thunder_executors.triton.launch import Launch
 
 LONGEST_BLOCK = 4096  # elements of a row at once: sixteen a thread, in eight warps
+MATRIX = 2  # dimensions
 FLOATS = frozenset({torch.float32, torch.bfloat16, torch.float16})
 
 
 def as_rows(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor as (rows, columns) with columns side by side in memory; a view wherever strides allow one."""
+    rows = tensor.reshape(rows_of(tensor), tensor.shape[-1]) if tensor.ndim != MATRIX else tensor
+    columns = tensor.shape[-1]
+    return rows if columns < 2 or rows.stride(1) == 1 else rows.contiguous()
+
+
+def rows_of(tensor: torch.Tensor) -> int:
+    """The number of rows of a tensor."""
     if tensor.ndim == 0:
         raise KernelRefuses("a kernel over rows was given a tensor without dimensions", fix="give it one dimension")
-    columns = tensor.shape[-1]
-    rows = tensor if tensor.ndim == 2 else tensor.reshape(math.prod(tensor.shape[:-1]), columns)
-    return rows if columns < 2 or rows.stride(1) == 1 else rows.contiguous()
+    return math.prod(tensor.shape[:-1])
+
+
+def is_certain(condition: bool | torch.SymBool) -> bool:
+    """Whether a condition on sizes holds, for all of them where they are symbolic; nothing is decided by asking."""
+    return bool(statically_known_true(condition))
 
 
 def power_of_two(number: int) -> int:

@@ -49,6 +49,12 @@ def claimed(compiled: Any) -> dict[str, int]:
     return dict(Counter(bsym.symbol.short_name for bsym in lines(compiled)))
 
 
+def gradients(called: Any, model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    called(**inputs).loss.backward()
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+
 @pytest.mark.parametrize(("name", "dtype"), CLAIMED)
 def test_every_layer_is_claimed_and_gives_what_eager_gives(name: str, dtype: str) -> None:
     loaded = sample(name, dtype)
@@ -77,13 +83,25 @@ def test_a_model_is_trained_with_eagers_gradients() -> None:
     loaded = sample("llama")
     inputs = inputs_for(loaded, **SIZES, labels=True)
     compiled = compiled_with_triton(loaded.model)
-    found = []
-    for model in (compiled, loaded.model):
-        loaded.model.zero_grad()
-        model(**inputs).loss.backward()
-        found.append({name: p.grad.clone() for name, p in loaded.model.named_parameters() if p.grad is not None})
-    assert_same(*found)
+    assert_same(*(gradients(model, loaded.model, inputs) for model in (compiled, loaded.model)))
     assert claimed(compiled) == {**DECODER, "next_token_loss": 1}
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_one_program_with_our_kernels_serves_all_lengths(training: bool) -> None:
+    """No kernel decides by the sizes that it is launched for, so that no constraint is the executor's."""
+    loaded = sample("llama")
+    compiled = thunder.jit(loaded.model, executors=["triton"], cache="symbolic values")
+    for batch, seq in ((2, 3), (1, 5)):
+        inputs = inputs_for(loaded, batch=batch, seq=seq, labels=training)
+        if training:
+            assert_same(*(gradients(model, loaded.model, inputs) for model in (compiled, loaded.model)))
+        else:
+            with torch.no_grad():
+                assert_same(compiled(**inputs), loaded.model(**inputs))
+    assert DECODER.items() <= claimed(compiled).items()
+    assert thunder.cache_misses(compiled) == 1
+    assert not [str(one) for one in thunder.last_program(compiled).constraints if "triton" in str(one)]
 
 
 def test_the_head_joins_the_loss_where_nobody_reads_the_logits() -> None:

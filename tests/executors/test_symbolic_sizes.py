@@ -1,0 +1,94 @@
+"""Executors state whether they take symbolic sizes, and those that do not have no part in programs that have them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from thunder_core import plugins
+from thunder_core.capture.sizes import NamedSource, TraceShapeEnv
+from thunder_core.claiming.claim import NEEDS_CONSTANT_SIZES
+from thunder_core.claiming.executor import find_executor
+from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
+from thunder_core.fusion.region import Region
+from thunder_core.ir.proxy import TensorProxy, symbols_in
+from thunder_core.ir.sizes import size_for_trace
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_executors.cudagraphs import CudaGraphs
+from thunder_executors.inductor import SYMBOLIC_ON_GPU, Inductor
+
+TAKES = {"torch": True, "sdpa": True, "inductor": True, "triton": True, "nvfuser": False, "cudagraphs": False}
+
+
+@pytest.mark.parametrize("name", TAKES)
+def test_each_executor_states_what_it_takes(name: str) -> None:
+    if name == "triton" and not plugins.installed("triton"):
+        pytest.skip("triton is not installed")
+    assert find_executor(name).symbolic_sizes is TAKES[name]
+
+
+def scaled(x: Tensor) -> Tensor:
+    return (x * 2).sin() + 1
+
+
+class OnCpu(CudaGraphs):
+    """Wraps lines on the CPU, as it would those on a GPU."""
+
+    def wraps(self, bsym: BoundSymbol) -> bool:
+        return True
+
+
+def test_a_graph_is_not_recorded_for_symbolic_sizes() -> None:
+    """A graph reads memory of one size at one address: it would be replayed for a call of another size."""
+    compiled = thunder.jit(scaled, executors=[OnCpu(), "torch"], cache="symbolic values")
+    for length in (3, 5):
+        torch.testing.assert_close(compiled(torch.ones(length)), scaled(torch.ones(length)))
+    trace = thunder.last_traces(compiled)[-1]
+    assert {bsym.executor for bsym in trace.bound_symbols} <= {"torch", ""}
+    assert [(one.executor, one.reason) for one in trace.refused] == [("cudagraphs", NEEDS_CONSTANT_SIZES)]
+    assert thunder.cache_misses(compiled) == 1
+
+
+class ByItsSizes(FusionExecutor):
+    """Compiles regions of constant sizes alone, as Inductor does on CUDA."""
+
+    symbolic_sizes: ClassVar[bool] = True
+    name = "by_its_sizes"
+    claims = "regions"
+
+    def fuses(self, bsym: BoundSymbol) -> bool:
+        return True
+
+    def compile(self, regions: Any) -> list[Fused | Refusal]:
+        return [SYMBOLIC_ON_GPU if region.symbols else Fused(lambda name: scaled_of(name)) for region in regions]
+
+
+def scaled_of(name: str) -> Any:
+    def run(x: Tensor) -> Tensor:
+        return scaled(x)
+
+    run.__name__ = name
+    return run
+
+
+def test_regions_that_are_compiled_for_constant_sizes_alone_are_not_given_up() -> None:
+    """By default a second length makes a second program where one for all lengths would run without its kernels."""
+    compiled = thunder.jit(scaled, executors=[ByItsSizes(), "torch"])
+    for length in (3, 5, 7):
+        torch.testing.assert_close(compiled(torch.ones(length)), scaled(torch.ones(length)))
+        assert "by_its_sizes" in {bsym.executor for bsym in thunder.last_traces(compiled)[-1].bound_symbols}
+    assert thunder.cache_misses(compiled) == 3
+    assert SYMBOLIC_ON_GPU.reason in thunder.last_program(compiled).constant_because
+
+
+def test_inductor_refuses_symbolic_regions_on_cuda() -> None:
+    environment = TraceShapeEnv(lambda: None)
+    source = NamedSource("x.size(0)")
+    number: Any = environment.create_symintnode(environment.create_symbol(8, source), hint=8, source=source)
+    x = TensorProxy("x", (size_for_trace(number),), (1,), torch.float32, torch.device("cuda", 0))
+    region = Region((x,), (), (x,), (), symbols_in([x]))
+    assert Inductor().compile([region]) == [SYMBOLIC_ON_GPU]

@@ -1,0 +1,267 @@
+"""Patterns in programs with symbolic sizes: they are replaced as for constant ones, under constraints that say why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import thunder_core as thunder
+from tests.families import assert_same, inputs_for, sample
+from tests.patterns.test_pattern import SPELLINGS, norm
+from thunder_core.claiming.executor import OperatorExecutor
+from thunder_core.ir.proxy import environment_of
+from thunder_core.patterns import hugging_face
+from thunder_core.patterns.pattern import Pattern
+
+Function = Callable[..., Any]
+PATTERNS = (
+    *(hugging_face.add_rms_norm, hugging_face.rms_norm, hugging_face.rotary_embedding, hugging_face.swiglu),
+    hugging_face.next_token_loss,
+)
+IN_LLAMA = {"add_rms_norm": 4, "rms_norm": 1, "rotary_embedding": 2, "swiglu": 2}
+SIZES = ((2, 5), (3, 9), (4, 2), (1, 17))
+
+
+def executor_of(pattern: Function | Pattern, by: Function | None = None, **options: Any) -> OperatorExecutor:
+    executor = OperatorExecutor("mine")
+    executor.replaces(pattern, **options)(by or getattr(pattern, "function", pattern))
+    return executor
+
+
+def claimed(compiled: Any) -> Counter[str]:
+    """The lines of the latest call's program that the executor runs."""
+    steps = [bsym for trace in thunder.last_traces(compiled) for bsym in trace.bound_symbols if "mine" in trace.made_by]
+    lines = {id(bsym): bsym for bsym in steps if bsym.executor == "mine"}
+    return Counter(bsym.symbol.short_name for bsym in lines.values())
+
+
+def needed(compiled: Any) -> list[str]:
+    return [str(one) for one in thunder.last_program(compiled).constraints if "mine" in str(one)]
+
+
+def assert_eager(compiled: Any, program: Function, *calls: tuple[Any, ...]) -> None:
+    for call in calls:
+        torch.testing.assert_close(compiled(*call), program(*call), rtol=0, atol=0)
+    assert not thunder.last_program(compiled).constant_because
+
+
+def lengths(*found: int) -> list[tuple[Tensor, Tensor]]:
+    return [(torch.randn(length, 3, 8), torch.randn(8)) for length in found]
+
+
+# ---- the same as for constant sizes -------------------------------------------------------------------------------
+
+
+def test_one_program_with_the_replacement_serves_all_lengths() -> None:
+    compiled = thunder.jit(lambda x, w: norm(x + 1, w, 1e-6), executors=[executor_of(norm)], cache="symbolic values")
+    assert_eager(compiled, lambda x, w: norm(x + 1, w, 1e-6), *lengths(2, 7, 1, 300))
+    assert claimed(compiled) == {"norm": 1}
+    assert thunder.cache_misses(compiled) == 1
+    assert needed(compiled) == []
+
+
+def test_the_default_mode_has_the_replacement_in_the_program_for_all_lengths() -> None:
+    compiled = thunder.jit(lambda x, w: norm(x, w, 1e-6) * 2, executors=[executor_of(norm)])
+    assert_eager(compiled, lambda x, w: norm(x, w, 1e-6) * 2, *lengths(2, 7, 1, 300))
+    assert claimed(compiled) == {"norm": 1}
+    assert thunder.cache_misses(compiled) == 2
+
+
+SPELLED_WITH_SIZES = {
+    "sizes of the program": (lambda x: x.view(-1, x.shape[-1]).exp(), lambda x: x.view(x.shape[0] * 3, 8).exp()),
+    "a slice to the end": (lambda x: x[1 : x.shape[0]].exp(), lambda x: x[1:].exp()),
+    "a part by its size": (lambda x: x[: x.shape[0] // 2].exp(), lambda x: x[: x.size(0) // 2].exp()),
+    "a number that is a size": (lambda x, n: (x * n).exp(), lambda x: (x * x.shape[0]).exp()),
+    "a size made": (lambda x: x.new_zeros(x.shape[0], 1, 1) + x, lambda x: x.new_zeros(x.shape[0], 1, 1) + x),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED_WITH_SIZES)
+def test_sizes_are_spelled_in_any_way(name: str) -> None:
+    pattern, program = SPELLED_WITH_SIZES[name]
+    compiled = thunder.jit(program, executors=[executor_of(pattern)], symbolic=["x.size(0)"])
+    assert_eager(compiled, program, *((torch.randn(length, 3, 8),) for length in (4, 6, 31)))
+    assert claimed(compiled).total() == 1
+    assert thunder.cache_misses(compiled) == 1
+
+
+# Of these the program itself has but one of the sizes, or the sizes of the result depend on which it is.
+FOR_ONE_SIZE = {"sizes", "sizes in a tuple", "reshape", "unpacked shapes", "several dimensions"}
+
+
+@pytest.mark.parametrize("name", sorted(SPELLINGS.keys() - FOR_ONE_SIZE))
+def test_what_is_found_for_constant_sizes_is_found_for_symbolic_ones(name: str) -> None:
+    pattern, program = SPELLINGS[name]
+    count = pattern.__code__.co_argcount
+    names = [f"{name}.size(0)" for name in program.__code__.co_varnames]
+    compiled = thunder.jit(program, executors=[executor_of(pattern)], symbolic=names)
+    assert_eager(compiled, program, *(tuple(torch.randn(n, 3, 8) for _ in range(count)) for n in (2, 5)))
+    assert claimed(compiled).total() == 1
+    assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_layers_of_a_model_are_replaced_and_serve_all_lengths(training: bool) -> None:
+    loaded = sample("llama")
+    executor = OperatorExecutor("mine")
+    for pattern in PATTERNS:
+        executor.replaces(pattern)(pattern.function)
+    compiled = thunder.jit(loaded.model, executors=[executor], cache="symbolic values")
+    for batch, length in SIZES:
+        inputs = inputs_for(loaded, batch=batch, seq=length, labels=training)
+        if not training:
+            with torch.no_grad():
+                assert_same(compiled(**inputs), loaded.model(**inputs))
+            continue
+        found = [gradients(model, loaded.model, inputs) for model in (compiled, loaded.model)]
+        assert_same(*found)
+    expected = IN_LLAMA | ({"next_token_loss": 1} if training else {})
+    assert expected.items() <= claimed(compiled).items()
+    assert thunder.cache_misses(compiled) == 1
+    assert needed(compiled) == []
+
+
+def gradients(called: Any, model: torch.nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    model.zero_grad()
+    called(**inputs).loss.backward()
+    return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+
+
+# ---- what a match decides -----------------------------------------------------------------------------------------
+
+
+def in_one_of_two_ways(x: Tensor) -> Tensor:
+    return x.exp() + 1 if x.shape[0] <= 10 else x.exp() + 2
+
+
+def test_what_the_pattern_decides_is_a_constraint_with_its_reason() -> None:
+    program = lambda x: x.exp() + 1  # noqa: E731
+    compiled = thunder.jit(program, executors=[executor_of(in_one_of_two_ways)], cache="symbolic values")
+    assert_eager(compiled, program, (torch.randn(8),), (torch.randn(6),))
+    assert claimed(compiled) == {"in_one_of_two_ways": 1}
+    assert thunder.cache_misses(compiled) == 1
+    (told,) = needed(compiled)
+    assert "had s0 <= 10, needed by mine for in_one_of_two_ways at " in told.replace("1 <= s0", "s0")
+    assert_eager(compiled, program, (torch.randn(11),))
+    assert not claimed(compiled)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def evenly(x: Tensor) -> Tensor:
+    if x.shape[0] % 4:
+        raise NotImplementedError("whole blocks alone")
+    return x.exp() + 1
+
+
+def test_what_the_replacement_decides_is_a_constraint_with_its_reason() -> None:
+    program = lambda x: x.exp() + 1  # noqa: E731
+    compiled = thunder.jit(program, executors=[executor_of(program, evenly)], cache="symbolic values")
+    assert_eager(compiled, program, (torch.randn(8),), (torch.randn(16),))
+    assert thunder.cache_misses(compiled) == 1
+    assert claimed(compiled) == {"evenly": 1}
+    (told,) = needed(compiled)
+    assert "args[0].size(0): had (s0 % 4) == 0, needed by mine for evenly at " in told
+    assert "test_patterns.py" in told
+    assert_eager(compiled, program, (torch.randn(9),))
+    assert claimed(compiled) == {}
+    assert thunder.cache_misses(compiled) == 2
+    assert "needed by mine for evenly" in thunder.recompile_reasons(compiled)[-1]
+
+
+def test_what_supports_decides_is_a_constraint_with_its_reason() -> None:
+    program = lambda x: x.exp() + 1  # noqa: E731
+    long = executor_of(program, supports=lambda bsym: bsym.inputs[0].shape[0] >= 10)
+    compiled = thunder.jit(program, executors=[long], cache="symbolic values")
+    assert_eager(compiled, program, (torch.randn(12),), (torch.randn(20),), (torch.randn(10),))
+    assert claimed(compiled).total() == 1
+    assert any("10 <= s0" in told for told in needed(compiled))
+    assert_eager(compiled, program, (torch.randn(4),), (torch.randn(9),))
+    assert not claimed(compiled)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_a_match_that_is_not_taken_decides_nothing() -> None:
+    def fours(x: Tensor) -> Tensor:
+        return (x * 2).exp() + 1 if x.shape[0] % 4 == 0 else (x * 3).exp() + 1
+
+    program = lambda x: (x * 3).exp() + 1  # noqa: E731
+    compiled = thunder.jit(program, executors=[executor_of(fours)], cache="symbolic values")
+    assert_eager(compiled, program, (torch.randn(8),), (torch.randn(9),))
+    assert not claimed(compiled)
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_replacement_that_may_return_its_input_is_asked_for_each_size() -> None:
+    """`reshape` of one row is a view, which a program that writes to the result would tell from a copy."""
+
+    def transposed(x: Tensor) -> Tensor:
+        return x.transpose(0, 1).reshape(-1) * 1
+
+    def by_view(x: Tensor) -> Tensor:
+        return x.transpose(0, 1).reshape(-1)
+
+    program = lambda x: transposed(x).add_(1)  # noqa: E731
+    compiled = thunder.jit(program, executors=[executor_of(transposed, by_view)], cache="symbolic values")
+    for rows in (3, 1, 4):
+        ours, theirs = torch.ones(rows, 5), torch.ones(rows, 5)
+        torch.testing.assert_close(compiled(ours), program(theirs))
+        assert torch.equal(ours, theirs)
+
+
+def test_outcomes_are_of_their_own_environment_and_go_with_it() -> None:
+    """Two programs whose sizes have the same names have nothing in common, though the pattern is one."""
+    pattern = executor_of(norm).replacements[0].pattern
+    executor = OperatorExecutor("mine")
+    executor.replaces(pattern)(norm)
+    programs = []
+    for smallest in (1, 4):
+        program = lambda x, w, least=smallest: norm(x, w, 1e-6) if x.shape[0] >= least else x  # noqa: E731
+        programs.append(thunder.jit(program, executors=[executor], symbolic=["x.size(0)"]))
+        assert_eager(programs[-1], program, *lengths(smallest, smallest + 9))
+        assert claimed(programs[-1]) == {"norm": 1}
+    environments = [environment_of(thunder.last_traces(compiled)[0].inputs) for compiled in programs]
+    assert set(map(id, pattern._outcomes.symbolic)) == set(map(id, environments))
+
+
+# ---- no kernel is lost in silence ---------------------------------------------------------------------------------
+
+
+def constant_alone(x: Tensor) -> Tensor:
+    if any(type(size) is not int for size in x.shape):
+        raise NotImplementedError("sizes have to be integers")
+    return x.exp() + 1
+
+
+def test_what_takes_constant_sizes_alone_keeps_its_programs() -> None:
+    """By default no program for all sizes is made in place of those that the user's kernel runs."""
+    program = lambda x: x.exp() + 1  # noqa: E731
+    compiled = thunder.jit(program, executors=[executor_of(program, constant_alone)])
+    for length in (3, 4, 5):
+        torch.testing.assert_close(compiled(torch.ones(length)), program(torch.ones(length)))
+        assert claimed(compiled) == {"constant_alone": 1}
+    assert thunder.cache_misses(compiled) == 3
+    assert "sizes have to be integers" in thunder.last_program(compiled).constant_because
+
+
+def test_where_symbols_are_asked_for_it_is_told_what_is_lost() -> None:
+    program = lambda x: x.exp() + 1  # noqa: E731
+    compiled = thunder.jit(program, executors=[executor_of(program, constant_alone)], cache="symbolic values")
+    assert_eager(compiled, program, (torch.ones(3),), (torch.ones(5),))
+    assert not claimed(compiled)
+    (lost,) = {one for trace in thunder.last_traces(compiled) for one in trace.refused}
+    assert lost.by_sizes
+    assert "constant_alone is called for constant sizes alone" in lost.reason
+    assert "sizes have to be integers" in lost.reason
+
+
+def test_a_pattern_that_does_not_match_for_constant_sizes_is_no_loss() -> None:
+    program = lambda x: functional.silu(x * 3) + 1  # noqa: E731
+    compiled = thunder.jit(program, executors=[executor_of(lambda x: functional.silu(x * 2) + 1)])
+    assert_eager(compiled, program, (torch.ones(3),), (torch.ones(5),), (torch.ones(7),))
+    assert thunder.cache_misses(compiled) == 2
