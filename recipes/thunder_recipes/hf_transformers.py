@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
@@ -9,11 +10,19 @@ import torch
 from thunder_core.errors import RecipeMismatch
 from thunder_core.recipe import Recipe
 
+# A call that is given a cache is one of many, of other lengths; one with a single token differs from all others.
+WITH_CACHE: Mapping[str, tuple[int | None, int | None] | None] = {
+    f"{dimension} with {cache}": bounds
+    for cache in ("past_key_values", "cache_params")
+    for dimension, bounds in (("batch", None), ("seq", (2, None)), ("cache", None))
+}
+
 
 class HFTransformers(Recipe):
     """Every model of the transformers library, its outputs and caches included: as `default`, refusing others."""
 
     executors: ClassVar[tuple[str, ...]] = ("sdpa", "inductor", "torch")
+    symbolic = WITH_CACHE
 
     def validate(self, model: torch.nn.Module) -> None:
         """Raise `RecipeMismatch` for a module that has no config of transformers."""

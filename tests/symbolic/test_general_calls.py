@@ -31,6 +31,9 @@ CALLS: dict[str, Callable[[Tensor], Any]] = {
     "interpolate to sizes": lambda x: functional.interpolate(x[None, None], size=x.shape, mode="bicubic"),
     "one hot": lambda x: functional.one_hot(torch.arange(3), x.shape[0]),
     "linspace": lambda x: (torch.linspace(0, 1, x.shape[1]), torch.linspace(0, x.shape[0], 5, dtype=torch.float64)),
+    "linear of a slice": lambda x: functional.linear(x.reshape(-1, 2, 2)[:, -1:], torch.ones(3, 2)),
+    "linear with a bias": lambda x: functional.linear(x.reshape(-1, 2, 2)[:, 1:], torch.ones(3, 2), bias=torch.ones(3)),
+    "linear of a vector of weights": lambda x: functional.linear(x.reshape(-1, 2, 2)[:, :1], torch.ones(2)),
     "triangles": lambda x: (torch.tril_indices(x.shape[0], x.shape[1]), torch.triu_indices(x.shape[1], x.shape[1], 1)),
 }
 # `n & 7 | 0` asks for the value, and so does what decides by the shape of a triangle.
@@ -55,7 +58,17 @@ def test_one_program_serves_all_sizes(name: str) -> None:
     assert thunder.cache_misses(compiled) <= MOST.get(name, 1), thunder.recompile_reasons(compiled)
 
 
-@pytest.mark.parametrize("name", ["item", "interpolate"])
+@pytest.mark.parametrize("first", [1, 2])
+def test_linear_of_a_slice_does_not_ask_whether_there_is_one_row(first: int) -> None:
+    compiled = thunder.jit(lambda x, weight: functional.linear(x[:, -1:], weight), cache="symbolic values")
+    weight = torch.randn(5, 4)
+    for batch in (first, 3, 1, 7):
+        x = torch.randn(batch, 6, 4)
+        assert_same(functional.linear(x[:, -1:], weight), compiled(x, weight))
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.parametrize("name", ["item", "interpolate", "linear of a slice"])
 def test_gradients_are_eagers_at_all_sizes(name: str) -> None:
     function = CALLS.get(name, written)
     compiled = thunder.jit(function, cache="symbolic values")

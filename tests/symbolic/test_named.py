@@ -6,15 +6,23 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
 
 import thunder_core as thunder
+from thunder_core.claiming.executor import OperatorExecutor
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.errors import BadSymbolicArgument, RecompileWarning, SpecializationWarning, WrongInputs
-from thunder_core.options.symbolic_arguments import SymbolicArgument, parse_name, symbolic_arguments
+from thunder_core.options.symbolic_arguments import (
+    Attribute,
+    EachItem,
+    SymbolicArgument,
+    parse_name,
+    symbolic_arguments,
+)
 
 
 def scaled(x: torch.Tensor, step: int, scale: float = 2.0) -> torch.Tensor:
@@ -127,6 +135,8 @@ NAMES = {
     "batch['input_ids'].size(1)": ("batch", ("input_ids",), 1),
     'batch["a b"][0].size(2)': ("batch", ("a b", 0), 2),
     "rest[-1]": ("rest", (-1,), None),
+    "cache.layers[*].keys.size(-2)": ("cache", (Attribute("layers"), EachItem(), Attribute("keys")), -2),
+    "x.size(0) with cache": ("x", (), 0),
 }
 
 
@@ -174,7 +184,8 @@ BAD: dict[str, tuple[Any, str]] = {
     "a number": (3, "no list of names"),
     "no name": ([3], "neither a number nor a size"),
     "another grammar": (["x.shape[0]"], r"input_ids\.size\(1\)"),
-    "an attribute": (["x.weight.size(0)"], "neither a number nor a size"),
+    "no companion": (["x.size(0) with "], "neither a number nor a size"),
+    "a method": (["x.keys()"], "neither a number nor a size"),
     "unknown": (["xx.size(0)"], "did you mean x"),
     "of the end": ({"x.size(0)": (8, 1)}, "has no values"),
     "one value": ({"x.size(0)": (8, 8)}, "but one value"),
@@ -197,6 +208,9 @@ BAD_CALLS: dict[str, tuple[Any, str]] = {
     "no number": (["text"], "which is a str"),
     "a boolean": (["flag"], "which is a bool"),
     "no item": (["table['b']"], "no such item: 'b'"),
+    "no attribute": (["x.weight.size(0)"], "a Tensor has no attribute 'weight' of its own"),
+    "an attribute of a number": (["step.keys.size(0)"], "a int has no attribute 'keys'"),
+    "each item of a number": (["step[*].size(0)"], "each item of a int"),
 }
 
 
@@ -240,6 +254,70 @@ def test_names_are_kept_by_copies_pickles_and_artifacts(tmp_path: Any) -> None:
         loaded(torch.ones(65))
     with pytest.warns(RecompileWarning, match="outside of 2 to 64"):
         thunder.load(folder, Doubled())(torch.ones(65))
+
+
+class TakesNone(OperatorExecutor):
+    """An executor that takes no symbolic sizes, and claims nothing."""
+
+    symbolic_sizes: ClassVar[bool] = False
+
+
+@dataclass
+class Layer:
+    """A layer of a cache, as models keep them for the tokens that come next."""
+
+    keys: torch.Tensor | None = None
+    scale: float = 1.0
+
+
+@dataclass
+class Cache:
+    layers: list[Layer]
+
+
+def with_cache(x: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
+    for layer in cache.layers if cache is not None else ():
+        layer.keys = x if layer.keys is None else torch.cat([layer.keys, x])
+        x = x + layer.keys.sum() * layer.scale
+    return x * 2
+
+
+def test_sizes_and_numbers_of_objects_are_named_by_attributes_and_of_each_item_by_a_star() -> None:
+    compiled = thunder.jit(with_cache, symbolic=["cache.layers[*].keys.size(0)", "cache.layers[*].scale"])
+    for lengths in ((4, 4), (7, 1), (300, 2)):
+        ours, theirs = (Cache([Layer(torch.ones(n), 1.0 / n) for n in lengths]) for _ in range(2))
+        x = torch.randn(3)
+        assert torch.equal(compiled(x, ours), with_cache(x, theirs))
+        assert all(torch.equal(*(one.layers[n].keys for one in (ours, theirs))) for n in range(2))
+    assert thunder.cache_misses(compiled) == 1
+    compiled(x, Cache([Layer(), Layer()]))
+    assert thunder.cache_misses(compiled) == 2  # a layer that is empty has nothing of the name
+
+
+def test_a_name_with_a_companion_counts_where_that_is_given() -> None:
+    compiled = thunder.jit(with_cache, symbolic=["x.size(0) with cache"])
+    for n in (4, 5, 6):
+        compiled(torch.ones(n), Cache([]))
+    assert thunder.cache_misses(compiled) == 1
+    assert "s0" in str(thunder.last_traces(compiled)[0])
+    compiled(torch.ones(4))
+    assert "s0" not in str(thunder.last_traces(compiled)[0])
+
+
+def test_a_name_with_a_companion_is_a_hint_and_promises_nothing() -> None:
+    def halved(x: torch.Tensor, cache: Cache | None = None) -> torch.Tensor:
+        return x[: x.shape[0] // 2] if x.shape[0] % 2 == 0 else x * int(f"{x.shape[0]}")
+
+    compiled = thunder.jit(halved, symbolic={"x.size(0) with cache": (2, None)})
+    for n in (4, 1, 6, 3):  # warnings are errors
+        assert torch.equal(compiled(torch.ones(n), Cache([])), halved(torch.ones(n)))
+    assert thunder.cache_misses(compiled) == 3
+
+
+def test_a_name_with_a_companion_counts_where_all_executors_take_symbolic_sizes() -> None:
+    compiled = thunder.jit(with_cache, executors=[TakesNone("takes_none"), "torch"], symbolic=["x.size(0) with cache"])
+    compiled(torch.ones(4), Cache([]))
+    assert "s0" not in str(thunder.last_traces(compiled)[0])
 
 
 def test_a_size_of_zero_and_an_argument_that_is_none_are_no_error() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from thunder_core.errors import BadSymbolicArgument
-from thunder_core.options.symbolic_arguments import WRITE, SymbolicArgument
+from thunder_core.options.symbolic_arguments import WRITE, Attribute, EachItem, Step, SymbolicArgument
 from thunder_core.plugins import meant
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -65,7 +65,8 @@ def named_values(
 ) -> list[NamedValue]:
     """The named sizes and numbers that a call has; an argument that is None, or is not given, has none.
 
-    What is not required counts where it is there and nothing before it is of the same thing.
+    What is not required counts where it is there and nothing before it is of the same thing, and a name with a
+    companion counts where that is given.
     Raises `BadSymbolicArgument` for a name that leads nowhere, to a dimension that the tensor does not have, to what is
     no number, and for two names of one thing.
     """
@@ -77,20 +78,30 @@ def named_values(
     known = dict.fromkeys((*given, *(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)))
     found: dict[str, NamedValue] = {}
     for argument in sorted(wanted, key=lambda one: not one.required):
-        try:
-            _require_known(argument, known)
-            value = _value(argument, *given.get(argument.path.argument, ("", None)))
-        except BadSymbolicArgument:
-            if argument.required:
-                raise
+        companion = argument.path.companion
+        if companion is not None and given.get(companion, ("", None))[1] is None:
             continue
-        if value is None or (value.path in found and not argument.required):
-            continue
-        if value.path in found:
-            both = f"{found[value.path].argument.name!r} and {argument.name!r}"
-            raise BadSymbolicArgument(f"symbolic= names one thing twice: {both}", fix="leave one of them out")
-        found[value.path] = value
+        for value in _found(argument, known, given):
+            if value.path in found and not argument.required:
+                continue
+            if value.path in found:
+                both = f"{found[value.path].argument.name!r} and {argument.name!r}"
+                raise BadSymbolicArgument(f"symbolic= names one thing twice: {both}", fix="leave one of them out")
+            found[value.path] = value
     return list(found.values())
+
+
+def _found(
+    argument: SymbolicArgument, known: Iterable[str], given: Mapping[str, tuple[str, Any]]
+) -> Iterator[NamedValue]:
+    """The values that a name leads to in a call; raises `BadSymbolicArgument` if it is required and leads nowhere."""
+    try:
+        _require_known(argument, known)
+    except BadSymbolicArgument:
+        if argument.required:
+            raise
+        return
+    yield from _values(argument, *given.get(argument.path.argument, ("", None)), argument.path.items)
 
 
 def _given(
@@ -113,18 +124,52 @@ class _Rest:
     start: int
 
 
-def _value(argument: SymbolicArgument, path: str, value: Any) -> NamedValue | None:
-    """The value that a name leads to in a call, from its argument on; None where that is None."""
-    for item in argument.path.items:
-        path, value = _item(argument, path, value, item)
-    if value is None:
-        return None
-    return _size(argument, path, value) if argument.path.dimension is not None else _number(argument, path, value)
+def _values(argument: SymbolicArgument, path: str, value: Any, steps: Sequence[Step]) -> Iterator[NamedValue]:
+    """The values that a name leads to from what some of its steps have reached; none where that is None."""
+    try:
+        if value is None:
+            return
+        if not steps:
+            yield (
+                _size(argument, path, value) if argument.path.dimension is not None else _number(argument, path, value)
+            )
+            return
+        reached = [*_step(argument, path, value, steps[0])]
+    except BadSymbolicArgument:
+        if argument.required:
+            raise
+        return
+    for further, item in reached:
+        yield from _values(argument, further, item, steps[1:])
+
+
+def _step(argument: SymbolicArgument, path: str, value: Any, step: Step) -> Iterator[tuple[str, Any]]:
+    """The paths and values that one step leads to."""
+    if isinstance(step, Attribute):
+        yield f"{path}.{step.name}", _attribute(argument, value, step.name)
+    elif isinstance(step, EachItem):
+        if not isinstance(value, list | tuple | dict):
+            raise BadSymbolicArgument(
+                f"symbolic= names {argument.name!r}, each item of {_a(value)}: lists, tuples and dicts have items",
+                fix="name an attribute of it, or one item by its key",
+            )
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        yield from ((f"{path}[{key!r}]", item) for key, item in items)
+    else:
+        yield _item(argument, path, value, step)
+
+
+def _attribute(argument: SymbolicArgument, value: Any, name: str) -> Any:
+    """The entry of an object's `__dict__`, which is looked up past the object's own code."""
+    try:
+        return object.__getattribute__(value, "__dict__")[name]
+    except (AttributeError, LookupError, TypeError):
+        raise BadSymbolicArgument(
+            f"symbolic= names {argument.name!r}, and {_a(value)} has no attribute {name!r} of its own", fix=WRITE
+        ) from None
 
 
 def _item(argument: SymbolicArgument, path: str, value: Any, item: str | int) -> tuple[str, Any]:
-    if value is None:
-        return path, None
     if isinstance(value, _Rest) and isinstance(item, int) and item >= 0:
         value, item = value.args, item + value.start
     if isinstance(value, list | tuple) and isinstance(item, int) and item < 0:
@@ -132,7 +177,7 @@ def _item(argument: SymbolicArgument, path: str, value: Any, item: str | int) ->
     if not isinstance(value, list | tuple | dict):
         raise BadSymbolicArgument(
             f"symbolic= names {argument.name!r}, an item of {_a(value)}: items are named of lists, tuples and dicts",
-            fix="name arguments that are given one by one",
+            fix="name arguments that are given one by one, or attributes with a dot",
         )
     try:
         found: Any = value

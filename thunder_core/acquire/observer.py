@@ -134,6 +134,7 @@ class Acquisition(Observer):
             self.symbolic_sizes,
             expression_path,
             range_of=symbolic.range_of,
+            group_of=symbolic.group_of,
             avoid_one_hints=symbolic.avoid_one_hints,
             real_hints_for=symbolic.real_hints_for,
         )

@@ -25,11 +25,11 @@ class Shortfall:
 
 
 def shortfalls(sizes: Sizes, named: Mapping[str, SymbolicArgument]) -> Iterator[Shortfall]:
-    """The shortfalls of a recording, by the paths of what was named."""
+    """The shortfalls of a recording, by the paths of what was named; names that are hints alone have none."""
     merged = merged_constraints(sizes)
     for symbol, interval in merged.intervals.items():
         argument = named.get(str(sizes.sources[symbol]))
-        if argument is not None:
+        if argument is not None and not argument.is_conditional:
             yield from _of_symbol(argument, interval, dict(_conditions(merged, symbol, argument.name)))
 
 

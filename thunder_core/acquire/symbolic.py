@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.paths import Path
-from thunder_core.options.symbolic_arguments import Bounds, SymbolicArgument
+from thunder_core.options.symbolic_arguments import Bounds, EachItem, SymbolicArgument
 from thunder_core.runtime.observed_values import Number, ObservedValues
 
 ARGUMENTS = ("args", "kwargs")
@@ -24,7 +24,8 @@ class IsSymbolic(BaseException):
 class Symbolic:
     """The numbers and sizes that are symbolic: those that differ from what was `observed`, and of `arguments` all.
 
-    Those at the paths of `named` are, too, in the ranges that they were given. `met_numbers` and `met_sizes` have those
+    Those at the paths of `named` are, too, in the ranges that they were given; those at the paths of `constant` are not
+    in any case. `met_numbers` and `met_sizes` have those
     that a recording came by, by their paths, with their values in its call. With `sizes`, sizes of tensors are among
     them, and integers are expressions in symbols; without, numbers are known to the trace by their names alone.
     `avoid_one_hints` and `real_hints_for` are as `capture.sizes.Sizes` has them; an `oblivious` recording is right for
@@ -34,6 +35,7 @@ class Symbolic:
 
     observed: ObservedValues = field(default_factory=ObservedValues)
     named: Mapping[str, SymbolicArgument] = field(default_factory=dict)
+    constant: frozenset[str] = frozenset()
     arguments: bool = False
     sizes: bool = False
     avoid_one_hints: bool = False
@@ -76,7 +78,7 @@ class Symbolic:
         """Whether the number or size at a path is symbolic."""
         text = str(path)
         chosen = text in self.named or (self.arguments and is_argument(path))
-        if not chosen and not self.observed.differs(text, path.value):
+        if text in self.constant or not (chosen or self.observed.differs(text, path.value)):
             return False
         (self.met_sizes if path.step == "size" else self.met_numbers)[text] = path.value
         if self.probing:
@@ -89,6 +91,11 @@ class Symbolic:
         if found:
             self.met_numbers[str(path)] = path.value
         return found
+
+    def group_of(self, path: Path) -> str | None:
+        """The name that a number or size has in common with others: one for each item of a list; None for others."""
+        argument = self.named.get(str(path))
+        return argument.name if argument is not None and EachItem() in argument.path.items else None
 
     def range_of(self, path: Path) -> Bounds:
         """The range that a number or size was given by its name."""

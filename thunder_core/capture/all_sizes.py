@@ -34,6 +34,7 @@ Rewrite = Callable[[Sequence[Any], Mapping[str, Any]], Call | None]
 REWRITES: dict[Callable[..., Any], Rewrite] = {}
 ALWAYS: set[Callable[..., Any]] = set()  # functions that are rewritten outside of `size_oblivious`, too
 MATRIX = 2  # the dimensions of a matrix, behind those of its batch
+LINEAR = ("input", "weight", "bias")  # the parameters of `linear`
 FLATTEN = ("input", "start_dim", "end_dim")  # the parameters of `flatten`
 
 
@@ -180,6 +181,24 @@ def matmul_of_batches(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     given = [reshaped(tensor, (count, *tensor.shape[-MATRIX:])) for tensor in (one, other)]
     product: torch.Tensor = torch.ops.aten._unsafe_view(torch.bmm(*given), shape)
     return product
+
+
+@rewrites(torch.nn.functional.linear)
+def linear(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """The product of a batch of matrices with a matrix of weights, for which all rows are put into one matrix."""
+    given = dict(zip(LINEAR, args, strict=False)) | dict(kwargs)
+    dimensions = [one.dim() if isinstance(one, torch.Tensor) else 0 for one in map(given.get, LINEAR[:2])]
+    if given.keys() - set(LINEAR) or dimensions[0] <= MATRIX or dimensions[1] != MATRIX:
+        return None
+    return linear_of_rows, (), given
+
+
+def linear_of_rows(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:  # noqa: A002 - PyTorch's name
+    """The result of `linear`, which is contiguous whatever the strides of its input are."""
+    rows = reshaped(input, (math.prod(input.shape[:-1]), input.shape[-1]))
+    product = torch.nn.functional.linear(rows, weight, bias)
+    result: torch.Tensor = torch.ops.aten._unsafe_view(product, (*input.shape[:-1], weight.shape[0]))
+    return result
 
 
 @rewrites(torch.nn.functional.scaled_dot_product_attention)

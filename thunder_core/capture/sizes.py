@@ -168,7 +168,7 @@ class Sizes:
     real tensor to the sources of their sizes, and `expression(expression, sources, value)` makes the source of what the
     prologue computes from symbols. With `avoid_one_hints`, a size of one gets another hint (`GENERIC_HINT` or more), as
     if the call had that size, unless its source is named in `real_hints_for`; the traces may then turn out not to serve
-    the call, which `violated` tells.
+    the call, which `violated` tells. Sizes of one group (`group_of`) that are equal are one symbol.
     """
 
     def __init__(
@@ -178,6 +178,7 @@ class Sizes:
         expression: Callable[[sympy.Basic, Mapping[sympy.Symbol, Any], int], Any],
         *,
         range_of: Callable[[Any], Bounds] = lambda source: NO_BOUNDS,
+        group_of: Callable[[Any], Any] = lambda source: None,
         avoid_one_hints: bool = False,
         real_hints_for: frozenset[str] = frozenset(),
     ) -> None:
@@ -189,6 +190,8 @@ class Sizes:
         self._places_of = places_of
         self._expression = expression
         self._range_of = range_of
+        self._group_of = group_of
+        self._groups: dict[Any, torch.SymInt] = {}
         self._ranges: dict[sympy.Symbol, Bounds] = {}
         self._symbols: dict[Any, Any] = {}
         self._computed: dict[sympy.Basic, Any] = {}
@@ -229,9 +232,17 @@ class Sizes:
                 environment.restrict(symbol, lower, upper)
             self.values[symbol] = sympy.Integer(value)
             size: Any = environment.create_symintnode(symbol, hint=hint, source=named)
-            self._symbols[source] = size
+            self._symbols[source] = self._shared(source, value, size)
         known: torch.SymInt = self._symbols[source]
         return known
+
+    def _shared(self, source: Any, value: int, size: torch.SymInt) -> torch.SymInt:
+        """The symbol of the first size of the group that has this value, which the others are constrained to equal."""
+        group = self._group_of(source)
+        if group is None:
+            return size
+        first = self._groups.setdefault((group, value), size)
+        return first if first is size or bool(first == size) else size
 
     def with_float_symbols(self, tree: Any, known: Mapping[str, float]) -> Any:
         """Nested arguments with symbols for floats from outside, with which a backward may compute."""

@@ -109,8 +109,8 @@ class Compiler:
         It is compiled for symbolic numbers and sizes where that can be, as far as the options ask for it.
         """
         reason = ""
-        named = self._named(subject, args, kwargs)
-        ways = self._ways(observed or ObservedValues(), named, args, kwargs)
+        named, constant = self._named(subject, args, kwargs)
+        ways = self._ways(observed or ObservedValues(), named, constant, args, kwargs)
         while ways:
             symbolic = ways.pop(0)
             try:
@@ -141,19 +141,28 @@ class Compiler:
 
     def _named(
         self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Mapping[str, SymbolicArgument]:
-        """The sizes and numbers of a call that are symbolic by name, by their paths; not those out of their range."""
+    ) -> tuple[Mapping[str, SymbolicArgument], frozenset[str]]:
+        """The sizes and numbers of a call that are symbolic by name, by their paths, and paths that are constant.
+
+        Those out of their range are not symbolic by name, of which a warning tells; they are constant where the name is
+        a hint alone, and such a name counts where every executor takes symbolic sizes.
+        """
         if self.device is not None:
-            return {}
-        values = named_values(self.options.symbolic, subject, args, kwargs)
-        if outside := [value for value in values if not value.is_in_range]:
-            warn_of(subject, *out_of_range(outside))
-        return {value.path: value.argument for value in values if value.is_in_range}
+            return {}, frozenset()
+        hints_count = all(map(takes_all_sizes, self.executors))
+        arguments = [one for one in self.options.symbolic if hints_count or not one.is_conditional]
+        values = named_values(arguments, subject, args, kwargs)
+        outside = [value for value in values if not value.is_in_range]
+        if asked := [value for value in outside if not value.argument.is_conditional]:
+            warn_of(subject, *out_of_range(asked))
+        constant = frozenset(value.path for value in outside if value.argument.is_conditional)
+        return {value.path: value.argument for value in values if value.is_in_range}, constant
 
     def _ways(
         self,
         observed: ObservedValues,
         named: Mapping[str, SymbolicArgument],
+        constant: frozenset[str],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> list[Symbolic]:
@@ -169,7 +178,7 @@ class Compiler:
         if not asked and not (observed.sizes_may_be_symbolic and all(one.symbolic_sizes for one in self.executors)):
             return [*numbers, CONSTANT]
         probes = [] if asked or arguments_differ(observed, args, kwargs) else [Symbolic(observed, probing=True)]
-        general = Symbolic(observed, named, arguments=arguments, sizes=True)
+        general = Symbolic(observed, named, constant, arguments=arguments, sizes=True)
         ways = [general.again(avoid_one_hints=True), general, general.again(oblivious=False)]
         return [*probes, *ways, *numbers, CONSTANT]
 
@@ -321,9 +330,13 @@ def require_all_kernels(stages: Iterable[Stage]) -> None:
 
 
 def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, SymbolicArgument], program: Program) -> None:
-    """Warn of what was named as symbolic and is not, or not in all of its range, in a program."""
-    if named and program.constant_because:
-        names = ", ".join(argument.name for argument in named.values())
+    """Warn of what was named as symbolic and is not, or not in all of its range, in a program.
+
+    Names that are hints alone, as recipes have them for caches, are no promise to anybody.
+    """
+    asked = [argument for argument in named.values() if not argument.is_conditional]
+    if asked and program.constant_because:
+        names = ", ".join(argument.name for argument in asked)
         what = f"is traced for the very values of {names}, which symbolic= names: {program.constant_because}"
         warn_of(subject, what, "leave out of what is compiled what needs the values", SpecializationWarning)
     for shortfall in program.shortfalls:

@@ -12,22 +12,45 @@ from thunder_core.errors import BadSymbolicArgument
 Bounds = tuple[int | None, int | None]
 Given = Sequence["str | SymbolicArgument"] | Mapping[str, Sequence[int | None] | None]
 
-ITEM = r"\[(?:-?[0-9]+|'[^']*'|\"[^\"]*\")\]"
-NAME = re.compile(rf"(?P<argument>[^\W\d]\w*)(?P<items>(?:{ITEM})*)(?:\.size\((?P<dimension>-?[0-9]+)\))?")
+ITEM = r"\[(?:-?[0-9]+|\*|'[^']*'|\"[^\"]*\")\]|\.(?!shape\b)[^\W\d]\w*(?![\w(])"  # sizes are asked by `size()`
+NAME = re.compile(
+    rf"(?P<argument>[^\W\d]\w*)(?P<items>(?:{ITEM})*)(?:\.size\((?P<dimension>-?[0-9]+)\))?"
+    r"(?: with (?P<companion>[^\W\d]\w*))?"
+)
 WRITE = (
     'write the name of a parameter for a number ("scale"), and for a size its dimension ("input_ids.size(1)"), with '
-    "items of lists and dicts in between (\"batch['input_ids'].size(1)\")"
+    "items of lists and dicts and attributes of objects in between (\"batch['input_ids'].size(1)\", "
+    '"cache.layers[*].keys.size(2)" for each item)'
 )
 WRITE_RANGE = 'write the least and the greatest value, as in {"input_ids.size(1)": (1, 8192)}, or None for no range'
 
 
 @dataclass(frozen=True)
+class Attribute:
+    """A step of a name that leads on by an attribute of an object, as in `cache.layers`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class EachItem:
+    """A step of a name that leads on to every item of a list, tuple or dict, written `[*]`."""
+
+
+Step = str | int | Attribute | EachItem  # a text or a number is the key or index of one item
+
+
+@dataclass(frozen=True)
 class ArgumentPath:
-    """A parsed name: the parameter, the items that lead on from it, and the dimension where it is a size."""
+    """A parsed name: the parameter, the steps that lead on from it, and the dimension where it is a size.
+
+    With a `companion`, the name counts only in calls that are given an argument of that name.
+    """
 
     argument: str
-    items: tuple[str | int, ...]
+    items: tuple[Step, ...]
     dimension: int | None
+    companion: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,6 +75,14 @@ class SymbolicArgument:
     def path(self) -> ArgumentPath:
         """The name in its parts."""
         return parse_name(self.name)
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether it counts in calls alone that are given a further argument, as recipes have it for caches.
+
+        Such a name is a hint: it asks for symbols where these cost nothing, and nobody is told where they do not serve.
+        """
+        return self.path.companion is not None
 
     @property
     def has_range(self) -> bool:
@@ -81,10 +112,19 @@ def parse_name(name: object) -> ArgumentPath:
     if match is None:
         raise BadSymbolicArgument(f"{name!r:.80} names neither a number nor a size of an argument", fix=WRITE)
     try:
-        items = tuple(ast.literal_eval(item[1:-1]) for item in re.findall(ITEM, match["items"]))
+        items = tuple(map(_step, re.findall(ITEM, match["items"])))
     except (SyntaxError, ValueError):  # such as [007]
         raise BadSymbolicArgument(f"{name!r:.80} has an item that is no index and no key", fix=WRITE) from None
-    return ArgumentPath(match["argument"], items, None if match["dimension"] is None else int(match["dimension"]))
+    dimension = None if match["dimension"] is None else int(match["dimension"])
+    return ArgumentPath(match["argument"], items, dimension, match["companion"])
+
+
+def _step(text: str) -> Step:
+    """The step that a part of a name stands for; raises `SyntaxError` or `ValueError` for no index and no key."""
+    if text.startswith("."):
+        return Attribute(text[1:])
+    found: str | int = ast.literal_eval(text[1:-1]) if text != "[*]" else ""
+    return EachItem() if text == "[*]" else found
 
 
 def require_bounds(name: str, bounds: Bounds, least: int | None = None) -> None:

@@ -72,17 +72,36 @@ DECLARED: Mapping[str, tuple[type, ...]] = {
     "executors": (str, Executor),
 }
 TAKEN_FOR = {"transforms": "setup_transforms", "lookasides": "setup_lookasides", "family": "families"}
-# Of the inputs of transformers' models, what is called the batch and the sequence.
+# Of the inputs of transformers' models, what is called the batch, the sequence and the length of the cache.
 BATCHES = (
     *("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds"),
     *("decoder_input_ids", "decoder_attention_mask", "pixel_values", "input_features", "input_values"),
-    *("labels", "next_sentence_label", "start_positions", "end_positions"),
+    *("labels", "next_sentence_label", "start_positions", "end_positions", "encoder_outputs['last_hidden_state']"),
 )
 SEQUENCES = (
     *("input_ids.size(-1)", "attention_mask.size(-1)", "token_type_ids.size(-1)", "position_ids.size(-1)"),
     *("inputs_embeds.size(1)", "decoder_input_ids.size(-1)", "decoder_attention_mask.size(-1)", "labels.size(1)"),
+    "encoder_outputs['last_hidden_state'].size(1)",
 )
-DIMENSIONS: Mapping[str, tuple[str, ...]] = {"batch": tuple(f"{name}.size(0)" for name in BATCHES), "seq": SEQUENCES}
+KEYS_AND_VALUES = tuple(
+    f"{cache}.layers[*].{name}"
+    for cache in (
+        "past_key_values",
+        "past_key_values.self_attention_cache",
+        "past_key_values.cross_attention_cache",
+    )
+    for name in ("keys", "values")
+)
+STATES = tuple(
+    f"{cache}.layers[*].{name}[*]"
+    for cache in ("past_key_values", "cache_params")
+    for name in ("conv_states", "recurrent_states")
+)
+DIMENSIONS: Mapping[str, tuple[str, ...]] = {
+    "batch": tuple(f"{name}.size(0)" for name in (*BATCHES, *KEYS_AND_VALUES, *STATES)),
+    "seq": SEQUENCES,
+    "cache": tuple(f"{name}.size(-2)" for name in KEYS_AND_VALUES),
+}
 READ = (
     *DECLARED,
     *("compiler", "sample", "device", "dtype", "dimensions", "symbolic", "Options", "validate", "tolerance"),
@@ -285,10 +304,12 @@ class Recipe:
 
     def spelled_out(self, argument: SymbolicArgument) -> tuple[SymbolicArgument, ...]:
         """The sizes that a dimension is a name of, which a call need not have; any other argument as it is."""
-        names = self.all_dimensions().get(argument.name)
+        dimension, _, companion = argument.name.partition(" with ")
+        names = self.all_dimensions().get(dimension)
         if names is None:
             return (argument,)
-        return tuple(replace(argument, name=name, required=False) for name in names)
+        condition = f" with {companion}" if companion else ""
+        return tuple(replace(argument, name=f"{name}{condition}", required=False) for name in names)
 
     def all_needs(self) -> tuple[tuple[str, Requirement], ...]:
         """The needs of the whole sum of a machine; who names a GPU needs one."""

@@ -1,0 +1,31 @@
+"""Each family of models generates eager PyTorch's tokens, by few programs whatever the lengths and the batch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.generation.models import MODELS, Uncompiled, greedy, model_of, prompt_of
+from thunder_core.compiler import specializations_of
+
+SHAPES = ((2, 7), (1, 4), (3, 9), (1, 5))
+USUAL = 2  # programs: for the prompt, and for each token that follows
+WITH_WINDOW = 4  # tokens that fill a window and those behind it, for which masks are built
+FIRST = {"mistral": WITH_WINDOW, "gemma2": WITH_WINDOW, "phi3": WITH_WINDOW}
+LATER = {"mamba": 5}  # it has no cache before the second token, and warns once, which is remembered in a cache
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_family_generates_eagers_tokens_by_few_programs(name: str) -> None:
+    model = model_of(name)
+    compiled = thunder.compile(model, Uncompiled)
+    programs = []
+    for batch, length in SHAPES:
+        prompt = prompt_of(batch, length)
+        assert torch.equal(greedy(compiled, prompt), greedy(model, prompt))
+        programs.append(thunder.cache_misses(compiled))
+    most = FIRST.get(name, USUAL)
+    assert programs[0] <= most, thunder.recompile_reasons(compiled)
+    assert programs[-1] <= LATER.get(name, programs[0]), thunder.recompile_reasons(compiled)
+    assert not any(program.constant_because for program in specializations_of(compiled).programs)
