@@ -52,8 +52,8 @@ class Symbolic:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the user asked for symbols, by their names or for all arguments."""
-        return self.arguments or bool(self.named)
+        """Whether the user asked for symbols, for all arguments or by names that are more than hints."""
+        return self.arguments or not all(argument.is_conditional for argument in self.named.values())
 
     @property
     def is_constant(self) -> bool:

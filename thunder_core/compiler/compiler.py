@@ -149,7 +149,7 @@ class Compiler:
         """
         if self.device is not None:
             return {}, frozenset()
-        hints_count = all(map(takes_all_sizes, self.executors))
+        hints_count = all(one.symbolic_sizes for one in self.executors)
         arguments = [one for one in self.options.symbolic if hints_count or not one.is_conditional]
         values = named_values(arguments, subject, args, kwargs)
         outside = [value for value in values if not value.is_in_range]
@@ -171,7 +171,7 @@ class Compiler:
         Whether any differ is tried first, unless the arguments tell, or it was asked for symbols.
         """
         arguments = self.options.cache == "symbolic values"
-        asked = Symbolic(named=named, arguments=arguments).is_asked
+        asked = arguments or bool(named)
         if self.device is not None or not (asked or observed.any_there):
             return [CONSTANT]
         numbers = [] if asked else [Symbolic(observed)]
