@@ -60,6 +60,8 @@ def smaller(sizes: frozenset[int]) -> Callable[[torch.Tensor], torch.Tensor]:
         part = tensor.detach()
         for dim, size in enumerate(tensor.shape):
             part = part.narrow(dim, 0, size - 1) if size in sizes else part
+        if tensor.dtype == torch.int64:  # which may hold places: those beyond are where PyTorch may read anything
+            part = torch.where(torch.isin(part, torch.tensor([size - 1 for size in sizes])), part - 1, part)
         layout = torch.contiguous_format if tensor.is_contiguous() else torch.preserve_format
         return part.clone(memory_format=layout).requires_grad_(tensor.requires_grad)
 

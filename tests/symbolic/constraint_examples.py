@@ -208,7 +208,9 @@ EXAMPLES: dict[str, Example] = {
     "the type of a tensor": Example(
         "args[0]: was f32[s0]", lambda x: str(x.dtype), ((3,),), (lambda: torch.ones(3, dtype=torch.float64),)
     ),
-    "a derivative": Example("args[0].size(0): had s0 == 3", lambda x: x.cumprod(0), ((3, 4),), ((5, 4),), grad=True),
+    "a derivative": Example(
+        "args[0].size(0): had s0 == 3", lambda x: (x + 0j).cumprod(0).real, ((3, 4),), ((5, 4),), grad=True
+    ),
     "an executor": Example(
         f"args[0].size(0): had 1 <= s0 <= {LIMIT}", lambda x: x.exp(), ((3,),), ((9,),), executors=(SHORT, "torch")
     ),

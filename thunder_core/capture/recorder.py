@@ -35,6 +35,7 @@ from thunder_core.capture.sizes import Sizes, TraceShapeEnv, without_sizes
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
 from thunder_core.capture.subclasses import Subclasses, speaking
 from thunder_core.capture.symbolic_calls import OPAQUE
+from thunder_core.capture.symbolic_composites import COMPOSITES
 from thunder_core.capture.symbolic_probe import (
     BackwardOf,
     HiddenNumbers,
@@ -66,6 +67,7 @@ from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.runtime.library.objects import with_data
 
 STORAGES = frozenset({torch.Tensor.storage, torch.Tensor.untyped_storage, torch.Tensor._typed_storage})
+WHOLE = OPAQUE | COMPOSITES  # functions that stay what they are where others give their metadata
 LISTING = torch.Tensor.tolist  # gives values, and refuses fakes by itself
 
 
@@ -384,7 +386,7 @@ class Recorder:
             if function is LISTING or (function in PARTS and args[0].layout is not torch.strided):
                 return self.data_dependent.result(function, args, kwargs, call)
             called, given, named = for_all_sizes(function, args, kwargs)
-            call.opaque = call.opaque or (called is not function and function in OPAQUE)
+            call.opaque = call.opaque or (called is not function and function in WHOLE)
             with self._shape_changes.around(function, given, named):
                 return called(*given, **named)
         except Exception as error:

@@ -1,8 +1,8 @@
 """Metadata of operations on tensors with symbolic sizes, where PyTorch's functions for it are not right for all sizes.
 
 While they are asked to take one way for all sizes, those functions do not look whether a size is one that `squeeze`
-drops, whether a length is -1, which stands for another one, or whether a place is counted from the end. That is decided
-before, and constrains the symbols.
+drops, whether a length is -1, which stands for another one, or whether a place is counted from the end or there at all.
+That is decided before, and constrains the symbols.
 """
 
 from __future__ import annotations
@@ -45,11 +45,27 @@ def decide_squeezed(tensor: torch.Tensor, dims: Any = None) -> None:
             bool(tensor.shape[dim] == 1)
 
 
+def decide_selected(tensor: torch.Tensor, dim: int, index: Any) -> None:
+    """Decide whether a place is counted from the end, and that there is an element at it."""
+    if isinstance(index, torch.SymInt) and -tensor.dim() <= dim < tensor.dim():
+        bool(index >= 0)
+        bool(-tensor.shape[dim] <= index)
+        bool(index < tensor.shape[dim])
+
+
+def decide_selected_of_second(tensor: torch.Tensor, source: torch.Tensor, dim: int, index: Any) -> None:
+    """Decide likewise for a place that another tensor is written to."""
+    decide_selected(tensor, dim, index)
+
+
 aten = torch.ops.aten
 DECISIONS: dict[Any, Callable[..., None]] = {
     aten.squeeze: decide_squeezed,
     aten.squeeze_: decide_squeezed,
     aten.squeeze_copy: decide_squeezed,
+    aten.select: decide_selected,
+    aten.select_copy: decide_selected,
+    aten.select_scatter: decide_selected_of_second,
 }
 
 

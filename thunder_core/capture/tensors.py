@@ -92,6 +92,13 @@ class Tensors:
         """The shape of a real tensor with symbols for sizes that differ from call to call; None where none does."""
         return None if self.sizes is None else self.sizes.shape_of(tensor)
 
+    def in_call(self, tree: Any) -> Any:
+        """Nested values with the integers that symbolic ones are in the call that is traced."""
+        sizes = self.sizes
+        if sizes is None:
+            return tree
+        return replace_leaves(tree, lambda leaf: sizes.in_call(leaf) if isinstance(leaf, torch.SymInt) else leaf)
+
     def is_outside(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor was there before the program: it is neither a fake nor the handle of one."""
         return not isinstance(tensor, FakeTensor) and id(tensor) not in self._handles

@@ -32,12 +32,14 @@ def eager_error(
     values.
     """
     fakes = tensors_in((args, kwargs))
+    args, kwargs = tensors.in_call((args, kwargs))
     reals = [tensors.reals.get(id(fake)) for fake in fakes]
     known = [real for real in reals if real is not None]
-    if not _can_be_tried([*fakes, *known], (args, kwargs)) or (valued and len(known) < len(fakes)):
+    if not _can_be_tried([*fakes, *known], (args, kwargs), tensors) or (valued and len(known) < len(fakes)):
         return None
     with apart():
-        copies = {id(fake): _copy(fake, tensors.proxy(fake), real) for fake, real in zip(fakes, reals, strict=True)}
+        pairs = zip(fakes, reals, strict=True)
+        copies = {id(fake): _copy(fake, tensors.proxy(fake), real, tensors) for fake, real in pairs}
         args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
         try:
             function(*args, **kwargs)
@@ -46,11 +48,11 @@ def eager_error(
     return None
 
 
-def _can_be_tried(tensors: Iterable[torch.Tensor], tree: Any) -> bool:
+def _can_be_tried(given: Iterable[torch.Tensor], tree: Any, tensors: Tensors) -> bool:
     """Whether nothing but memory of moderate size is needed."""
     plain = all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) or leaf is ... for leaf in leaves(tree))
-    here = all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in tensors)
-    return plain and here and sum(tensor.untyped_storage().nbytes() for tensor in tensors) <= LARGEST
+    here = all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in given)
+    return plain and here and sum(tensors.in_call(tensor.untyped_storage().nbytes()) for tensor in given) <= LARGEST
 
 
 @contextmanager
@@ -70,13 +72,14 @@ def apart() -> Iterator[None]:
             torch.set_rng_state(state)
 
 
-def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None) -> torch.Tensor:
+def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, tensors: Tensors) -> torch.Tensor:
     """A tensor with the values of the real one, or zeros; the failed attempt may have changed the fake's own shape."""
     source = fake if real is None else real
-    memory = torch.zeros(source.untyped_storage().nbytes(), dtype=torch.uint8).untyped_storage()
+    size, offset = tensors.in_call((source.untyped_storage().nbytes(), source.storage_offset()))
+    memory = torch.zeros(size, dtype=torch.uint8).untyped_storage()
     if real is not None:
         memory.copy_(real.untyped_storage())
     made = torch.empty(0, dtype=proxy.dtype)
-    made.set_(memory, source.storage_offset(), proxy.shape, proxy.stride)
+    made.set_(memory, offset, *tensors.in_call((tuple(proxy.shape), tuple(proxy.stride))))
     made.requires_grad_(proxy.requires_grad)
     return made if fake.is_leaf else made.clone()

@@ -21,7 +21,7 @@ from thunder_core.capture.symbols import as_bound_symbol
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import apart
 from thunder_core.ir.evaluate import evaluate
-from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -89,7 +89,7 @@ class Evaluation:
             reals = [copied(known[proxy.name], memory).requires_grad_(proxy.requires_grad) for proxy in proxies]
             versions = [real._version for real in reals]
             stand_ins = {id(fake): real for fake, real in zip(fakes, reals, strict=True)}
-            given = replace_leaves((args, kwargs), lambda leaf: stand_ins.get(id(leaf), leaf))
+            given = self._tensors.in_call(replace_leaves((args, kwargs), lambda leaf: stand_ins.get(id(leaf), leaf)))
             with torch.set_grad_enabled(grad):
                 result = function(*given[0], **given[1])
             pairs = list(zip(fakes, reals, strict=True))
@@ -184,6 +184,8 @@ class Evaluation:
                 self._known[proxy.name] = spare_generator(objects[proxy.name])
             elif proxy.name in self._numbers:
                 self._known[proxy.name] = self._numbers[proxy.name]
+            elif isinstance(proxy, NumberProxy):
+                self._known[proxy.name] = self._tensors.in_call(proxy.value)
 
     def _needed(self, wanted: Sequence[Proxy]) -> tuple[list[int], set[int]]:
         """The places of what names need and what was not run, as the slices have them.

@@ -1,0 +1,134 @@
+"""One program serves all sizes where PyTorch's functions in C++ ask for plain integers, beside eager."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.symbolic.test_sizes import assert_same
+from thunder_core.runtime.layouts import layouts_watched
+
+SHAPES = ((3, 5), (6, 2), (2, 7))
+PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "so many points": lambda x: torch.fft.fft(x, 6).abs() + torch.fft.rfft(x, 10).abs().sum(),
+    "so many real points": lambda x: torch.fft.irfft(x, 6) * torch.fft.hfft(x, n=6, dim=-1, norm="ortho"),
+    "points of both dimensions": lambda x: torch.fft.irfft2(x, (4, 6)) + torch.fft.fftn(x, s=(4, 6)).real,
+    "kron": lambda x: torch.kron(x, x.t().contiguous()) + torch.kron(x[0], x).sum(),
+    "chain of two": lambda x: torch.linalg.multi_dot([x, x.t()]),
+    "bilinear": lambda x: torch.nn.functional.bilinear(x, x, torch.ones(2, x.shape[1], x.shape[1]), torch.ones(2)),
+    "covariances": lambda x: torch.cov(x, correction=0) + torch.cov(x.flatten()),
+    "correlations": torch.corrcoef,
+    "sums": lambda x: x.cumsum(1) + torch.cumsum(x, 0, dtype=torch.float64),
+    "products": lambda x: torch.cumprod(x - x[:1], 0) + x.cumprod(dim=-1),
+    "powers": torch.linalg.vander,
+    "sign": lambda x: torch.sgn(x) * x,
+    "places": lambda x: torch.take_along_dim(x, x.argsort(1), 1) + torch.take_along_dim(x, x.argmax())[0],
+    "broadcast places": lambda x: torch.take_along_dim(x, x.argmax(1, keepdim=True), 1),
+    "diagonal": lambda x: torch.block_diag(x, x[0], x.t()),
+    "pairs": lambda x: (torch.combinations(x[0]), torch.combinations(x[0], 2, True) * 2, torch.combinations(x[0], 1)),
+    "slopes": lambda x: torch.gradient(x.repeat(1, 2), dim=1)[0] * 3,
+}
+UNFOLLOWED: dict[str, Callable[[torch.Tensor], Any]] = {  # without gradients, or whose backward autograd records
+    "windows of a signal": lambda x: torch.stft(x.repeat(1, 8), 4, window=torch.ones(4), return_complex=True).abs(),
+    "hash": lambda x: torch.hash_tensor(x, 1),
+}
+
+
+def gradient(result: Any, x: torch.Tensor) -> torch.Tensor:
+    """The gradient of the sum of all results' squares."""
+    results = result if isinstance(result, tuple | list) else [result]
+    loss = sum((one * one).sum() for one in results)
+    return torch.autograd.grad(loss, x)[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_program_and_one_backward_serve_all_sizes(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name], cache="symbolic values")
+    for shape in SHAPES:
+        x = torch.randn(*shape, requires_grad=True)
+        found, wanted = compiled(x), PROGRAMS[name](x)
+        assert_same(wanted, found)
+        torch.testing.assert_close(gradient(found, x), gradient(wanted, x), rtol=1e-4, atol=1e-4)
+        assert not thunder.last_program(compiled).constant_because
+    assert not thunder.last_backward_reason(compiled)
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.parametrize("name", PROGRAMS | UNFOLLOWED)
+def test_one_program_serves_all_sizes_in_the_layouts_of_eager(name: str) -> None:
+    function = (PROGRAMS | UNFOLLOWED)[name]
+    compiled = thunder.jit(function, cache="symbolic values")
+    for shape in SHAPES[1:]:
+        x = torch.randn(*shape)
+        compiled(x)
+        with layouts_watched() as watch:
+            assert_same(function(x), compiled(x))
+        assert not watch.mismatches
+        assert not thunder.last_program(compiled).constant_because
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.parametrize("zeros", [(), (1,), (0, 3), (0, 1, 2, 3)])
+def test_products_are_differentiated_where_elements_are_zero(zeros: tuple[int, ...]) -> None:
+    compiled = thunder.jit(lambda x: x.cumprod(0), cache="symbolic values")
+    for length in (4, 6, 1):
+        x = torch.randn(length)
+        x[[place for place in zeros if place < length]] = 0
+        x.requires_grad_()
+        found, wanted = (gradient(run(x), x) for run in (compiled, lambda x: x.cumprod(0)))
+        torch.testing.assert_close(found, wanted)
+    assert thunder.cache_misses(compiled) <= 2, thunder.recompile_reasons(compiled)
+
+
+def test_the_order_of_a_chain_is_a_constraint() -> None:
+    compiled = thunder.jit(lambda *chain: torch.linalg.multi_dot(chain), cache="symbolic values")
+    for sizes in ((2, 3, 4, 5), (3, 5, 6, 7), (9, 8, 7, 1), (20, 9, 8, 2)):
+        chain = [torch.randn(rows, columns) for rows, columns in itertools.pairwise(sizes)]
+        assert_same(torch.linalg.multi_dot(chain), compiled(*chain))
+        assert not thunder.last_program(compiled).constant_because
+    assert thunder.cache_misses(compiled) <= 3, thunder.recompile_reasons(compiled)
+
+
+def test_a_place_by_an_integer_from_outside_is_within_the_tensor() -> None:
+    """One program for the places counted from the beginning, one for those from the end; eager's error beyond."""
+    compiled = thunder.jit(lambda x, place: x[place] + torch.select(x, 0, place), cache="symbolic values")
+    for length, place in ((5, 2), (7, 4), (9, 8), (5, -2), (6, -6)):
+        x = torch.randn(length, 3)
+        assert_same(x[place] * 2, compiled(x, place))
+        assert not thunder.last_program(compiled).constant_because
+    assert thunder.cache_misses(compiled) == 2, thunder.recompile_reasons(compiled)
+    with pytest.raises(IndexError):
+        compiled(torch.randn(5, 3), 5)
+
+
+VALUES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "are they equal": lambda x: x * 2 if torch.equal(x, x + 0) else x,
+    "is there one": lambda x: x * 2 if (x > 100).any() else x.softmax(1),
+    "a condition by a size": lambda x: x * 2 if torch.ones(x.shape[0]).sum() > 0 else x,
+    "a value behind a size": lambda x: x + int(torch.full((), x.shape[1]).clamp(max=2)),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_value_that_is_asked_for_leaves_sizes_symbolic(name: str) -> None:
+    compiled = thunder.jit(VALUES[name], cache="symbolic values")
+    for shape in SHAPES:
+        x = torch.randn(*shape)
+        assert_same(VALUES[name](x), compiled(x))
+        assert not thunder.last_program(compiled).constant_because
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+def test_what_hangs_on_values_is_one_program_for_each_count_whatever_other_sizes_are() -> None:
+    compiled = thunder.jit(lambda x: (x[x[:, 0] > 0].sum(), x.nonzero().shape[0] + x.shape[1]), cache="symbolic values")
+    for shape, positive in (((5, 3), 2), ((6, 3), 2), ((9, 3), 2), ((6, 3), 4)):
+        x = torch.zeros(*shape)
+        x[:positive, 0] = 1
+        assert_same((x[x[:, 0] > 0].sum(), x.nonzero().shape[0] + x.shape[1]), compiled(x))
+        assert not thunder.last_program(compiled).constant_because
+    assert thunder.cache_misses(compiled) == 2, thunder.recompile_reasons(compiled)
