@@ -14,6 +14,7 @@ from thunder_core.autodiff.tape import first_line
 from thunder_core.autodiff.vjp import call_with_rule, is_differentiable_proxy
 from thunder_core.capture.failures import needs_value
 from thunder_core.capture.fake import fake_like, new_mode
+from thunder_core.capture.probed_floats import stand_in
 from thunder_core.capture.settings import settings_of
 from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.proxy import NumberProxy, TensorProxy, environment_of, tensor_proxy
@@ -90,11 +91,12 @@ def _is_followed(bsym: BoundSymbol, values: dict[str, Any]) -> bool:
 
 
 def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, Any]:
-    """Tensors without data for the inputs and constants of a trace, and its symbolic numbers."""
+    """Tensors without data for the inputs and constants of a trace, its symbolic integers, values for floats."""
     proxies = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy)]
     constants = {name: value for name, value in trace.constants.items() if isinstance(value, torch.Tensor)}
     values = {name: fake_like(tensor_proxy(name, value), mode) for name, value in constants.items()}
-    numbers = {proxy.name: proxy.value for proxy in trace.inputs if isinstance(proxy, NumberProxy)}
+    symbols = {proxy.name: proxy.value for proxy in trace.inputs if isinstance(proxy, NumberProxy)}
+    numbers = {name: stand_in(value) if isinstance(value, torch.SymFloat) else value for name, value in symbols.items()}
     given = {proxy.name: fake_like(proxy, mode).requires_grad_(proxy.requires_grad) for proxy in proxies}
     return {**values, **numbers, **given}
 

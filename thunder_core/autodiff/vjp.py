@@ -16,6 +16,9 @@ from thunder_core.autodiff.rules import is_ruled, target_of
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.capture.all_sizes import CallsForAllSizes, for_all_sizes
 from thunder_core.capture.fake import empty, new_mode
+from thunder_core.capture.probed_floats import FloatAsked, Named, restrict, stand_ins
+from thunder_core.capture.sizes import number_of
+from thunder_core.capture.symbolic_probe import named, with_values
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.evaluate import evaluate, evaluate_one
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of, tensor_proxy
@@ -107,8 +110,77 @@ class Derivation:
         return VJP(names, tuple(_needed(tape.unwritten(), gradients)), gradients)
 
 
+@dataclass(eq=False)
+class ProbedDerivation(Derivation):
+    """A derivation in which values stand in for symbolic floats, with its `twin`, which has other ones.
+
+    What both differ in is a float, or what C++ made of one: `names` has its proxy.
+    """
+
+    twin: Derivation | None = field(default=None, repr=False)
+    names: Named | None = field(default=None, repr=False)
+
+    def _differentiated(self, cotangents: Sequence[TensorProxy | None]) -> VJP:
+        assert self.twin is not None and self.names is not None
+        vjp, twin = super()._differentiated(cotangents), self.twin._differentiated(cotangents)
+        bsyms = named(vjp.bsyms, twin.bsyms, self.names)
+        if bsyms is None:
+            raise Underivable("its backward computes with a float that changes from call to call")
+        return replace(vjp, bsyms=tuple(bsyms))
+
+
 def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivation | None:
     """The derivation of a bound symbol whose inputs of these names require gradients; None if autograd stops there.
+
+    One that takes symbolic floats is derived with these, and where C++ asks for their values, with values that stand in
+    for them, as far as both runs tell where they go; and else for their values, which are guarded.
+    """
+    floats = [p for p in bsym.inputs if isinstance(p, NumberProxy) and isinstance(p.value, torch.SymFloat)]
+    if not floats:
+        return derived(bsym, requires_grad_names)
+    environment = floats[0].value.node.shape_env
+    try:
+        with environment.withholding_floats():
+            found = derived(bsym, requires_grad_names)
+            if found is not None:
+                found.vjp(found.results)
+            return found
+    except (FloatAsked, Underivable):
+        return probed(bsym, requires_grad_names, floats) or derived(bsym, requires_grad_names)
+
+
+def probed(
+    bsym: BoundSymbol, requires_grad_names: frozenset[str], floats: Sequence[NumberProxy]
+) -> ProbedDerivation | None:
+    """The derivation with values that stand in for symbolic floats; None where these cannot be told afterwards."""
+    hints = [float(proxy.value.node.hint) for proxy in floats]
+    pairs = stand_ins(hints)
+    if pairs is None:
+        return None
+    names = Named([(proxy.value, pair) for proxy, pair in zip(floats, pairs, strict=True)], number_of)
+    try:
+        one, twin = (
+            derived(
+                with_values(bsym, {proxy.name: pair[place] for proxy, pair in zip(floats, pairs, strict=True)}),
+                requires_grad_names,
+            )
+            for place in (0, 1)
+        )
+        bsyms = None if one is None or twin is None else named(one.bsyms, twin.bsyms, names)
+        if one is None or bsyms is None:
+            return None
+        parts = {name: getattr(one, name) for name in ("wanted", "results", "mode", "tape", "inputs", "outputs")}
+        found = ProbedDerivation(bsym=bsym, bsyms=tuple(bsyms), **parts, twin=twin, names=names)
+        found.vjp(found.results)
+    except Underivable:
+        return None
+    for proxy, hint in zip(floats, hints, strict=True):
+        restrict(proxy.value, hint)
+    return found
+
+
+def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivation | None:
+    """The derivation of a bound symbol with its numbers as they are; None if autograd stops there.
 
     An operation without a derivative, such as the backwards of some others, is decomposed where PyTorch knows how.
     Raises `Underivable` for a bound symbol that writes to what is followed, or that does not run on tensors without

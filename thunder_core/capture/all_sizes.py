@@ -79,8 +79,8 @@ def is_size_oblivious() -> bool:
 
 
 def has_symbols(leaf: Any) -> bool:
-    """Whether a value is a symbolic integer, or a tensor with a symbolic size, stride or offset."""
-    return is_symbolic(leaf) if isinstance(leaf, torch.Tensor) else isinstance(leaf, torch.SymInt)
+    """Whether a value is a symbolic number, or a tensor with a symbolic size, stride or offset."""
+    return is_symbolic(leaf) if isinstance(leaf, torch.Tensor) else isinstance(leaf, torch.SymInt | torch.SymFloat)
 
 
 def rewrites(*functions: Callable[..., Any], always: bool = False) -> Callable[[Rewrite], Rewrite]:

@@ -29,9 +29,10 @@ from thunder_core.capture.modes import FunctionMode, OperatorMode
 from thunder_core.capture.numbers import Numbers, SymbolicNumber, concrete, numbers_in, scalar_kind
 from thunder_core.capture.operators import OperatorLevel
 from thunder_core.capture.place import ForwardPlaces, Place
+from thunder_core.capture.probed_floats import FloatAsked, Named, restrict, stand_ins
 from thunder_core.capture.settings import placed
 from thunder_core.capture.shape_changes import ShapeChanges
-from thunder_core.capture.sizes import Sizes, TraceShapeEnv, without_sizes
+from thunder_core.capture.sizes import Sizes, TraceShapeEnv, number_of, without_sizes
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
 from thunder_core.capture.subclasses import Subclasses, speaking
 from thunder_core.capture.symbolic_calls import OPAQUE
@@ -41,6 +42,7 @@ from thunder_core.capture.symbolic_probe import (
     HiddenNumbers,
     ProbeValues,
     backward_reads_numbers,
+    run_on_floats,
     run_on_numbers,
 )
 from thunder_core.capture.symbols import (
@@ -337,7 +339,7 @@ class Recorder:
         followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
         outside = any(number.proxy.name in self.numbers.known for number in numbers)
         if self.sizes is not None and self._may_be_symbols(numbers):
-            return self.function(function, *self.sizes.with_float_symbols((args, kwargs), self.numbers.known))
+            return self._with_float_symbols(function, (args, kwargs), numbers, followed=followed)
         hides = outside or (self.is_differentiating and may_write(function, kwargs))
         if (followed and hides) or self.settles or not numbers:
             return self.function(function, *concrete((args, kwargs)))
@@ -361,6 +363,46 @@ class Recorder:
         self.has_hidden |= followed and not self.is_differentiating
         if bsym is not None:
             self._append(bsym)
+        return self.tensors.to_real(output)
+
+    def _with_float_symbols(
+        self, function: Callable[..., Any], given: Any, numbers: Sequence[SymbolicNumber], *, followed: bool
+    ) -> Any:
+        """Run a function of floats from outside with symbols for these; a backward may compute with them.
+
+        Where its C++ takes plain floats it runs on values that stand in for them, and where that cannot be it asks for
+        their values, which are guarded.
+        """
+        assert self.sizes is not None
+        symbols = self.sizes.with_float_symbols(given, self.numbers.known)
+        try:
+            with self.sizes.environment.withholding_floats():
+                return self.function(function, *symbols)
+        except FloatAsked:
+            pass
+        before, values = self.failure, [self.numbers.known[number.proxy.name] for number in numbers]
+        pairs = stand_ins(values)
+        if pairs is None:
+            return self.function(function, *symbols)
+        floats = [self.sizes.float_symbol(*pair) for pair in zip(numbers, values, strict=True)]
+        names = Named(list(zip(floats, pairs, strict=True)), number_of)
+        keys = {id(number): pair for number, pair in zip(numbers, pairs, strict=True)}
+
+        def run(args: Any) -> tuple[Any, Call]:
+            call = Call()
+            return self._run(function, args[0], args[1], call), call
+
+        try:
+            output, call = run_on_floats(run, given, keys, names)
+        except Exception:  # it may be that values which stand in will not do, and the right ones do
+            self.failure = before
+            return self.function(function, *symbols)
+        for number, value in zip(floats, values, strict=True):
+            restrict(number, value)
+        self.has_hidden |= followed
+        bsym = self._bound(function, symbols[0], symbols[1], output, call)
+        if bsym is not None:
+            (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
         return self.tensors.to_real(output)
 
     def _may_be_symbols(self, numbers: Sequence[SymbolicNumber]) -> bool:

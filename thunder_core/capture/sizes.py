@@ -20,7 +20,8 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.numbers import int_oo
 
-from thunder_core.capture.numbers import Numbers, SymbolicFloat, SymbolicInteger
+from thunder_core.capture.numbers import Numbers, SymbolicFloat, SymbolicInteger, SymbolicNumber
+from thunder_core.capture.probed_floats import FloatAsked
 from thunder_core.errors import SourceLine
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.sizes import GENERIC_HINT, size_for_trace, symbols_of
@@ -53,6 +54,7 @@ class TraceShapeEnv(ShapeEnv):
     def __init__(self, where: Callable[[], Origin]) -> None:
         self.where = where
         self.numbers: dict[sympy.Basic, NumberProxy] = {}
+        self._withholds_floats = False
         super().__init__(
             specialize_zero_one=False,
             duck_shape=False,
@@ -115,6 +117,21 @@ class TraceShapeEnv(ShapeEnv):
         if not expression.is_number:
             return expression
         return int(expression) if isinstance(size, torch.SymInt) else float(expression)
+
+    @contextmanager
+    def withholding_floats(self) -> Iterator[None]:
+        """While this lasts, code in C++ that asks for the value of a float gets `FloatAsked` in place of it."""
+        before, self._withholds_floats = self._withholds_floats, True
+        try:
+            yield
+        finally:
+            self._withholds_floats = before
+
+    def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
+        """The value of a symbolic number, which is guarded from now on."""
+        if self._withholds_floats and sym_node.pytype is float and not sym_node.expr.is_number:
+            raise FloatAsked
+        return super().evaluate_sym_node(sym_node, *args, **kwargs)
 
     def create_unbacked_symint(self, source: Source | None = None) -> NoReturn:  # noqa: ARG002
         """Refuse a size that no symbol has: nothing in a trace would compute it."""
@@ -252,7 +269,7 @@ class Sizes:
 
         return replace_leaves(tree, symbol)
 
-    def float_symbol(self, number: SymbolicFloat, value: float) -> torch.SymFloat:
+    def float_symbol(self, number: SymbolicNumber, value: float) -> torch.SymFloat:
         """The symbol of a float from outside, made when an operation first takes it."""
         if number.source not in self._symbols:
             named = NamedSource(str(number.source))

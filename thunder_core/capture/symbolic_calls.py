@@ -81,8 +81,9 @@ def store_selected(tensor: torch.Tensor, index: Any, value: Any) -> None:
 def tensor_of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """`torch.tensor(n)` is `torch.full((), n)`, and of a list the stack of these."""
     numbers = list(leaves(tuple(args[:1])))
-    plain = all(type(number) in (int, float, bool) or isinstance(number, torch.SymInt) for number in numbers)
-    if not plain or not has_symbolic_integer(numbers) or kwargs.keys() - OPTIONS:
+    symbolic = [isinstance(number, torch.SymInt | torch.SymFloat) for number in numbers]
+    plain = all(known or type(number) in (int, float, bool) for known, number in zip(symbolic, numbers, strict=True))
+    if not plain or not any(symbolic) or kwargs.keys() - OPTIONS:
         return None
     return filled, args, kwargs
 
@@ -90,7 +91,11 @@ def tensor_of_numbers(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | 
 def filled(data: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
     """A tensor of the numbers of nested lists."""
     if dtype is None:
-        dtype = torch.get_default_dtype() if any(type(number) is float for number in leaves(data)) else torch.int64
+        dtype = (
+            torch.get_default_dtype()
+            if any(isinstance(number, float | torch.SymFloat) for number in leaves(data))
+            else torch.int64
+        )
     if isinstance(data, Sequence):
         return torch.stack([filled(part, dtype, device) for part in data])
     return torch.full((), data, dtype=dtype, device=device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.call import Call
 from thunder_core.capture.numbers import SymbolicInteger, SymbolicNumber, to_proxies
+from thunder_core.capture.probed_floats import Named
 from thunder_core.capture.symbols import symbol_of
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -30,7 +31,7 @@ class HiddenNumbers(BaseException):
     """The program differentiates through operations that hide numbers: it has to be recorded with their values."""
 
 
-Pairs = dict[tuple[Any, Any], Proxy]
+Pairs = Mapping[tuple[Any, Any], Proxy]
 
 
 BackwardOf = Callable[[BoundSymbol, frozenset[str]], Sequence[BoundSymbol] | None]
@@ -48,12 +49,12 @@ def run_on_numbers(
     """
     one = {id(number): next(_integers if isinstance(number, SymbolicInteger) else _floats) for number in numbers}
     other = {key: value * FACTOR for key, value in one.items()}
-    like, twin = run(_with_probe_values(given, other))
-    output, call = run(_with_probe_values(given, one))
+    like, twin = run(with_stand_ins(given, other))
+    output, call = run(with_stand_ins(given, one))
     if appearance(like) != appearance(output):
         raise ValueError("the values of numbers decide what the result looks like")
     names = {(one[id(number)], other[id(number)]): number.proxy for number in numbers}
-    parts = None if call.opaque else _named(call.subsymbols, twin.subsymbols, names)
+    parts = None if call.opaque else named(call.subsymbols, twin.subsymbols, names)
     if any(isinstance(number, SymbolicInteger) for number in numbers):
         whole = {number.proxy.name for number in numbers if isinstance(number, SymbolicInteger)}
         itself = BoundSymbol(symbol_of(function), to_proxies(given[0]), to_proxies(given[1]), None)
@@ -61,6 +62,23 @@ def run_on_numbers(
             raise ValueError("an integer may be a size")
     call.opaque, call.subsymbols = parts is None, parts or []
     return output, call, {one[id(number)]: number for number in numbers}
+
+
+def run_on_floats(
+    run: Callable[[Any], tuple[Any, Call]], given: Any, stand_ins: Mapping[int, tuple[float, float]], names: Pairs
+) -> tuple[Any, Call]:
+    """Run a call with values that stand in for floats, by their identities; its aten operations get the names of these.
+
+    Where they cannot be told, the call is known at its own level only. Raises `ValueError` where the result looks
+    different for other values.
+    """
+    like, twin = run(with_stand_ins(given, {key: pair[1] for key, pair in stand_ins.items()}))
+    output, call = run(with_stand_ins(given, {key: pair[0] for key, pair in stand_ins.items()}))
+    if appearance(like) != appearance(output):
+        raise ValueError("the values of numbers decide what the result looks like")
+    parts = None if call.opaque else named(call.subsymbols, twin.subsymbols, names)
+    call.opaque, call.subsymbols = parts is None, parts or []
+    return output, call
 
 
 def backward_reads_numbers(
@@ -73,12 +91,12 @@ def backward_reads_numbers(
     names = {(value, value * FACTOR): number.proxy for value, number in probes.items()}
     one, other = ({proxy.name: pair[place] for pair, proxy in names.items()} for place in (0, 1))
     with torch._C.DisableTorchFunction(), _disable_current_modes():
-        first, second = (backward_of(_with_numbers(bsym, values), requires_grad_names) for values in (one, other))
-    return first is not None and second is not None and _named(first, second, names) is not None
+        first, second = (backward_of(with_values(bsym, values), requires_grad_names) for values in (one, other))
+    return first is not None and second is not None and named(first, second, names) is not None
 
 
-def _with_numbers(bsym: BoundSymbol, values: dict[str, Any]) -> BoundSymbol:
-    """The bound symbol with these values for its numbers."""
+def with_values(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
+    """The bound symbol with these values for its numbers, known at its own level only."""
 
     def value(leaf: Any) -> Any:
         return values.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf
@@ -95,7 +113,8 @@ def appearance(output: Any) -> list[Any]:
     ]
 
 
-def _with_probe_values(tree: Any, values: dict[int, Any]) -> Any:
+def with_stand_ins(tree: Any, values: Mapping[int, Any]) -> Any:
+    """Nested arguments with values in place of symbolic numbers, by the identities of these."""
     return replace_leaves(tree, lambda leaf: values[id(leaf)] if isinstance(leaf, SymbolicNumber) else leaf)
 
 
@@ -114,11 +133,11 @@ def _arithmetic(parts: Sequence[BoundSymbol]) -> set[str]:
     return operands - others
 
 
-def _named(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names: Pairs) -> list[BoundSymbol] | None:
+def named(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names: Pairs) -> list[BoundSymbol] | None:
     """The operations of a call with the names of numbers in place of values; None where they cannot be told."""
     if [part.symbol for part in parts] != [twin.symbol for twin in twins]:
         return None
-    named = []
+    found_parts = []
     for part, twin in zip(parts, twins, strict=True):
         given = (part.args, dict(part.kwargs))
         ours, others = list(leaves(given)), list(leaves((twin.args, dict(twin.kwargs))))
@@ -126,8 +145,8 @@ def _named(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names: Pa
         if len(ours) != len(others) or _DIFFERS in found:
             return None
         args, kwargs = _filled(given, iter(found))
-        named.append(BoundSymbol(part.symbol, args, kwargs, part.output))
-    return named
+        found_parts.append(replace(part, args=args, kwargs=kwargs))
+    return found_parts
 
 
 def _filled(tree: Any, values: Iterator[Any]) -> Any:
@@ -138,4 +157,7 @@ def _common(one: Any, other: Any, names: Pairs) -> Any:
     """The common value at one place in both runs."""
     if type(one) is type(other) and type(one) in (int, float) and (one, other) in names:
         return names[one, other]
+    if isinstance(one, NumberProxy) and isinstance(other, NumberProxy):
+        common = names.common(one, other) if isinstance(names, Named) else None
+        return one if one.value.node.expr == other.value.node.expr else common or _DIFFERS
     return one if isinstance(one, Proxy) or repr(one) == repr(other) else _DIFFERS

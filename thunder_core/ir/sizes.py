@@ -87,6 +87,9 @@ class Printer(PythonPrinter):
     def _print_ToFloat(self, expr: sympy.Basic) -> str:  # noqa: N802
         return f"float({self._print(expr.args[0])})"
 
+    def _print_OpaqueUnaryFn_log(self, expr: sympy.Basic) -> str:  # noqa: N802
+        return f"math.log({self._print(expr.args[0])})"
+
 
 NO_NAMES: Mapping[sympy.Symbol, str] = {}
 
