@@ -21,6 +21,7 @@ from thunder_core.ir.proxy import NumberProxy, TensorProxy, environment_of, tens
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.library.objects import EXPECTATIONS
+from thunder_core.runtime.randomness import RandomState
 from thunder_core.transforms.functionalize import Functionalize
 
 # Its derivative in PyTorch has the gradient where it should have zeros.
@@ -46,7 +47,7 @@ def functionalize_followed_writes(trace: Trace) -> Trace | None:
 def autograd_error(trace: Trace) -> str:
     """The error of eager PyTorch when it runs a trace forward and backward; empty if there is none."""
     mode = new_mode(environment_of(trace.inputs))
-    restores = [setting.keep() for setting in settings_of(trace.bound_symbols)]
+    restores = [RandomState.now().put_back, *(setting.keep() for setting in settings_of(trace.bound_symbols))]
     try:
         with torch.enable_grad(), torch._C._DisableAutocast(), mode:
             values = _given(trace, mode)

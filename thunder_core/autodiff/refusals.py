@@ -75,11 +75,14 @@ def require_no_leaf(bsym: BoundSymbol, leaves: Set[str], *, enabled: bool) -> No
         raise underivable(bsym, "it uses a view of what needs a gradient that was made where autograd is off")
 
 
-def require_unwritten(steps: Sequence[Step], saved: Set[str]) -> None:
-    """Raise `Underivable` for a write to what an earlier bound symbol saves; eager complains in the backward."""
+def require_unwritten(steps: Sequence[Step], saved: Set[str], aliases: Iterable[Iterable[str]]) -> None:
+    """Raise `Underivable` for a write to what an earlier bound symbol saves; eager complains in the backward.
+
+    `aliases` are the groups of names that share memory before the first step.
+    """
     if not any(step.bsym.mutates for step in steps):
         return
-    aliasing = alias_sets(step.bsym for step in steps)
+    aliasing = alias_sets((step.bsym for step in steps), aliases)
     kept: set[str] = set()
     for step in steps:
         if any(aliasing.representative(name) in kept for name in step.bsym.mutates):

@@ -109,7 +109,7 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     made = {p.name for bsym in whole.bound_symbols for p in bsym.defines} | {p.name for p in whole.inputs}
     saved = tuple(proxy for name, proxy in read.items() if name not in made)
     # The sweep above has filled the `reads` of each step, which this looks at.
-    require_unwritten(sweep.steps, {proxy.name for proxy in saved})
+    require_unwritten(sweep.steps, {proxy.name for proxy in saved}, trace.aliases)
     forward, results = sweep.forward(saved), len(trace.output)
     done = rematerialize(forward, saved, results, cheap=recompute)
     done = done if budget == 1.0 else fit_budget(budget, done, forward, saved, results, cheap=recompute)

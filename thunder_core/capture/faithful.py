@@ -19,6 +19,7 @@ from torch.utils._mode_utils import no_dispatch
 from thunder_core.capture.indexing import indexed
 from thunder_core.capture.layouts import Rule, is_symbolic, lay_out, rule, rule_of, tensors_of
 from thunder_core.capture.symbolic_metadata import decide, deciding, is_between_symbols, sliced
+from thunder_core.capture.writes import versioned_lists
 from thunder_core.ir.sizes import generic_hint_of, hint_of, symbolic_dense_strides
 from thunder_core.ir.tree import leaves, replace_leaves
 
@@ -33,6 +34,8 @@ class FaithfulMode(FakeTensorMode):
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on tensors without data."""
         kwargs = kwargs or {}
+        for position, name in versioned_lists(func):
+            raise_versions(args[position] if position < len(args) else kwargs[name])
         if self.shape_env is not None:
             decide(func, args, kwargs)
         if func is aten.slice.Tensor and is_between_symbols(args, kwargs):
@@ -80,6 +83,13 @@ class FaithfulMode(FakeTensorMode):
         with no_dispatch():
             shape, strides = (list(map(value_of, sizes)) for sizes in (leaf.shape, leaf.stride()))
             return FakeTensor(self, torch.empty_strided(shape, strides, dtype=leaf.dtype, device="meta"), leaf.device)
+
+
+def raise_versions(written: Sequence[torch.Tensor]) -> None:
+    """Note for autograd that tensors were written to, as often as they are in the list."""
+    for tensor in written:
+        if not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
 
 
 def grouped_mm(

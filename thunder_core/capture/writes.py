@@ -21,6 +21,9 @@ UPDATES_STATISTICS: dict[str, str | None] = {
     "aten::batch_norm_update_stats": None,
 }
 
+# Operators whose kernels write to lists of tensors without a trace of it in their versions.
+UNVERSIONED = ("aten::_fused_", "aten::_amp_")
+
 
 @cache
 def written_arguments(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
@@ -42,6 +45,18 @@ def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs:
         training = UPDATES_STATISTICS[operator._schema.name]
         if training is None or given.get(training):
             yield from (given.get(name) for name in STATISTICS)
+
+
+@cache
+def versioned_lists(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+    """(position, name) of each list of tensors that the operator writes to, one by one, so that their versions go up.
+
+    Kernels for metadata write to nothing, and so leave the versions; for single tensors PyTorch raises them elsewhere.
+    """
+    if operator._schema.name.startswith(UNVERSIONED):
+        return ()
+    arguments = operator._schema.arguments
+    return tuple(pair for pair in written_arguments(operator) if str(arguments[pair[0]].type) == "List[Tensor]")
 
 
 def updates_statistics(target: object) -> bool:

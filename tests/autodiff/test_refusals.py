@@ -1,0 +1,58 @@
+"""Where eager PyTorch's backward notices that what it saved was written to, so does the compiled program's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+
+
+def written_by_another_name(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    product = w * x
+    y.add_(1)
+    return product.sum()
+
+
+def written_in_a_list(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    other = (w - x).view(1, -1).view(-1)
+    product = (w - x) * other
+    torch._foreach_mul_([other], [y])
+    return product.sum()
+
+
+def inner_backward(w: Tensor, x: Tensor, y: Tensor) -> Tensor | None:
+    written_in_a_list(w, x, y).backward()
+    return w.grad
+
+
+def view_in_a_list(w: Tensor, x: Tensor, y: Tensor) -> Tensor | None:
+    view = x.view(-1)
+    product = w * x + y
+    torch._foreach_add_([view], 1)
+    product.sum().backward()
+    return w.grad
+
+
+@pytest.mark.parametrize("program", [written_by_another_name, written_in_a_list, inner_backward, view_in_a_list])
+def test_what_was_saved_is_not_written_to(program: Callable[..., Tensor]) -> None:
+    for call in (program, thunder.jit(program)):
+        x = torch.full((3,), 2.0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            call(torch.ones(3, requires_grad=True), x, x.view(-1)).backward()
+
+
+def test_a_write_before_anything_is_saved_is_none() -> None:
+    def program(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        torch._foreach_add_([y], 1)
+        return (w * x).sum()
+
+    gradients = []
+    for call in (program, thunder.jit(program)):
+        w, x = torch.ones(3, requires_grad=True), torch.full((3,), 2.0)
+        call(w, x, x.view(-1)).backward()
+        gradients.append(w.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
