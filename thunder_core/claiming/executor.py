@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
-from torch.overrides import resolve_name
 
 from thunder_core import plugins
+from thunder_core.capture.symbols import symbol_of
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.errors import UnknownName, WrongInputs
 from thunder_core.ir.symbol import BoundSymbol, Symbol
@@ -76,10 +76,18 @@ class Executor(ABC):
 
 @dataclass(frozen=True)
 class Implementation:
-    """The implementation of a symbol by an executor: what it calls instead, and for which bound symbols."""
+    """The implementation of a symbol by an executor: what it calls instead, and for which bound symbols.
+
+    Those that write are for an implementation that `writes` alone.
+    """
 
     symbol: Symbol
     supports: Callable[[BoundSymbol], bool] = lambda bsym: True
+    writes: bool = False
+
+    def is_for(self, bsym: BoundSymbol) -> bool:
+        """Whether it does all that a bound symbol of its operation does."""
+        return (self.writes or not bsym.mutates) and self.supports(bsym)
 
 
 @dataclass(eq=False)
@@ -102,7 +110,7 @@ class OperatorExecutor(Executor):
 
     symbolic_sizes: ClassVar[bool] = True
     name: str
-    table: dict[str, Implementation] = field(default_factory=dict)
+    table: dict[Symbol, Implementation] = field(default_factory=dict)
     registered: list[Replacement] = field(default_factory=list)
 
     @property
@@ -113,17 +121,25 @@ class OperatorExecutor(Executor):
     @property
     def claims(self) -> str:
         """The names of the patterns and the symbols."""
-        return ", ".join([*dict.fromkeys(one.pattern.name for one in self.registered), *self.table])
+        names = [*(one.pattern.name for one in self.registered), *(symbol.name for symbol in self.table)]
+        return ", ".join(dict.fromkeys(names))
 
     def implements(
-        self, operation: Callable[..., Any], *, supports: Callable[[BoundSymbol], bool] = lambda bsym: True
+        self,
+        operation: Callable[..., Any],
+        *,
+        supports: Callable[[BoundSymbol], bool] = lambda bsym: True,
+        writes: bool = False,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Register the decorated function for a torch operation, for the bound symbols that `supports` accepts."""
-        name = resolve_name(operation) or operation.__qualname__
+        """Register the decorated function for a torch operation, for the bound symbols that `supports` accepts.
+
+        Calls that write to what they are given (`inplace=True`, `out=`, `mul_`) are left to others, unless it `writes`
+        to the same.
+        """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             symbol = Symbol(f"{function.__module__}.{function.__qualname__}", function)
-            self.table[name] = Implementation(symbol, supports)
+            self.table[symbol_of(operation)] = Implementation(symbol, supports, writes)
             return function
 
         return register
@@ -152,8 +168,8 @@ class OperatorExecutor(Executor):
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
         """The bound symbol with the registered function in place of the symbol."""
-        implementation = self.table.get(bsym.symbol.name)
-        if implementation is None or not implementation.supports(bsym):
+        implementation = self.table.get(bsym.symbol)
+        if implementation is None or not implementation.is_for(bsym):
             return None
         return replace(bsym, symbol=implementation.symbol, executor=self.name)
 
