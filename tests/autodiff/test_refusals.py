@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
+from thunder_core.errors import NotDifferentiable
 
 
 def written_by_another_name(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -56,3 +57,23 @@ def test_a_write_before_anything_is_saved_is_none() -> None:
         call(w, x, x.view(-1)).backward()
         gradients.append(w.grad)
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_derivative_within_a_program_is_told_of_other_names(before: bool) -> None:
+    def program(w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x.view(-1)
+
+        def product(w: Tensor) -> Tensor:
+            result = w * 1 if before else w * x
+            y.add_(1)
+            return (result * x if before else result).sum()
+
+        return thunder.grad(product)(w), y
+
+    given = torch.ones(3), torch.full((3,), 2.0)
+    if before:
+        torch.testing.assert_close(thunder.jit(program)(*given), (torch.full((3,), 3.0),) * 2)
+    else:
+        with pytest.raises(NotDifferentiable, match="writes to a tensor that the backward reads"):
+            thunder.jit(program)(*given)

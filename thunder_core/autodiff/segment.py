@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -62,6 +62,18 @@ class Segment:
     def append(self, bsyms: Sequence[BoundSymbol]) -> None:
         """Write bound symbols down behind all others."""
         self.recorder.exchange(len(self.recorder.bound_symbols), bsyms)
+
+    def aliases_before(self, bsyms: Iterable[BoundSymbol]) -> list[list[str]]:
+        """The names that bound symbols read and none of them makes, those of one memory together."""
+        made: set[str] = set()
+        groups: dict[int, dict[str, None]] = {}
+        for bsym in bsyms:
+            for proxy in bsym.inputs:
+                memory = self.recorder.tensors.memory_of_name(proxy.name)
+                if proxy.name not in made and memory is not None:
+                    groups.setdefault(memory, {})[proxy.name] = None
+            made |= {proxy.name for proxy in bsym.outputs}
+        return [[*names] for names in groups.values()]
 
     def names(self) -> Iterator[str]:
         """Names that nothing in the recording has."""

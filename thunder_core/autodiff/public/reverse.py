@@ -92,7 +92,8 @@ class Reverse:
         with refusing(self.name), aside():
             bsyms, found = sweep.apply_vjps(incoming)
             self._read |= {proxy.name for bsym in bsyms for proxy in bsym.inputs}
-            require_unwritten([*sweep.steps, *map(Step, self._segment.after)], self._read)
+            steps = [*sweep.steps, *map(Step, self._segment.after)]
+            require_unwritten(steps, self._read, self._segment.aliases_before(step.bsym for step in steps))
             exposed = list(sweep.exposing_intermediates(self._read))
             self._segment.exchange(with_autocast_off(exposed) if self._under else exposed)
             self._segment.append(with_autocast_off(bsyms) if self._under else bsyms)
