@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from thunder_core.benchmark import BenchmarkReport, measure, threads_in_use, timing
+from thunder_core.benchmark import BenchmarkReport, measure, measurement, threads_in_use, timing
 from thunder_core.benchmark.statistics import speedup
 from thunder_core.errors import BadOption
 
@@ -59,6 +59,37 @@ def test_memory_is_counted_on_a_cpu_where_it_is_asked_for() -> None:
     nothing, something = (candidate.peak_bytes for candidate in report.candidates)
     assert nothing == 0
     assert 1 << 20 <= something < 1.01 * (1 << 20)
+
+
+def test_what_earlier_calls_left_behind_is_dropped_before_memory_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of training frees the gradients of the last one: what it takes must not look smaller by them."""
+    asked: list[str] = []
+    monkeypatch.setattr(measurement, "peak_of", lambda call, device, on_host: asked.append("count"))
+    measured([], release=lambda: asked.append("release"))
+    assert asked == ["release", "count"] * 3
+
+
+class FakeGpu:
+    """A CUDA device that is not the current one, as far as a timer asks for it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[object] = []
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: f"stream of {device}")
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: self.asked.append(f"all of {device}"))
+        monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: self)
+
+    def record(self, stream: object = None) -> None:
+        self.asked.append(stream)
+
+    def elapsed_time(self, end: FakeGpu) -> float:
+        return 2000.0
+
+
+def test_the_gpu_that_computes_is_the_one_that_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = FakeGpu(monkeypatch)
+    assert timing.timer_for(torch.device("cuda:1"))(lambda: gpu.asked.append("call")) == 2.0
+    whole, stream = "all of cuda:1", "stream of cuda:1"
+    assert gpu.asked == [whole, stream, "call", stream, whole]
 
 
 def test_the_number_of_threads_is_put_back(one_thread: None) -> None:

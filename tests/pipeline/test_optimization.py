@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import errno
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tests.benchmark.test_verdict import steady
 from tests.pipeline.conftest import Watcher, quick
 from thunder_core.artifact.loading import load
-from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, OutOfTolerance, OutputExists
+from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, OutOfTolerance, OutputExists, SpeedupMissed
 from thunder_core.extension.transform import Transform
 from thunder_core.models.load import rebuild_model
-from thunder_core.pipeline import STAGES, optimize, session
+from thunder_core.pipeline import STAGES, optimization, optimize, session
+from thunder_core.pipeline.prepare import prepare
+from thunder_core.pipeline.program_time import TimeShares
+from thunder_core.pipeline.purpose import Purpose
+from thunder_core.pipeline.session import InputSize, open_model
 from thunder_core.recipe import Recipe, Tolerance
 from thunder_core.report import Report
 from thunder_recipes.hf_llama import HFLlama
@@ -188,3 +195,21 @@ def test_a_second_trace_for_the_same_shapes_is_noted(out, monkeypatch):
     monkeypatch.setattr("thunder_core.pipeline.build_report.cache_misses", lambda compiled: 3)
     notes = optimize(quick(out, validate=False, benchmark=False)).report.model.notes
     assert notes == ("it was traced 3 times for inputs of the same shapes",)
+
+
+def test_every_point_of_a_range_has_to_show_the_speedup_that_is_required(out, monkeypatch):
+    request = quick(out, validate=False, require_speedup=1.5)
+    asked = SimpleNamespace(request=request, judged_by=None)
+    monkeypatch.setattr(optimization, "_shares", lambda *_: TimeShares())
+    for ratios, holds in (((2.0, 3.0), True), ((2.0, 1.1), False)):
+        monkeypatch.setattr(optimization, "_measured", lambda *_, ratios=ratios: [*map(steady, ratios)])
+        with nullcontext() if holds else pytest.raises(SpeedupMissed, match="1 of 2 measurements"):
+            optimization._results(asked, *[None] * 4)
+
+
+def test_a_step_of_training_is_not_measured_with_the_gradients_of_the_last_one(out):
+    loaded = open_model(prepare(quick(out)), Purpose(train=True))
+    with loaded.ready():
+        loaded.call_of(loaded.model)(**loaded.inputs(InputSize(1, 4)))
+        loaded.release()
+        assert all(parameter.grad is None for parameter in loaded.model.parameters())

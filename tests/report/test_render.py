@@ -46,6 +46,21 @@ def test_the_big_figures(full: Report) -> None:
     assert error.detail == "past_key_values.layers.0.keys: 1.0e-06, eager 1.0e-06, allowed 3.0e-06"
 
 
+def test_side_effects_are_counted_beside_outputs(full: Report) -> None:
+    outputs = output("logits", 1e-7), output("norm.running_mean after the call", 1e-7)
+    report = full.model_copy(update={"validation": validation(*outputs), "degraded": ()})
+    assert headlines_of(report)[0].detail == "1 output and 1 side effect on 3 inputs, against float64"
+
+
+@pytest.mark.parametrize("untraced", [True, False])
+def test_inputs_are_called_untraced_only_where_they_are(full: Report, untraced: bool) -> None:
+    told = validation(output("logits", 1e-7)).model_copy(update={"untraced": untraced})
+    report = full.model_copy(update={"validation": told})
+    for page in (render_html(report), render_markdown(report)):
+        assert ("3 inputs that were not traced" in page) is untraced
+        assert "3 inputs" in page
+
+
 @pytest.mark.parametrize(
     ("ratio", "noise", "figure", "mood"),
     [

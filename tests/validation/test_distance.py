@@ -79,6 +79,27 @@ def test_infinities_of_either_sign_are_told_apart() -> None:
     assert not measure_distance(-eager, eager, eager.double()).same_specials
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_infinity_is_not_the_largest_number_that_eager_has(sign: int) -> None:
+    """In float16 a result that saturates in eager and overflows in ours is no agreement."""
+    eager = torch.tensor([1.0, sign * torch.finfo(torch.float16).max], dtype=torch.float16)
+    overflown = torch.tensor([1.0, sign * math.inf], dtype=torch.float16)
+    assert measure_distance(eager.clone(), eager, eager.double()).same_specials
+    assert not measure_distance(overflown, eager, eager.double()).same_specials
+    assert not measure_distance(eager, overflown, eager.double()).same_specials
+
+
+def test_quantiles_are_not_those_of_one_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sample of every so many elements would meet the same columns in each row."""
+    monkeypatch.setattr(distance, "BLOCK", 1 << 12)
+    reference = torch.zeros(1 << 9, 64, dtype=torch.float64)
+    wrong = reference.float()
+    wrong[:, 1::2] = 1.0
+    found = measure_distance(wrong, reference.float(), reference).optimized
+    assert (found.mean, found.p99) == (0.5, 1.0)
+    assert measure_distance(wrong, reference.float(), reference).optimized == found
+
+
 def test_empty_scalar_and_complex_tensors() -> None:
     empty = torch.zeros(0, 4)
     assert measure_distance(empty, empty, empty.double()).optimized == EXACT

@@ -71,6 +71,24 @@ def test_the_worst_input_decides_and_speaks() -> None:
     assert output.failures == ("its largest error is 0.008 where eager's own is 0.001 and 0.002 is allowed",)
 
 
+def test_the_figures_are_those_of_one_input() -> None:
+    """The largest of each, over all inputs, would show a failure as well within what is allowed."""
+    wrong = Measurement(
+        "float32", (2, 3), Distance(errors(1e-3, 1e-3), errors(1e-4, 1e-4), 1.0, 0.9, True), None, NUMBERS
+    )
+    rough = Measurement(
+        "float32", (2, 3), Distance(errors(1e-2, 1e-2), errors(1e-2, 1e-2), 9.0, 0.9, True), None, NUMBERS
+    )
+    report = report_of(rough, wrong, rough, tolerance=Tolerance(floor=0.0))
+    (output,) = report.outputs
+    assert (output.optimized, output.eager, output.scale) == (wrong.distance.optimized, wrong.distance.eager, 1.0)
+    assert output.optimized.maximum > report.allowed(output) == pytest.approx(2e-4)
+    language = [LANGUAGE.model_copy(update={"kl": kl, "eager_kl": eager}) for kl, eager in ((3e-3, 1e-3), (9e-3, 9e-3))]
+    told = judge("y", [measurement(EAGER, language=one) for one in language], Tolerance()).language
+    assert told is not None
+    assert (told.kl, told.eager_kl) == (3e-3, 1e-3)
+
+
 @pytest.mark.parametrize(
     ("language", "words"),
     [

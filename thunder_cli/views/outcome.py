@@ -58,9 +58,8 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
 
 
 def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableType:
-    """Each output: its errors beside eager's own, and the verdict."""
-    inputs = f"{validation.inputs} input{'' if validation.inputs == 1 else 's'}"
-    detail = f"{inputs} that were not traced, against {validation.reference_dtype}"
+    """Each output: its errors beside eager's own, and the verdict; and the notes on all of them."""
+    detail = f"{validation.inputs_in_words}, against {validation.reference_dtype}"
     language = any(output.language for output in validation.outputs)
     spoken = ("KL, nats", "top-1") if language else ()
     trains = any(output.is_gradient for output in validation.outputs)
@@ -72,8 +71,9 @@ def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableTy
     for output in shown:
         table.add_row(*_output(output, language, wide, LONG_NAME if trains else LONGEST_NAME))
     hidden = len(validation.outputs) - len(shown)
-    more = Text(f"and {hidden} more, each further inside what is allowed", DIM)
-    return titled("Validation", detail, Group(table, more) if hidden else table)
+    more = [Text(f"and {hidden} more, each further inside what is allowed", DIM)] if hidden else []
+    notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in validation.notes]
+    return titled("Validation", detail, Group(table, *more, *notes))
 
 
 def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iterator[RenderableType]:

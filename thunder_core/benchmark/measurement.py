@@ -23,6 +23,10 @@ def say_nothing(done: int, total: int) -> None:
     """A progress callback for those who do not watch."""
 
 
+def do_nothing() -> None:
+    """Release nothing, for calls that leave nothing behind."""
+
+
 def measure(
     candidates: Mapping[str, Call],
     *,
@@ -32,12 +36,14 @@ def measure(
     progress: Callable[[int, int], None] = say_nothing,
     configuration: Mapping[str, str] | None = None,
     memory: bool = False,
+    release: Callable[[], object] = do_nothing,
 ) -> BenchmarkReport:
     """Time each candidate `runs` times after `warmup` rounds that do not count; the first is the one to compare with.
 
     A round calls every candidate once, in an order that changes from round to round and is the same every time.
     The garbage collector runs between rounds, never within a call. `progress(done, total)` counts rounds. With
-    `memory` the peak of a call is counted on the CPU too, which takes one more call of each, a slow one.
+    `memory` the peak of a call is counted on the CPU too, which takes one more call of each, a slow one. Before that is
+    counted `release` drops what earlier calls left behind and a call would drop itself, such as gradients.
     Raises BadOption for fewer than two runs: a confidence interval needs them.
     """
     if runs < FEWEST_RUNS:
@@ -55,7 +61,7 @@ def measure(
                 if number >= warmup:
                     seconds[name].append(elapsed)
             progress(number + 1, total)
-        peaks = {name: peak_of(call, device, on_host=memory) for name, call in candidates.items()}
+        peaks = {name: _peak(call, device, memory, release) for name, call in candidates.items()}
     first = next(iter(seconds.values()))
     return BenchmarkReport(
         machine=machine_name(device),
@@ -65,6 +71,11 @@ def measure(
         warmup=warmup,
         candidates=tuple(describe_candidate(name, times, first, peaks[name]) for name, times in seconds.items()),
     )
+
+
+def _peak(call: Call, device: torch.device, on_host: bool, release: Callable[[], object]) -> int | None:
+    release()
+    return peak_of(call, device, on_host=on_host)
 
 
 def _order_of(number: int, candidates: Mapping[str, Call]) -> list[str]:

@@ -24,14 +24,14 @@ class ExecutorClock:
     """Adds the time since the bound symbol before to the executor of the one that is done."""
 
     def __init__(self, device: torch.device) -> None:
-        self._on_cuda = device.type == "cuda"
+        self._device = device
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._before = time.perf_counter()
 
     def __call__(self, executor: str) -> None:
         """Note that a bound symbol of this executor is done."""
-        if self._on_cuda:
-            torch.cuda.synchronize()
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
         now = time.perf_counter()
         self.seconds[executor] += now - self._before
         self._before = time.perf_counter()

@@ -14,26 +14,29 @@ Call = Callable[[], object]
 
 def timer_for(device: torch.device) -> Callable[[Call], float]:
     """A function that runs a call to its end on the device and gives its seconds."""
-    return TIMERS.get(device.type, _time_on_host)
+    timer = TIMERS.get(device.type, _time_on_host)
+    return lambda call: timer(call, device)
 
 
-def _time_on_host(call: Call) -> float:
+def _time_on_host(call: Call, _: torch.device) -> float:
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
 
 
-def _time_on_cuda(call: Call) -> float:
+def _time_on_cuda(call: Call, device: torch.device) -> float:
+    """The time between two events on the GPU that computes, which need not be the current one."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-    torch.cuda.synchronize()
-    begin.record()
+    stream = torch.cuda.current_stream(device)
+    torch.cuda.synchronize(device)
+    begin.record(stream)
     call()
-    end.record()
-    torch.cuda.synchronize()
+    end.record(stream)
+    torch.cuda.synchronize(device)
     return float(begin.elapsed_time(end)) / 1000
 
 
-TIMERS: dict[str, Callable[[Call], float]] = {"cuda": _time_on_cuda}
+TIMERS: dict[str, Callable[[Call, torch.device], float]] = {"cuda": _time_on_cuda}
 
 
 def peak_of(call: Call, device: torch.device, *, on_host: bool = False) -> int | None:

@@ -259,6 +259,7 @@ def _measured(
         device=first.device,
         progress=clock.advance,
         memory=True,
+        release=lambda: [session.release() for session in sessions.values()],
         configuration=configuration,
     )
 

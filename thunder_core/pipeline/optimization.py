@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 
 from thunder_core.artifact.write import write_artifact
-from thunder_core.benchmark import BenchmarkReport, measure, require_speedup
+from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure, require_speedup
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import last_program, trace_for
+from thunder_core.package import __version__
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.bench_request import OURS
 from thunder_core.pipeline.build_report import Results, build_report, running_traces
@@ -105,8 +106,8 @@ def _results(plan: Plan, session: Session, program: Program, example: Inputs, cl
     evaluation = _evaluated(plan, session, clock)
     measured = _measured(plan, session, clock) if request.benchmark else []
     benchmark = measured[0] if measured else None
-    if benchmark and request.require_speedup is not None:
-        require_speedup(benchmark, request.require_speedup, OURS)
+    if measured and request.require_speedup is not None:
+        require_speedup(BenchmarkSuite(thunder=__version__, reports=tuple(measured)), request.require_speedup, OURS)
     shares = _shares(session, program, example) if request.benchmark else TimeShares()
     return Results(validation, evaluation, benchmark, shares, tuple(measured[1:]))
 
@@ -145,6 +146,7 @@ def _measured_at(size: InputSize, plan: Plan, session: Session, clock: StageCloc
         warmup=plan.request.warmup,
         device=session.device,
         progress=clock.advance,
+        release=session.release,
         configuration=session.configuration(size),
     )
 

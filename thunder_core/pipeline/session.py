@@ -88,6 +88,10 @@ class Session:
         """One call of the model, or of what computes the same: the forward, or a step of training."""
         return self.purpose.call(function, self.model)
 
+    def release(self) -> None:
+        """Drop what a call leaves behind and the next one drops first: the gradients of a step of training."""
+        self.model.zero_grad(set_to_none=True)
+
     def call(self, inputs: Inputs) -> object:
         """Call the compiled model once, which traces inputs of a new kind."""
         return self.call_of(self.compiled)(**inputs)
@@ -149,7 +153,7 @@ class Session:
             sizes=[self.size_in_words(one) for one, _ in drawn] if others else (),
         )
         if not only_traced:
-            return report
+            return report.model_copy(update={"untraced": self.purpose.data is None or traced > 0})
         counted = ("one batch", "was") if only_traced == 1 else (f"{only_traced} batches", "were")
         return report.model_copy(update={"notes": (TRACED_ALONE.format(*counted), *report.notes)})
 

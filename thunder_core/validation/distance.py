@@ -11,6 +11,7 @@ import torch
 from thunder_core.validation.report import Errors
 
 BLOCK = 1 << 22  # elements of a block, and of the sample that quantiles are taken from; torch.quantile takes 1 << 24
+SEED = 22  # of the places that are sampled
 EXACT = Errors(maximum=0.0, mean=0.0, median=0.0, p99=0.0)
 
 
@@ -67,16 +68,17 @@ def _measure_numbers(optimized: torch.Tensor, eager: torch.Tensor, reference: to
 
 
 def _specials(values: torch.Tensor, limit: float) -> torch.Tensor:
-    """2 for NaN, 1 and -1 for either end of the dtype (infinities, and masks made of its extremes), else 0."""
+    """2 for NaN, 3 and -3 for infinities, 1 and -1 for either end of the dtype (masks are made of them), else 0."""
     ends = torch.where(values.abs() >= limit, values.sign(), 0.0)
-    return torch.where(values.isnan(), 2.0, ends)
+    return torch.where(values.isnan(), 2.0, torch.where(values.isinf(), 3.0 * values.sign(), ends))
 
 
 class _Sample:
-    """Absolute errors as they come by: maximum and mean of all, quantiles of an even sample."""
+    """Absolute errors as they come by: maximum and mean of all, quantiles of a random sample, the same each time."""
 
     def __init__(self, expected: int) -> None:
-        self.every = max(1, math.ceil(expected / BLOCK))
+        self.share = min(1.0, BLOCK / expected) if expected else 1.0
+        self.generator = torch.Generator().manual_seed(SEED)
         self.count, self.total, self.maximum = 0, 0.0, 0.0
         self.kept: list[torch.Tensor] = []
 
@@ -85,7 +87,15 @@ class _Sample:
             self.count += errors.numel()
             self.total += errors.sum().item()
             self.maximum = max(self.maximum, errors.max().item())
-            self.kept.append(errors[:: self.every])
+            self.kept.append(self.sample(errors))
+
+    def sample(self, errors: torch.Tensor) -> torch.Tensor:
+        """Some of the errors: as many in each block, at places that no row or column decides about."""
+        if self.share == 1.0:
+            return errors
+        kept = math.ceil(errors.numel() * self.share)
+        places = torch.randint(errors.numel(), (kept,), generator=self.generator)
+        return errors[places.to(errors.device)]
 
     def errors(self) -> Errors:
         if not self.count:

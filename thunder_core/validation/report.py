@@ -39,7 +39,7 @@ class LanguageReport(ReportFacts):
 
 
 class OutputReport(ReportFacts):
-    """One output, gradient or changed state; each figure is that of the input for which it is worst."""
+    """One output, gradient or changed state; errors and scale are those of the one input for which it is worst."""
 
     name: str
     dtype: str
@@ -134,8 +134,16 @@ class ValidationReport(ReportFacts):
     tolerance: Tolerance
     outputs: tuple[OutputReport, ...]
     notes: tuple[str, ...]
+    untraced: bool = False
+    """Whether none of the inputs had been traced; False where that is not known."""
     points: tuple[PointReport, ...] = ()
     """Each size by itself, where there were several."""
+
+    @property
+    def inputs_in_words(self) -> str:
+        """The inputs: `3 inputs that were not traced`."""
+        counted = f"{self.inputs} input{'' if self.inputs == 1 else 's'}"
+        return f"{counted} that {'was' if self.inputs == 1 else 'were'} not traced" if self.untraced else counted
 
     def allowed(self, output: OutputReport) -> float:
         """The largest error that the tolerance allows an output."""

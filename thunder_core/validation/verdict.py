@@ -10,7 +10,7 @@ from thunder_core.errors import OutOfTolerance
 from thunder_core.options.tolerance import Tolerance
 from thunder_core.validation.degenerate_outputs import Condition, joined
 from thunder_core.validation.distance import Distance
-from thunder_core.validation.report import Errors, LanguageReport, OutputReport, PointReport, ValidationReport
+from thunder_core.validation.report import LanguageReport, OutputReport, PointReport, ValidationReport
 
 QUANTITIES = {"maximum": "largest", "p99": "99th percentile", "mean": "mean", "median": "median"}
 
@@ -27,9 +27,9 @@ class Measurement:
 
 
 def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) -> OutputReport:
-    """The report of one output: the worst of its measurements, and what of them the tolerance forbids."""
-    distances = [m.distance for m in measurements]
-    worst_first = sorted(measurements, key=lambda m: smallest_times_eager(m.distance, tolerance.floor), reverse=True)
+    """The report of one output: the worst of its measurements, and what of all of them the tolerance forbids."""
+    worst_first = sorted(measurements, key=lambda m: _badness(m.distance, tolerance), reverse=True)
+    worst = worst_first[0].distance
     failures: dict[str, str] = {}
     for measured in worst_first:
         failures = {**_failures(measured, tolerance), **failures}
@@ -37,12 +37,12 @@ def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) 
         name=name,
         dtype=measurements[0].dtype,
         shapes=tuple(dict.fromkeys(m.shape for m in measurements)),
-        optimized=_worst_errors([d.optimized for d in distances]),
-        eager=_worst_errors([d.eager for d in distances]),
-        scale=max(d.scale for d in distances),
-        cosine=min(d.cosine for d in distances),
+        optimized=worst.optimized,
+        eager=worst.eager,
+        scale=worst.scale,
+        cosine=min(m.distance.cosine for m in measurements),
         language=_worst_language([m.language for m in measurements if m.language is not None]),
-        smallest_tolerance=max(smallest_times_eager(d, tolerance.floor) for d in distances),
+        smallest_tolerance=smallest_times_eager(worst, tolerance.floor),
         passed=not failures,
         failures=tuple(failures.values()),
         **asdict(joined([m.condition for m in measurements])),
@@ -116,15 +116,19 @@ def _language_failures(language: LanguageReport, tolerance: Tolerance) -> dict[s
     return found
 
 
-def _worst_errors(errors: Sequence[Errors]) -> Errors:
-    return Errors(**{quantity: max(getattr(e, quantity) for e in errors) for quantity in QUANTITIES})
+def _badness(distance: Distance, tolerance: Tolerance) -> tuple[float, float]:
+    """The order of measurements of one output: by what would have passed, and by how much they use of what may be."""
+    allowed = tolerance.times_eager * distance.eager.maximum + tolerance.floor * distance.scale
+    return smallest_times_eager(distance, tolerance.floor), distance.optimized.maximum / (allowed or 1.0)
 
 
 def _worst_language(reports: Sequence[LanguageReport]) -> LanguageReport | None:
+    """The divergence and the agreement, each with what belongs to it on the input where it is worst."""
     if not reports:
         return None
-    worst = {"kl": max, "eager_kl": max, "top1": min, "undecided": max}
-    return LanguageReport(**{key: pick(getattr(r, key) for r in reports) for key, pick in worst.items()})
+    diverging = max(reports, key=lambda report: report.kl - report.eager_kl)
+    disagreeing = min(reports, key=lambda report: report.top1)
+    return disagreeing.model_copy(update={"kl": diverging.kl, "eager_kl": diverging.eager_kl})
 
 
 def require_passed(report: ValidationReport) -> None:
