@@ -126,7 +126,7 @@ def measured(monkeypatch):
     from thunder_core.benchmark.statistics import describe_candidate
 
     def set_to(milliseconds):
-        def measure(candidates, *, runs, warmup, device, progress, configuration, memory):
+        def measure(candidates, *, runs, warmup, device, progress, configuration, memory, release):
             eager = [0.010, 0.011, 0.010, 0.010] * 2
             first, *others = candidates
             described = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import product
@@ -259,9 +259,14 @@ def _measured(
         device=first.device,
         progress=clock.advance,
         memory=True,
-        release=lambda: [session.release() for session in sessions.values()],
+        release=partial(_release, sessions.values()),
         configuration=configuration,
     )
+
+
+def _release(sessions: Iterable[Session]) -> None:
+    for session in sessions:
+        session.release()
 
 
 def joined_names(names: Sequence[Mapping[str, str]]) -> dict[str, str]:
