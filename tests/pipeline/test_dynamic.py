@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
@@ -38,12 +40,13 @@ from thunder_core.pipeline import optimize, plan, session
 from thunder_core.pipeline.bench import bench_artifact
 from thunder_core.pipeline.bench_request import BenchRequest
 from thunder_core.pipeline.dynamic import points_of, upper_end
-from thunder_core.pipeline.range_coverage import MAX_PROGRAMS
+from thunder_core.pipeline.range_coverage import MAX_PROBES, MAX_PROGRAMS, RangeCoverage
 from thunder_core.pipeline.ranges import ranges_in
 from thunder_core.pipeline.session import InputSize
 from thunder_core.pipeline.validate import validate_artifact
 from thunder_core.recipe import Tolerance
 from thunder_core.report import Report, render_html, render_markdown
+from thunder_core.runtime.constraint import StatedConstraint
 from thunder_recipes.default import Default
 
 LENGTHS = {"seq": (2, 48), "batch": (1, 3)}
@@ -139,6 +142,23 @@ def test_constraints_are_reported_as_python_with_who_needed_them(report: Report)
     for page in (render_markdown(report), render_html(report)):
         assert "3 x 48" in page
         assert "masking_utils.py" in page
+
+
+def test_the_report_says_which_sizes_were_tried(report: Report) -> None:
+    told = r"\d+ sizes were tried: the ends, and those next to each number that a constraint names"
+    assert re.fullmatch(told, report.probed)
+    assert re.search(rf"served by \S+ programs?; {told}", render_markdown(report))
+
+
+def test_of_many_combinations_of_sizes_some_are_drawn_from_all_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranges = {"batch": (1, 1000), "seq": (1, 1000)}
+    told = StatedConstraint("x", f"s0 != {' + '.join(str(number) for number in range(10, 200, 10))}", "", "")
+    monkeypatch.setattr(RangeCoverage, "programs", [SimpleNamespace(constraints=[told])])
+    probes = list(RangeCoverage(cast("Any", None), ranges, InputSize(1, 8))._probes())
+    assert {InputSize(1, 191), InputSize(109, 8)} <= set(probes)
+    for dimension in (0, 1):
+        assert {probe[dimension] for probe in probes} >= {9, 10, 11, 101, 1000}
+    assert len({*probes}) > MAX_PROBES
 
 
 def test_memory_is_that_of_the_largest_input(report: Report, tmp_path: Path) -> None:
@@ -294,7 +314,10 @@ def test_an_artifact_is_validated_at_several_points(artifact: Path) -> None:
 
 def test_an_artifact_is_measured_within_its_ranges(artifact: Path) -> None:
     suite = bench_artifact(artifact, BenchRequest(runs=2, warmup=0))
-    assert [size_in_words(one.configuration) for one in suite.reports] == ["1 x 48"]
+    measured = [size_in_words(one.configuration) for one in suite.reports]
+    assert measured == ["1 x 48", "1 x 2", "3 x 2", "3 x 48", "2 x 9"]
+    suite = bench_artifact(artifact, BenchRequest(runs=2, warmup=0, seqs=(8,)))
+    assert [size_in_words(one.configuration) for one in suite.reports] == ["1 x 8", "3 x 8", "2 x 8"]
     with pytest.raises(BadOption, match="--seq is 64, outside of the range seq=2:48"):
         bench_artifact(artifact, BenchRequest(runs=2, warmup=0, seqs=(8, 64)))
 

@@ -20,7 +20,7 @@ from thunder_core.errors import BadOption, WrongInputs
 from thunder_core.package import __version__
 from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
 from thunder_core.pipeline.clock import StageClock
-from thunder_core.pipeline.dynamic import size_within
+from thunder_core.pipeline.dynamic import points_of, size_within
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
@@ -150,7 +150,10 @@ def require_one_device(sessions: Mapping[str, Session]) -> None:
 
 
 def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -> list[InputSize]:
-    """Batches and sequence lengths; a size that nobody named is that of the artifacts, and one that all take."""
+    """Batches and sequence lengths; a size that nobody named is that of the artifacts, and one that all take.
+
+    Of a range that all artifacts serve these are its ends and a size between them, unless inputs are real samples.
+    """
     batches, lengths = bench_request.batches, bench_request.seqs
     if None in batches:
         batches = (artifacts_own("batch", sessions) or 1,)
@@ -159,7 +162,21 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
     named = {"batch": None not in bench_request.batches, "seq": None not in bench_request.seqs}
     sequences = [_common_sequence(list(sessions.values()), length) for length in lengths]
     sizes = [InputSize(batch or 1, sequence) for batch, sequence in product(batches, sequences)]
-    return list(dict.fromkeys(served_size(size, list(sessions.values()), named) for size in sizes))
+    served = dict.fromkeys(served_size(size, list(sessions.values()), named) for size in sizes)
+    ranges = {name: ends for name, ends in common_ranges(list(sessions.values())).items() if not named[name]}
+    drawn = not any(session.purpose.data for session in sessions.values())
+    return list(dict.fromkeys(point for size in served for point in points_of(ranges if drawn else {}, size)))
+
+
+def common_ranges(sessions: Sequence[Session]) -> dict[str, tuple[int, int]]:
+    """The ranges of sizes that all sessions serve, where they are more than one size."""
+    found: dict[str, tuple[int, int]] = {}
+    for name in sessions[0].ranges:
+        ends = [session.ranges[name] for session in sessions if name in session.ranges]
+        lower, upper = max(lower for lower, _ in ends), min(upper for _, upper in ends)
+        if len(ends) == len(sessions) and lower < upper:
+            found[name] = (lower, upper)
+    return found
 
 
 def artifacts_own(name: str, sessions: Mapping[str, Session]) -> int | None:

@@ -56,10 +56,20 @@ class BenchRequest:
         check=require_contender,
     )
     batches: tuple[int | None, ...] = same_option(
-        Request, "batch", starts=(None,), metavar="N,...", parse=numbers_in, default_text="that of the artifact, or 1"
+        Request,
+        "batch",
+        starts=(None,),
+        metavar="N,...",
+        parse=numbers_in,
+        default_text="that of the artifact, or points of its range; or 1",
     )
     seqs: tuple[int | None, ...] = same_option(
-        Request, "seq", starts=(None,), metavar="N,...", parse=numbers_in, default_text="that of the artifact, or 128"
+        Request,
+        "seq",
+        starts=(None,),
+        metavar="N,...",
+        parse=numbers_in,
+        default_text="that of the artifact, or points of its range; or 128",
     )
     input: Path | None = same_option(Request, "input")
     runs: int = same_option(Request, "runs")

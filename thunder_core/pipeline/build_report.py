@@ -41,6 +41,7 @@ class Results:
     benchmark: BenchmarkReport | None
     shares: TimeShares
     points: tuple[BenchmarkReport, ...] = ()
+    probed: str = ""
 
 
 def build_report(
@@ -76,6 +77,7 @@ def build_report(
         evaluation=results.evaluation,
         benchmark=results.benchmark,
         dynamic=dict(request.dynamic),
+        probed=results.probed,
         constraints=tuple(constraint_facts(session.compiled)),
         points=results.points,
     )

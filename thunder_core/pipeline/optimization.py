@@ -74,11 +74,10 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
         example = session.inputs(plan.size)
         kernels = _trace(plan, session, example, clock)
         program = last_program(session.compiled)
-        if request.dynamic:
-            RangeCoverage(session, request.dynamic, plan.size).complete()
+        probed = RangeCoverage(session, request.dynamic, plan.size).complete() if request.dynamic else ""
         if request.strict:
             require_whole(plan.prepared.recipe, as_facts(given_up(running_traces(program))))
-        results = _results(plan, session, program, example, clock)
+        results = replace(_results(plan, session, program, example, clock), probed=probed)
     clock.begin("write")
     report = build_report(plan, session, program, clock.times, results, kernels)
     _write(plan, session, report, example, kernels)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from random import Random
 
 import torch
 
@@ -47,8 +48,8 @@ class RangeCoverage:
         """The programs that there are, in the order in which they were traced."""
         return list(specializations_of(self.session.compiled).programs)[::-1]
 
-    def complete(self) -> None:
-        """Trace a program for each probed size that no program takes.
+    def complete(self) -> str:
+        """Trace a program for each probed size that no program takes; what was probed, in words.
 
         Probed are the points of the ranges, and sizes near the numbers in the programs' constraints. Raises
         `RangeNotServed` where that needs more than `MAX_PROGRAMS`.
@@ -62,6 +63,9 @@ class RangeCoverage:
             if len(self.programs) == count:  # the call ran in eager PyTorch
                 raise self._not_served(missed)
             asked.clear()
+        count = math.prod(map(len, self._nearby().values()))
+        drawn = f"; of {count} combinations, {MAX_PROBES} were drawn" if count > MAX_PROBES else ""
+        return f"{len(asked)} sizes were tried: the ends, and those next to each number that a constraint names{drawn}"
 
     def _missed(self, asked: set[InputSize]) -> InputSize | None:
         """The first size that no program takes, of those that were not asked before."""
@@ -73,9 +77,29 @@ class RangeCoverage:
         return None
 
     def _probes(self) -> Iterator[InputSize]:
-        """Yield the points of the ranges, then combinations of sizes near each number that a constraint names."""
-        points = points_of(self.ranges, self.traced)
-        yield from points
+        """Yield the points of the ranges, then combinations of sizes near each number that a constraint names.
+
+        Where there are too many, each size is combined with the traced ones, and some combinations are drawn.
+        """
+        yield from points_of(self.ranges, self.traced)
+        sizes = self._nearby()
+        count = math.prod(map(len, sizes.values()))
+        if count > MAX_PROBES:
+            yield from (self.traced._replace(**{name: size}) for name, found in sizes.items() for size in found)
+        draw = Random(0)  # noqa: S311 - the same sizes in each run
+        places = range(count) if count <= MAX_PROBES else draw.sample(range(count), MAX_PROBES)
+        yield from (self._combination(sizes, place) for place in places)
+
+    def _combination(self, sizes: Mapping[str, Sequence[int]], place: int) -> InputSize:
+        """The combination of that number, of all that there are of the sizes."""
+        chosen = {}
+        for name, found in sizes.items():
+            place, number = divmod(place, len(found))
+            chosen[name] = found[number]
+        return self.traced._replace(**chosen)
+
+    def _nearby(self) -> dict[str, list[int]]:
+        """For each dimension its traced size, the ends of its range, and what is near a number of a constraint."""
         numbers = {
             int(one)
             for program in self.programs
@@ -83,15 +107,12 @@ class RangeCoverage:
             for one in INTEGER.findall(told.condition)
         }
         nearby = sorted({number + step for number in numbers for step in (-1, 0, 1)})
-        sizes = {
+        return {
             name: [
                 *dict.fromkeys((getattr(self.traced, name), lower, upper, *filter(range(lower, upper).count, nearby)))
             ]
             for name, (lower, upper) in self.ranges.items()
         }
-        every = itertools.product(*sizes.values())
-        for values in itertools.islice(every, MAX_PROBES):
-            yield self.traced._replace(**dict(zip(sizes, values, strict=True)))
 
     def _is_served(self, size: InputSize) -> bool:
         subject = specializations_of(self.session.compiled).subject

@@ -185,6 +185,8 @@ class Report(ReportFacts):
     benchmark: BenchmarkReport | None = None
     dynamic: dict[str, tuple[int, int]] = Field(default_factory=dict)
     """The ranges of the sizes that all of it is for, by the names of dimensions."""
+    probed: str = ""
+    """Of which sizes in the ranges it was tried whether a program takes them."""
     constraints: tuple[ConstraintFacts, ...] = ()
     """What the programs want of sizes and numbers that differ from call to call."""
     points: tuple[BenchmarkReport, ...] = ()

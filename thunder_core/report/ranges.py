@@ -83,4 +83,5 @@ def served(report: Report) -> str:
         return ""
     count = len({one.program for one in report.constraints})
     programs = "one program" if count == 1 else f"{count} programs"
-    return f"{ranges_in_words(report.dynamic)}, served by {programs}"
+    probed = f"; {report.probed}" if report.probed else ""
+    return f"{ranges_in_words(report.dynamic)}, served by {programs}{probed}"
