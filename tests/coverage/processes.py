@@ -68,8 +68,11 @@ def examine_all(
 
 def warm_up() -> None:
     """Import, once for all, what is imported on first use."""
-    leaf = torch.ones(2, requires_grad=True)
-    jit(lambda tensor: torch.nn.functional.dropout(tensor * 2).sum())(leaf).backward()
+    program = jit(lambda tensor: torch.nn.functional.dropout(tensor * tensor).sum())
+    for size in (2, 3):  # the second with symbols
+        leaf = torch.ones(size, requires_grad=True)
+        (gradient,) = torch.autograd.grad(program(leaf), leaf, create_graph=True)
+        gradient.sum().backward()
     gc.collect()
     gc.freeze()  # what was imported is not looked at again in each process, which would copy it
 

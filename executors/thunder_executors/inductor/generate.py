@@ -29,6 +29,7 @@ from thunder_core.fusion.region import Region
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compile_fx_inner
 from thunder_executors.inductor.sizes import conditions_of
+from thunder_executors.inductor.vector_extension import trusted_processor
 
 INDUCTOR_CONFIG: dict[str, Any] = {
     "compile_threads": 1,
@@ -38,7 +39,6 @@ INDUCTOR_CONFIG: dict[str, Any] = {
     "freezing": False,
     "max_autotune": False,
     "graph_partition": False,
-    "cpp.vec_isa_ok": True,  # the instruction sets that the CPU reports are trusted; a probe of each takes seconds
 }
 
 # A parallel region of OpenMP with its number of threads, which is also the number of accumulators that it has.
@@ -119,6 +119,7 @@ def _generated(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> G
     with (
         temporary_cache_without_warnings(),
         config.patch(settings),
+        trusted_processor(),
         mock.patch.object(AsyncCompile, "cpp_pybinding", record_kernel),
         torch.no_grad(),
     ):

@@ -10,17 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from threading import RLock
 
-from torch._inductor import config
 from torch._inductor.cpp_builder import CppBuilder, CppTorchOptions
-from torch._inductor.cpu_vec_isa import VecISA, pick_vec_isa
 from torch._inductor.exc import InvalidCxxCompiler
 
 from thunder_core.errors import CompilerFailed
 from thunder_core.fusion.machine_code import MODULE
 from thunder_executors.inductor.compilers import Compilers
-from thunder_executors.inductor.generate import INDUCTOR_CONFIG, CppKernel, Unsupported
+from thunder_executors.inductor.generate import CppKernel, Unsupported
 from thunder_executors.inductor.machine import processors
 from thunder_executors.inductor.precompiled import with_headers
+from thunder_executors.inductor.vector_extension import vector_extension
 
 MEMORY = 1 << 30  # bytes that a compiler may need for the headers and the kernels of one unit
 _SETTINGS = RLock()
@@ -94,12 +93,6 @@ def _reader(name: str, argument: str) -> str:
     if INTEGER.fullmatch(argument.strip()):
         return "integer_of"
     raise Unsupported(f"{name} takes a {argument}")
-
-
-def vector_extension() -> VecISA:
-    """The widest vectors of this CPU that Inductor writes code for, read from the CPU."""
-    with config.patch({"cpp.vec_isa_ok": INDUCTOR_CONFIG["cpp.vec_isa_ok"]}):
-        return pick_vec_isa()
 
 
 def compiled(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:

@@ -1,0 +1,42 @@
+"""The vector extension that Inductor writes C++ for: the widest that this CPU reports and that the compiler takes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from unittest import mock
+
+from torch._inductor import config
+from torch._inductor.cpp_builder import get_cpp_compiler
+from torch._inductor.cpu_vec_isa import VecISA, pick_vec_isa
+
+
+def vector_extension() -> VecISA:
+    """The widest vectors of this CPU that Inductor writes code for."""
+    with trusted_processor():
+        return pick_vec_isa()
+
+
+@contextmanager
+def trusted_processor() -> Iterator[None]:
+    """While this lasts, Inductor believes what the CPU reports, and asks the compiler only whether it takes the flags.
+
+    By itself it compiles, links and loads a library for each extension and its variants, once in each process.
+    """
+    with config.patch({"cpp.vec_isa_ok": True}), mock.patch.object(VecISA, "check_build", is_compiled):
+        yield
+
+
+def is_compiled(extension: VecISA, _code: str) -> bool:
+    """Whether the compiler has the instructions of an extension; in the place of `VecISA.check_build`."""
+    return takes_flags(get_cpp_compiler(), extension.build_arch_flags())
+
+
+@cache
+def takes_flags(compiler: str, flags: str) -> bool:
+    """Whether a compiler knows all of these flags."""
+    command = [compiler, *flags.split(), "-E", "-x", "c++", os.devnull]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603
