@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from tests.coverage import symbolic, symbolic_page
 from tests.coverage.known import disagreements, known
 from tests.coverage.outcome import Outcome, difference
 from tests.coverage.page import PAGE, failing
+from tests.processes import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,11 +56,9 @@ SUBSET = (
 @pytest.mark.slow
 def test_a_part_of_the_databases_does_what_the_list_says(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
-    command = [sys.executable, "-W", "ignore", "-m", "tests.coverage", "--results", str(results), *SUBSET]
+    command = ("-W", "ignore", "-m", "tests.coverage", "--results", str(results), *SUBSET)
     paths = os.pathsep.join(str(ROOT / folder) for folder in ("", "executors", "recipes"))
-    ran = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
-    )
+    ran = run_python(*command, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths})
     found = json.loads(results.read_text(encoding="utf-8"))
     assert disagreements(found) == [] and ran.returncode == 0, ran.stdout + ran.stderr
     assert set(found) == set(SUBSET)

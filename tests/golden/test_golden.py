@@ -7,7 +7,6 @@ difference to the stage before, so that a file tells what each step does.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from tests.golden.programs import PROGRAMS
+from tests.processes import run_python
 
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
@@ -39,7 +39,7 @@ class TraceText(SingleFileSnapshotExtension):
 @pytest.fixture(scope="module")
 def texts() -> dict[str, str]:
     """The texts of all programs, of a process of its own: what else a process has imported shows in guards."""
-    done = subprocess.run([sys.executable, "-m", "tests.golden"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_python("-m", "tests.golden", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads(done.stdout)
     return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -216,8 +214,7 @@ def test_an_artifact_serves_other_lengths_without_a_compiler(tmp_path: Path) -> 
     saved = run_python(tmp_path / "run.py", "save", tmp_path / "artifact")
     assert saved.returncode == 0, saved.stderr
     without = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
-    command = [sys.executable, str(tmp_path / "run.py"), "load", str(tmp_path / "artifact")]
-    told = subprocess.run(command, env=without, capture_output=True, text=True, check=False)
+    told = run_python(tmp_path / "run.py", "load", tmp_path / "artifact", env=without)
     assert told.returncode == 0, told.stderr
 
 

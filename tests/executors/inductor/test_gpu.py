@@ -14,8 +14,8 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from tests.executors.test_inductor import PROGRAMS, UPDATES, layout, regions_of, shared
-from tests.executors.test_inductor import drawn as two_drawn
+from tests.executors.inductor.test_inductor import PROGRAMS, UPDATES, layout, regions_of, shared
+from tests.executors.inductor.test_inductor import drawn as two_drawn
 from thunder_core import plugins
 from thunder_core.claiming.device_code import targeting
 from thunder_core.fusion.fuse import Refusal
@@ -37,7 +37,7 @@ from thunder_executors.inductor.graph import evaluate_region
 from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.launch import Specialization
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def moved(proxies):

@@ -6,8 +6,6 @@ import errno
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -29,6 +27,7 @@ from thunder_executors.inductor import EXECUTOR
 from thunder_executors.inductor.build import build
 from thunder_executors.inductor.generate import Unsupported, refusal_for
 from thunder_executors.inductor.keep import REFUSAL, read
+from thunder_executors.inductor.vector_extension import vector_extension
 from thunder_executors.inductor.wrapper import printed
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason="needs a C++ compiler")
@@ -264,6 +263,7 @@ def test_a_compiler_without_room_is_asked_once_for_all_regions(tmp_path):
     script.write_text(f'{VERSION}echo asked >> {tmp_path}/asked\necho "No space left on device" >&2\nexit 1\n')
     script.chmod(0o755)
     regions = [regions_of(function, X)[0][1].region for function in (lambda x: x.exp() * 6, lambda x: x.sin() * 6)]
+    vector_extension()  # which asks the compiler for its flags, once in a process
     with config.patch({"cpp.cxx": (None, str(script))}):
         results = build(regions)
     assert all("No space left on device" in result.reason and not result.lasting for result in results)
@@ -295,6 +295,7 @@ def test_ctrl_c_ends_the_compiler_and_all_that_it_has_started(tmp_path):
         interrupted.append(time.monotonic())
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
+    vector_extension()
     thread = threading.Thread(target=interrupt)
     with config.patch({"cpp.cxx": (None, str(script))}), pytest.raises(KeyboardInterrupt):
         thread.start()
@@ -344,8 +345,7 @@ def test_an_artifact_runs_without_a_compiler(tmp_path):
     without = {**os.environ, "CXX": "/bin/false", "THUNDER_CACHE_DIR": str(tmp_path / "empty")}
     saved = run_python(tmp_path / "run.py", "save", tmp_path / "artifact")
     assert saved.returncode == 0, saved.stderr
-    command = [sys.executable, str(tmp_path / "run.py"), "load", str(tmp_path / "artifact")]
-    told = subprocess.run(command, env=without, capture_output=True, text=True, check=False)
+    told = run_python(tmp_path / "run.py", "load", tmp_path / "artifact", env=without)
     assert told.returncode == 0, told.stderr
 
 
