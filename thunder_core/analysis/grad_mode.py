@@ -34,13 +34,23 @@ def followed_by_autograd(trace: Trace) -> frozenset[str]:
 
     Rather one too many than one too few: what is detached counts as following its input.
     """
+    return _followed_and_made(trace)[0]
+
+
+def followed_when_made(trace: Trace) -> frozenset[str]:
+    """The names that autograd may record from where they are made: not those that it follows since a write."""
+    return _followed_and_made(trace)[1]
+
+
+def _followed_and_made(trace: Trace) -> tuple[frozenset[str], frozenset[str]]:
     found = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
     found |= {name for name, value in trace.constants.items() if getattr(value, "requires_grad", False)}
+    made = set(found)
     for bsym, enabled in zip(trace.bound_symbols, grad_modes(trace.bound_symbols), strict=True):
         if enabled and _is_followed(bsym, found):
-            found |= {proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex}
-            found |= set(bsym.mutates)
-    return frozenset(found)
+            made |= {proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex}
+            found |= made | set(bsym.mutates)
+    return frozenset(found), frozenset(made)
 
 
 def may_be_recorded(trace: Trace, requires_grad_names: frozenset[str]) -> list[bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -39,15 +39,19 @@ class Functionalizer:
 
     Each operation runs a second time, as it stands, on tensors without data that share memory as the real ones do; the
     overlap of what it reads and writes is checked there. `value` maps a tensor of the trace to the proxy that holds its
-    value after the writes so far. `environment` is that of the symbols in sizes, if there are any.
+    value after the writes so far. `environment` is that of the symbols in sizes, if there are any. Autograd may
+    follow the tensors that are `followed` from when they are made.
     """
 
-    def __init__(self, next_name: Callable[[], str], environment: Any = None) -> None:
+    def __init__(
+        self, next_name: Callable[[], str], environment: Any = None, followed: Iterable[str] = frozenset()
+    ) -> None:
         self._bsyms: list[BoundSymbol] = []
         self._mode = new_mode(environment)
         self._functional_tensors: dict[str, torch.Tensor] = {}  # by the names of the trace
         self._aliasing_fakes: dict[str, torch.Tensor] = {}  # those that alias as the real ones do, by the same names
         self._proxies: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
+        self._followed = set(followed)
         self._next_name = next_name
 
     def add(self, proxy: TensorProxy) -> None:
@@ -133,16 +137,26 @@ class Functionalizer:
 
         arguments = replace_leaves(args, proxy), replace_leaves(dict(kwargs), proxy)
         bsym = BoundSymbol(symbol_of(operator), *arguments, replace_leaves(output, proxy))
+        if any(proxy.name in self._followed for proxy in bsym.inputs):
+            self._followed.update(
+                proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex
+            )
         self._bsyms.append(replace(bsym, ordered=is_random(operator, args, kwargs)))
         return output
 
     def _copied(self, into: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        """Record `copy` as `_to_copy`, `expand` and `clone`, of which autograd has the derivatives."""
+        """Record `copy` as `_to_copy`, `expand` and `clone`, of which autograd has the derivatives.
+
+        What is written over has a gradient, too, which is zero: where autograd follows it, `where` says so.
+        """
         if (source.dtype, source.device) != (into.dtype, into.device):
             where = {"dtype": into.dtype, "device": into.device, "non_blocking": non_blocking}
             source = self.record(ATEN._to_copy.default, (source,), where)
         if source.shape != into.shape:
             source = self.record(ATEN.expand.default, (source, list(into.shape)), {})
+        if self._proxy(into).name in self._followed:
+            always = self.record(ATEN.scalar_tensor.default, (1,), {"dtype": torch.bool, "device": into.device})
+            source = self.record(ATEN.where.self, (always, source, into), {})
         result: torch.Tensor = self.record(ATEN.clone.default, (source,), {"memory_format": torch.contiguous_format})
         return result
 

@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.analysis.aliasing import AliasSets
 from thunder_core.capture.fake import empty, new_mode
+from thunder_core.capture.sizes import number_of
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.writes import out_of_place
 from thunder_core.ir.proxy import Proxy, TensorProxy, environment_of, tensor_proxy
@@ -100,7 +101,7 @@ def _copied(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str]) -> tup
     with new_mode(environment_of((source, output))):
         wide = tensor_proxy(next(names), empty(source).expand(output.shape))
     plain = replace(bsym, mutates=(), subsymbols=(), kwargs={})
-    expand = replace(plain, symbol=symbol_of(EXPAND), args=(source, list(output.shape)), output=wide)
+    expand = replace(plain, symbol=symbol_of(EXPAND), args=(source, list(map(number_of, output.shape))), output=wide)
     options = {"dtype": output.dtype, "memory_format": torch.contiguous_format}
     return replace(plain, symbol=symbol_of(TO_COPY), args=(wide,), kwargs=options), expand
 

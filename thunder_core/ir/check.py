@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from thunder_core.errors import Bug
 from thunder_core.ir.proxy import NumberProxy, Proxy, symbolic_sizes_of
 from thunder_core.ir.trace import Trace, numbers_of
+from thunder_core.ir.tree import leaves
 
 REPORT = "report this with the program that was compiled: no input should lead here"
 UNPACKING = "python.code"  # the statements by which a trace that is run takes its inputs out of a list
@@ -37,9 +40,14 @@ def check_trace(trace: Trace) -> Trace:
 
 
 def _check_symbols(trace: Trace) -> None:
-    """Raise `Bug` for a tensor whose size has a symbol that no input of the trace has, nor a number that it reads."""
+    """Raise `Bug` for a tensor whose size has a symbol that no input of the trace has, nor a number that it reads.
+
+    Likewise for a symbolic number that is read past the proxies.
+    """
     known = _symbols_of((*trace.inputs, *numbers_of(trace)))
     for number, bsym in enumerate(trace.bound_symbols):
+        if known and (unnamed := [str(leaf) for leaf in leaves((bsym.args, dict(bsym.kwargs))) if is_unnamed(leaf)]):
+            raise Bug(f"{trace.made_by}: line {number} of {trace.name} reads {unnamed} without a name", fix=REPORT)
         symbols = _symbols_of(bsym.defines)
         if bsym.symbol.name == UNPACKING:
             known |= symbols
@@ -49,6 +57,11 @@ def _check_symbols(trace: Trace) -> None:
                 "input has",
                 fix=REPORT,
             )
+
+
+def is_unnamed(leaf: Any) -> bool:
+    """Whether an argument is a symbolic number that no proxy stands for, so that nothing sees that it is read."""
+    return isinstance(leaf, torch.SymInt | torch.SymFloat)
 
 
 def _symbols_of(proxies: Iterable[Proxy]) -> set[Any]:

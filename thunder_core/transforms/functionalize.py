@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from thunder_core.analysis.aliasing import AliasSets, alias_sets, is_view
-from thunder_core.analysis.grad_mode import followed_by_autograd, grad_modes
+from thunder_core.analysis.grad_mode import followed_by_autograd, followed_when_made, grad_modes
 from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.writes import is_reshaping, updates_statistics
@@ -159,7 +159,8 @@ class _Rewriting:
         self._fresh = (name for name in (f"t{n}" for n in itertools.count()) if name not in taken)
         self._makers = {proxy.name: bsym for bsym in self.source.bound_symbols for proxy in bsym.defines}
         self._renamed: dict[str, Proxy] = {}
-        self._functionalizer = Functionalizer(lambda: next(self._fresh), environment_of(self.source.inputs))
+        followed = followed_when_made(self.source)
+        self._functionalizer = Functionalizer(lambda: next(self._fresh), environment_of(self.source.inputs), followed)
 
     def trace(self) -> Trace:
         """Return the functionalized trace; raise `_KeepWrites` for alias sets where that cannot be."""
