@@ -97,3 +97,13 @@ def test_a_size_with_a_symbol_from_nowhere_is_named() -> None:
         lines = (*trace.bound_symbols[:place], damaged, *trace.bound_symbols[place + 1 :])
         with pytest.raises(Bug, match=rf"line {place} of {trace.name} makes a tensor with \['{symbol}'\] in its sizes"):
             check_trace(replace(trace, bound_symbols=lines))
+
+
+def test_a_size_that_is_read_without_a_name_is_named() -> None:
+    (forward, _) = symbolic_traces()
+    place, bsym = next((p, b) for p, b in enumerate(forward.bound_symbols) if b.inputs)
+    (size, *_) = [size for proxy in forward.inputs for size in getattr(proxy, "shape", ()) if type(size) is not int]
+    lines = [*forward.bound_symbols]
+    lines[place] = replace(bsym, args=(*bsym.args, [size]))
+    with pytest.raises(Bug, match=rf"line {place} of {forward.name} reads \['{size}'\] without a name"):
+        check_trace(replace(forward, bound_symbols=tuple(lines)))

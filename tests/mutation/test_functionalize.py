@@ -172,3 +172,35 @@ def test_with_inductor_too() -> None:
             torch.testing.assert_close(compiled(*one(), means[0]), program(*one(), means[1]))
             torch.testing.assert_close(*means)
     assert thunder.last_traces(compiled)[-1].bound_symbols[0].executor == "inductor"
+
+
+def all_copied(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    x = x * 1
+    x.copy_(y[:1])
+    return x * 2, y + 1
+
+
+def all_set(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.sin()
+    x[:] = y
+    return x, y * 2
+
+
+def copied_to_nothing(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    z = torch.zeros_like(x)
+    z.copy_(x)
+    z.copy_(y)
+    return z, y * 2
+
+
+@pytest.mark.parametrize("follows", [True, False])
+@pytest.mark.parametrize("function", [all_copied, all_set, copied_to_nothing], ids=lambda function: function.__name__)
+def test_what_is_written_over_as_a_whole_has_eagers_gradient(function: Callable[..., Any], follows: bool) -> None:
+    """Autograd goes on to what was there: its gradient is zero, and not None."""
+    told = []
+    for called in (function, thunder.jit(function)):
+        x, y = torch.ones(2, 3, requires_grad=True), torch.randn(2, 3, generator=torch.Generator().manual_seed(0))
+        results = called(x, y.requires_grad_(follows))
+        (results[0].sum() + results[1].sum()).backward()
+        told.append((results, x.grad, y.grad, [result.requires_grad for result in results]))
+    torch.testing.assert_close(told[1], told[0])

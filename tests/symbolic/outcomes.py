@@ -133,4 +133,12 @@ def facts_of(tensor: Tensor, exact: bool) -> tuple[Any, ...]:
     strides: tuple[int, ...] = ()
     if exact and tensor.numel():
         strides = tuple(step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)
-    return tensor.dtype, tuple(tensor.shape), strides, tensor.requires_grad, tensor.is_leaf
+    return tensor.dtype, tuple(tensor.shape), strides, tensor.requires_grad, is_leaf(tensor)
+
+
+def is_leaf(tensor: Tensor) -> bool | str:
+    """Whether a tensor is a leaf of autograd's graph; what PyTorch says where it refuses to tell, of some views."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError as error:
+        return str(error)

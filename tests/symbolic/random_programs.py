@@ -26,6 +26,7 @@ from tests.symbolic.outcomes import Outcome, difference, outcome
 from tests.symbolic.steps_of_memory import MADE, SHAPES, WRITTEN
 from tests.symbolic.steps_of_numbers import NUMBERS, Number, Row
 from tests.symbolic.steps_of_tensors import COMPUTED
+from thunder_core.errors import SymbolicAttemptWarning
 from thunder_core.runtime.library.objects import UnexpectedValue
 
 SIZES = (0, *(1, 2, 3, 4, 5, 6) * 2, 7, 8, 17)
@@ -419,6 +420,7 @@ def main(count: int, first: int = 0) -> int:
     """Try so many programs; the number of those that differ."""
     failed = programs = 0
     warnings.simplefilter("ignore")
+    warnings.simplefilter("error", SymbolicAttemptWarning)
     gc.freeze()  # what was imported is not looked at again at each collection
     for seed in range(first, first + count):
         tried = case(random.Random(seed))

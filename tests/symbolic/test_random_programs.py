@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.symbolic.random_programs import case, differences, reduced
 from thunder_core.capture.sizes import Sizes
+from thunder_core.errors import SymbolicAttemptWarning
 
 
 @settings(max_examples=max(16, settings.default.max_examples // 8), database=None)
@@ -19,6 +20,7 @@ def test_random_programs_equal_eager_at_all_sizes(seed: int) -> None:
     tried = case(random.Random(seed))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.simplefilter("error", SymbolicAttemptWarning)
         told, _ = differences(tried)
         assert not told, (told, reduced(tried))
 

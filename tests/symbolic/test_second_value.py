@@ -16,8 +16,12 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.symbolic.programs import FEATURES, PROGRAMS
 from tests.symbolic.test_sizes import assert_same
+from thunder_core.capture.sizes import LateConstraint
 from thunder_core.compiler import last_program, specializations_of
+from thunder_core.compiler.own_errors import is_own_error
+from thunder_core.errors import Bug, OperationFailed, SymbolicAttemptWarning
 from thunder_core.extension.transform import Transform
+from thunder_core.ir.check import check_trace
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.program import Program
 
@@ -206,6 +210,57 @@ class Loud(Transform):
             logging.getLogger("torch.fx.experimental.symbolic_shapes").error("failed during evaluate_expr")
             raise RuntimeError("it cannot be symbolic")
         return trace
+
+
+@dataclass(frozen=True)
+class Wrong(Transform):
+    """Has a bug, for traces with symbolic sizes alone."""
+
+    def __call__(self, trace: Trace) -> Trace:
+        if any(isinstance(size, torch.SymInt) for proxy in trace.inputs for size in getattr(proxy, "shape", ())):
+            raise Bug("it cannot happen", fix="report it")
+        return trace
+
+
+def test_a_bug_in_what_is_done_with_symbols_is_told() -> None:
+    compiled = thunder.jit(weighed, transforms=[Wrong()])
+    assert misses(weighed, compiled, [pair(2, 3)]) == [1]
+    with pytest.warns(SymbolicAttemptWarning, match=r"weighed .* failed with symbolic ones \(Bug: .*it cannot happen"):
+        assert misses(weighed, compiled, [pair(2, 4)]) == [2]
+    assert "it cannot happen" in last_program(compiled).constant_because
+
+
+def test_errors_of_python_in_our_own_code_are_bugs_and_refusals_are_none() -> None:
+    def raised(action: Callable[[], Any]) -> Exception:
+        with pytest.raises(Exception) as caught:
+            action()
+        return caught.value
+
+    assert is_own_error(raised(lambda: check_trace(None)))  # type: ignore[arg-type]
+    assert not is_own_error(raised(lambda: {}["of the user's"]))
+    assert not is_own_error(raised(lambda: torch.ones(2).view(3)))
+    assert not is_own_error(OperationFailed("it is not traced", fix="leave it"))
+
+
+def scaled_weighed(x: Tensor, y: Tensor, scale: float) -> Tensor:
+    return weighed(x, y) * scale
+
+
+def test_programs_with_symbolic_numbers_alone_count_as_fallbacks() -> None:
+    compiled = thunder.jit(scaled_weighed, transforms=[Loud()])
+    for length in range(2, 8):
+        compiled(*pair(2, length), length / 4)
+    assert not specializations_of(compiled).observed.sizes_may_be_symbolic
+
+
+def test_nothing_is_decided_by_a_size_when_the_prologue_is_made() -> None:
+    compiled = thunder.jit(weighed, cache="symbolic values")
+    compiled(*pair(2, 3))
+    inputs = last_program(compiled).last("computation").inputs
+    size = next(size for proxy in inputs for size in getattr(proxy, "shape", ()) if isinstance(size, torch.SymInt))
+    assert size > 0
+    with pytest.raises(LateConstraint, match="is decided when the prologue has been made"):
+        bool(size > 2)
 
 
 def test_what_pytorch_logs_of_an_attempt_that_fails_is_not_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -128,3 +128,26 @@ def test_equal_layers_are_compiled_once_for_all_sizes(tmp_path: Any, monkeypatch
     assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
     regions = len(list((tmp_path / "cache" / "kernels" / "entries").glob("*")))
     assert regions <= 5  # of 4 layers with two regions each: the first one, the last one, and what repeats
+
+
+def circular(x: torch.Tensor, number: int) -> torch.Tensor:
+    return functional.pad(x[None], (1, number % 3), mode="circular") * 2
+
+
+def copied_over(x: torch.Tensor, number: int) -> torch.Tensor:
+    x = x * 1
+    x.copy_(torch.arange(x.shape[0]) + number)
+    return x.expand(2, -1)
+
+
+@pytest.mark.parametrize("function", [circular, copied_over], ids=lambda function: function.__name__)
+def test_what_is_written_to_is_differentiated_at_all_sizes(function: Callable[..., torch.Tensor]) -> None:
+    compiled = thunder.jit(function, cache="symbolic values")
+    for length, number in ((6, 5), (4, 2), (7, 8)):
+        x = torch.randn(length, requires_grad=True)
+        results = [one(x, number) for one in (function, compiled)]
+        (expected,), (found,) = (torch.autograd.grad(one.square().sum(), x) for one in results)
+        assert torch.equal(results[0], results[1])
+        assert torch.equal(expected, found)
+    assert not thunder.last_program(compiled).constant_because
+    assert thunder.cache_misses(compiled) == 1

@@ -16,6 +16,7 @@ from thunder_core.ir.literal import dotted_name
 from thunder_core.runtime.library.objects import is_native
 
 MEMOS = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
+CAPSULES = ("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len")  # C++ keeps sizes there
 ITEMS = (list, tuple, set, frozenset, deque)
 REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
 OWN_OF_FAKES = frozenset(vars(new_mode().from_tensor(torch.empty(0))))
@@ -62,7 +63,11 @@ def attributes_of(value: Any) -> Mapping[str, Any]:
 def attributes_of_tensor(tensor: torch.Tensor) -> Mapping[str, Any]:
     """The attributes that the program gave a tensor."""
     state = vars(tensor)
-    return {name: state[name] for name in state if name not in OWN_OF_FAKES and not name.startswith(MEMOS)}
+    return {
+        name: state[name]
+        for name in state
+        if name not in OWN_OF_FAKES and not name.startswith(MEMOS) and not name.endswith(CAPSULES)
+    }
 
 
 def slots_of(base: type) -> tuple[str, ...]:

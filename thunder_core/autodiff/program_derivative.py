@@ -26,6 +26,7 @@ from thunder_core.autodiff.reverse_mode import (
 )
 from thunder_core.autodiff.rules import with_rules
 from thunder_core.autodiff.tape import Underivable
+from thunder_core.capture.sizes import LateConstraint
 from thunder_core.claiming.claim import claim, claim_operations
 from thunder_core.claiming.executor import Executor
 from thunder_core.claiming.free import UNPACK, free_after_last_use
@@ -134,7 +135,7 @@ class ProgramDerivative:
         if given not in self._compiled:
             try:
                 self._compiled[given] = self._compile(given)
-            except Underivable:
+            except (Underivable, LateConstraint):
                 zeros = self.signature.writes and environment_of(self.body.output) is None
                 self._compiled[given] = self._with_zeros(given) if zeros else None
         return self._compiled[given]

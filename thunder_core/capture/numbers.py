@@ -112,6 +112,16 @@ def _binary_method(
     return method
 
 
+def _power(self: SymbolicNumber, other: Any, modulus: Any = None) -> Any:
+    """`self ** other`, or by its value `pow(self, other, modulus)`."""
+    if modulus is None:
+        return _POWER(self, other)
+    return pow(*concrete((self, other, modulus)))
+
+
+_POWER = _binary_method("compute", operator.pow)
+
+
 def _unary(name: str) -> Callable[[SymbolicNumber], Any]:
     return lambda self: self.numbers.compute(getattr(operator, name), (self,))
 
@@ -172,6 +182,7 @@ for _class in CLASSES.values():
         setattr(_class, f"__r{_name}__", _binary_method("compute", getattr(operator, _name), reverse=True))
     for _name in UNARY:
         setattr(_class, f"__{_name}__", _unary(_name))
+    _class.__pow__ = _power
     _class.__divmod__ = lambda self, other: (self // other, self % other)
     _class.__round__ = _rounded
     for _name in COMPARING:

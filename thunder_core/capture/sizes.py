@@ -22,7 +22,8 @@ from torch.utils._sympy.numbers import int_oo
 
 from thunder_core.capture.numbers import Numbers, SymbolicFloat, SymbolicInteger, SymbolicNumber
 from thunder_core.capture.probed_floats import FloatAsked
-from thunder_core.errors import SourceLine
+from thunder_core.errors import Bug, SourceLine
+from thunder_core.ir.check import REPORT
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.sizes import GENERIC_HINT, size_for_trace, symbols_of
 from thunder_core.ir.tree import replace_leaves
@@ -45,6 +46,24 @@ class NamedSource(Source):
         return self.text
 
 
+class LateConstraint(Bug):
+    """Something is decided by a size behind the prologue, which checks what was decided before it was made."""
+
+
+class Guards(list[ShapeGuard]):
+    """The guards of an environment, to which none comes when these are checked: `LateConstraint` would be raised."""
+
+    closed = False
+
+    def append(self, guard: ShapeGuard) -> None:
+        """Add a guard."""
+        if self.closed:
+            raise LateConstraint(
+                f"{guard.expr} is decided when the prologue has been made, which does not check it", fix=REPORT
+            )
+        super().append(guard)
+
+
 class TraceShapeEnv(ShapeEnv):
     """PyTorch's environment of symbols, which numbers them in their order and notes who needed a guard.
 
@@ -61,6 +80,11 @@ class TraceShapeEnv(ShapeEnv):
             allow_scalar_outputs=False,
             allow_dynamic_output_shape_ops=False,
         )
+        self.guards: list[ShapeGuard] = Guards()
+
+    def close(self) -> None:
+        """Let no guard come from now on, for the prologue has been made; raises `LateConstraint` for one."""
+        self.guards.closed = True  # type: ignore[attr-defined]
 
     def proxy_of(self, number: torch.SymInt | torch.SymFloat) -> NumberProxy | int | float:
         """The proxy of an expression: one for each, named by its symbol where it is one; or the only value it has."""

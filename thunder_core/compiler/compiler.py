@@ -32,8 +32,16 @@ from thunder_core.claiming.claim import claim
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.compiler.nested import CallsByLine
+from thunder_core.compiler.own_errors import is_own_error, of_own_error
 from thunder_core.compiler.stage_log import StageLog
-from thunder_core.errors import Bug, CannotReplay, EnvironmentLacks, SpecializationWarning, UnknownName
+from thunder_core.errors import (
+    Bug,
+    CannotReplay,
+    EnvironmentLacks,
+    SpecializationWarning,
+    SymbolicAttemptWarning,
+    UnknownName,
+)
 from thunder_core.ir.check import check_trace
 from thunder_core.ir.dump import Dump, NoSink, Sink, asked_dump
 from thunder_core.ir.symbol import BoundSymbol
@@ -114,7 +122,7 @@ class Compiler:
         while ways:
             symbolic = ways.pop(0)
             try:
-                program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.may_be else reason)
+                program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.sizes else reason)
                 if symbolic.sizes:
                     program.prepare(subject, args, kwargs)
             except IsSymbolic:
@@ -131,6 +139,8 @@ class Compiler:
             except Exception as error:
                 if not ways or symbolic.is_constant:
                     raise
+                if is_own_error(error):
+                    warn_of(subject, *of_own_error(error), SymbolicAttemptWarning)
                 reason = reason or first_line(error) or type(error).__name__
             else:
                 if symbolic.is_constant or not symbolic.probing:
@@ -234,6 +244,7 @@ class Compiler:
             raise NotForThisCall(violated)
         acquired = constrained(acquired, forward.inputs)
         if acquired.sizes is not None:
+            acquired.sizes.environment.close()
             watch.add(acquired.prologue)
         with collection_paused():
             watch.note(check_trace(free_after_last_use(forward)))

@@ -95,6 +95,7 @@ from thunder_core.errors.warnings import (
     RecompileWarning,
     SharpEdgeWarning,
     SpecializationWarning,
+    SymbolicAttemptWarning,
     UnsignedWarning,
 )
 
@@ -163,6 +164,7 @@ __all__ = [
     "SourceLine",
     "SpecializationWarning",
     "SpeedupMissed",
+    "SymbolicAttemptWarning",
     "ThunderError",
     "UnknownArchitecture",
     "UnknownName",

@@ -27,3 +27,10 @@ class SpecializationWarning(UserWarning):
 
     The message names the line that decided by it and what to write. Other values are traced as further programs.
     """
+
+
+class SymbolicAttemptWarning(UserWarning):
+    """A program is compiled for constant sizes, since Thunder failed with symbolic ones by an error of its own.
+
+    What is computed is right. The message has the error, which is a bug: please report it with the program.
+    """
