@@ -54,3 +54,5 @@ def require_file(file: Path | None, suffixes: tuple[str, ...] | None) -> None:
         raise BadOption(f"--plot {file} has no suffix that can be drawn", fix=f"use one of: {', '.join(suffixes)}")
     if not file.parent.is_dir() or file.is_dir() or not os.access(file.parent, os.W_OK):
         raise OutputNotWritable(f"{file} cannot be written", fix="name a file in a folder that can be written")
+    if file.exists() and not os.access(file, os.W_OK):
+        raise OutputNotWritable(f"{file} is there, and may not be written to", fix="name another file, or chmod u+w it")

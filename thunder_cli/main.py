@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Protocol, cast
 
 import typer
@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         atexit.register(gc.freeze)  # else Python looks once more at each object of PyTorch's, for a second and longer
     given = list(sys.argv[1:] if arguments is None else arguments)
-    options = set(takewhile(lambda argument: argument != "--", given))
-    audience = Audience(json="--json" in options, debug="--debug" in options)
+    options = list(takewhile(lambda argument: argument != "--", given))
+    audience = Audience(json=asks_for_json(options), debug="--debug" in options)
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     try:
         status = build_app()(args=given, prog_name="thunder", standalone_mode=False)
@@ -54,6 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if status == INTERRUPTED:
         return report_error(interrupted(None), audience)
     return status if isinstance(status, int) else 0
+
+
+def asks_for_json(options: Sequence[str]) -> bool:
+    """Whether results are to be JSON, so that errors are as well."""
+    return "--json" in options or "--format=json" in options or ("--format", "json") in pairwise(options)
 
 
 def usage_error(error: ArgumentError, given: Sequence[str]) -> BadOption:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import stat
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ import torch
 
 import thunder_core as thunder
 from tests.artifact.damages import reseal
-from thunder_core.artifact import open_artifact, public_keys
+from thunder_core.artifact import keys, open_artifact, public_keys
 from thunder_core.artifact.consent import Consent
 from thunder_core.artifact.keys import new_key_pair, public_place, read_private_key, read_public_keys
 from thunder_core.artifact.public_keys import parse_line, trusted_file, trusted_list, write_trusted
@@ -27,6 +29,7 @@ from thunder_core.errors import (
     BadKey,
     BadSignature,
     NotSigned,
+    OutOfDisk,
     OutputExists,
     OutputNotWritable,
     UnsignedWarning,
@@ -341,6 +344,41 @@ def test_the_list_is_a_file_for_people(key, config):
     assert stat.S_IMODE(trusted_file().stat().st_mode) == 0o600
     trusted_file().write_text(f"\n# mine\n  {mine.line}  \n\n")
     assert trusted_list() == (mine,)
+
+
+def test_a_list_is_text_in_one_encoding_wherever_it_is_written(key, monkeypatch):
+    write_text = Path.write_text
+
+    def latin(self, text, encoding="latin-1"):  # as where the locale says so
+        return write_text(self, text, encoding=encoding)
+
+    monkeypatch.setattr(Path, "write_text", latin)
+    (mine,) = read_public_keys(public_place(key))
+    write_trusted([replace(mine, comment="Jörg")])
+    assert [one.comment for one in trusted_list()] == ["Jörg"]
+
+
+def test_a_list_in_a_folder_that_cannot_be_is_refused_with_its_reason(key, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("THUNDER_CONFIG_DIR", str(tmp_path / "file" / "folder"))
+    with pytest.raises(BadKey, match="cannot be written: Not a directory"):
+        write_trusted(read_public_keys(public_place(key)))
+
+
+def test_half_a_key_is_not_left_behind(tmp_path, monkeypatch):
+    fdopen = os.fdopen
+
+    def full(descriptor, mode):
+        file = fdopen(descriptor, mode)
+        file.write(b"half")
+        file.flush()
+        file.close()
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(keys.os, "fdopen", full)
+    with pytest.raises(OutOfDisk, match="mine was not written"):
+        new_key_pair(tmp_path / "mine")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_list_that_is_damaged_or_anybodys_is_refused(signed, model, key, config):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,6 +101,31 @@ def test_another_schema_is_refused(tmp_path: Path, change: object, message: str)
     path = tmp_path / "baseline.json"
     write_suite(suite(1.5), path)
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(BadOption, match=message):
+        read_suite(path)
+
+
+def with_seconds(data: dict[str, Any], seconds: Callable[[list[float]], list[float]]) -> dict[str, Any]:
+    """The same suite, with other times of its last candidate."""
+    candidate = data["reports"][0]["candidates"][-1]
+    candidate["seconds"] = seconds(candidate["seconds"])
+    return data
+
+
+@pytest.mark.parametrize(
+    ("seconds", "message"),
+    [
+        (lambda times: times[:-1], "different numbers of rounds"),
+        (lambda times: [0.0 for _ in times], "greater than 0"),
+        (lambda times: [-1.0, *times[1:]], "greater than 0"),
+    ],
+)
+def test_times_that_cannot_be_are_refused(
+    tmp_path: Path, seconds: Callable[[list[float]], list[float]], message: str
+) -> None:
+    path = tmp_path / "baseline.json"
+    data = suite(1.5).model_dump(mode="json")
+    path.write_text(json.dumps(with_seconds(data, seconds)))
     with pytest.raises(BadOption, match=message):
         read_suite(path)
 

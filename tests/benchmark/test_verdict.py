@@ -30,7 +30,7 @@ def report_of(eager: list[float], ours: list[float]) -> BenchmarkReport:
 def steady(ratio: float, rounds: int = 30, noise: float = 0.02) -> BenchmarkReport:
     """Ours is `ratio` times as fast, and each time is off by so much of itself."""
     draw = random.Random(3)
-    eager, ours = ([scale * (1 + noise * draw.gauss(0, 1)) for _ in range(rounds)] for scale in (1.0, 1.0 / ratio))
+    eager, ours = ([scale * abs(1 + noise * draw.gauss(0, 1)) for _ in range(rounds)] for scale in (1.0, 1.0 / ratio))
     return report_of(eager, ours)
 
 

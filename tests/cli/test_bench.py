@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -14,6 +16,7 @@ from rich.console import Console
 
 from tests.artifact.damages import reseal
 from tests.cli.small import saved
+from thunder_cli import bench_output, bench_result
 from thunder_cli.views.bench import comparison_view, suite_view
 from thunder_core.benchmark import BenchmarkSuite, baseline, gate
 from thunder_core.models.request import ModelRequest
@@ -228,6 +231,55 @@ def test_other_forms_of_the_result(thunder, model, measured, here):
     assert text == (here / "result.md").read_text()
     assert table == (here / "result.csv").read_text()
     assert "| thunder | 5.00 ms |" in text
+
+
+class TestWhatWasMeasuredIsNotLost:
+    """Whatever follows a measurement may fail: it is printed all the same, or is in the error's document."""
+
+    def test_a_file_that_cannot_be_written(self, thunder, model, measured, here, monkeypatch):
+        measured(5.0)
+
+        def refuse(*_):
+            raise OSError(errno.EROFS, "Read-only file system", "there.json")
+
+        monkeypatch.setattr(bench_result, "write_suite", refuse)
+        run = ("bench", model, "--seq", 4, "--out", "result.json")
+        done = thunder(*run)
+        assert (done.status, "TH0207" in done.err, "faster than eager" in done.out) == (2, True, True)
+        told = thunder(*run, "--json").json["error"]
+        assert (told["code"], told["report"]["reports"][0]["verdicts"]) == ("TH0207", {"thunder": "faster"})
+
+    def test_a_file_that_may_not_be_written_is_refused_at_once(self, thunder, model, here, monkeypatch):
+        (here / "result.json").write_text("earlier")
+        monkeypatch.setattr(bench_output.os, "access", lambda path, mode: mode != os.W_OK or path == here)
+        done = thunder("bench", model, "--out", here / "result.json")
+        assert (done.status, "is there, and may not" in done.err) == (2, True), done.err
+
+    @pytest.mark.parametrize("json_option", [("--json",), ("--format", "json"), ("--format=json",)])
+    def test_errors_are_json_where_results_are(self, thunder, model, measured, json_option):
+        measured(5.0)
+        done = thunder("bench", model, "--seq", 4, "--require-speedup", 4, *json_option)
+        assert (done.status, done.json["error"]["code"]) == (5, "TH0502")
+
+    def test_both_gates_are_told(self, thunder, model, measured):
+        measured(5.0)
+        thunder("bench", model, "--seq", 4, "--out", "before.json")
+        measured(8.0)
+        run = ("bench", model, "--seq", 4, "--require-speedup", 4, "--baseline", "before.json")
+        done = thunder(*run)
+        assert done.status == 5
+        assert all(
+            words in " ".join(done.err.split()) for words in ("lost more than 5%", "a speed-up of 4 is required")
+        )
+        assert "Against the baseline" in done.out
+        error = thunder(*run, "--json").json["error"]
+        assert (error["rows"][0]["too_slow"], len(error["report"]["reports"])) == (True, 1)
+
+    def test_a_baseline_of_another_size(self, thunder, model, measured):
+        measured(5.0)
+        thunder("bench", model, "--seq", 4, "--out", "before.json")
+        done = thunder("bench", model, "--seq", 6, "--baseline", "before.json")
+        assert (done.status, "faster than eager" in done.out) == (2, True)
 
 
 def test_two_results(thunder, model, measured, here):

@@ -27,6 +27,17 @@ def written(tmp_path_factory) -> Path:
     return thunder_core.save(compiled, tmp_path_factory.mktemp("artifacts") / "tiny.thunder")
 
 
+def test_a_key_is_forgotten_by_the_name_that_is_its_file_s_too(thunder, here):
+    """The comment of a new key is the name of its private file, which holds no public key."""
+    made = thunder("keys", "new", "alice", "--json").json
+    thunder("keys", "trust", "alice.pub")
+    assert thunder("keys", "forget", "alice").status == 0
+    thunder("keys", "trust", "alice.pub")
+    assert thunder("keys", "forget", "alice.pub").status == 0
+    assert made["fingerprint"] not in thunder("keys").out
+    assert "private key" in thunder("keys", "forget", "alice").err
+
+
 @pytest.fixture
 def artifact(written, here) -> Path:
     return Path(shutil.copytree(written, here / "tiny.thunder"))

@@ -16,7 +16,7 @@ from thunder_core.artifact.loading import load
 from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, OutOfTolerance, OutputExists, SpeedupMissed
 from thunder_core.extension.transform import Transform
 from thunder_core.models.load import rebuild_model
-from thunder_core.pipeline import STAGES, optimization, optimize, session
+from thunder_core.pipeline import STAGES, optimization, optimize, planning, session
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.program_time import TimeShares
 from thunder_core.pipeline.purpose import Purpose
@@ -213,3 +213,24 @@ def test_a_step_of_training_is_not_measured_with_the_gradients_of_the_last_one(o
         loaded.call_of(loaded.model)(**loaded.inputs(InputSize(1, 4)))
         loaded.release()
         assert all(parameter.grad is None for parameter in loaded.model.parameters())
+
+
+def test_two_runs_at_once_take_two_names(out, monkeypatch):
+    """The name that was free when the first began is taken by the second before the first is done."""
+    monkeypatch.chdir(out.parent)
+    first = planning.plan(quick(None, validate=False, benchmark=False))
+    first.destination.mkdir()
+    write = optimization._write
+    taken = []
+
+    def taking(plan, *rest):
+        if not taken:
+            taken.append(plan.destination)
+            plan.destination.mkdir()  # at the very last moment
+        return write(plan, *rest)
+
+    monkeypatch.setattr(optimization, "_write", taking)
+    outcome = optimization.carry_out(first)
+    assert outcome.artifact not in (first.destination, *taken)
+    assert outcome.artifact.parent == first.destination.parent
+    assert any(str(outcome.artifact) in row for row in outcome.report.plan)

@@ -112,12 +112,17 @@ def test_loading_it_without_that_gpu_is_refused(hopper: Artifact, monkeypatch: p
 
 
 def test_another_gpu_is_refused_by_name(hopper: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 6))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Somebody's GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 6))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Somebody's GPU")
     with pytest.raises(ArtifactForeign, match=r"machine code for sm_90, and .*Somebody's GPU, is sm_86") as caught:
         require_architecture(hopper.manifest)
     assert "--target sm_86" in caught.value.fix
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    second = torch.device("cuda", 1)  # the one of the programs decides, whichever is the current one
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0) if device == second else (8, 6))
+    (program, *rest) = hopper.manifest.programs
+    there = program.model_copy(update={"devices": ("cuda:1",)})
+    require_architecture(hopper.manifest.model_copy(update={"programs": (there, *rest)}))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     require_architecture(hopper.manifest)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     require_compatible(hopper.manifest)

@@ -73,6 +73,14 @@ def test_measurements_as_comma_separated_values() -> None:
     assert (eager["peak_bytes"], ours["peak_bytes"]) == ("", str(1 << 20))
 
 
+def test_a_folder_that_others_are_compared_with_is_no_formula_either() -> None:
+    measured = steady(1.3)
+    first = measured.first.model_copy(update={"name": "=cmd"})
+    report = measured.model_copy(update={"candidates": (first, measured.candidates[1])})
+    rows = csv.DictReader(io.StringIO(render_csv(BenchmarkSuite(thunder="0.1.0", reports=(report,)))))
+    assert [row["against"] for row in rows] == ["'=cmd"] * 2
+
+
 def test_measurements_as_markdown() -> None:
     text = render_benchmark_markdown(suite("1", "8"))
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == ["batch 1", "batch 8"]

@@ -133,6 +133,19 @@ def test_not_a_number_must_be_where_eager_has_it(model: Small) -> None:
     assert ValidationReport.model_validate_json(caught.value.report.model_dump_json()) == caught.value.report
 
 
+class Opaque(torch.nn.Module):
+    """A model that returns an iterator beside a tensor."""
+
+    def forward(self, x: torch.Tensor) -> dict[str, object]:
+        """The input doubled, and nothing to iterate over."""
+        return {"y": x * 2, "more": iter(())}
+
+
+def test_what_cannot_be_looked_into_is_noted() -> None:
+    report = check(Opaque(), Opaque())
+    assert report.notes == ("`more` was compared by its type alone: what a tuple_iterator holds cannot be looked into",)
+
+
 def test_another_structure_is_not_comparable(model: Small) -> None:
     with pytest.raises(NotComparable, match="`output` is tuple"):
         check(changed(model, lambda out: tuple(out.values())), model)
@@ -169,6 +182,26 @@ def test_a_model_that_runs_in_no_higher_precision_says_so(dtype: torch.dtype, re
     assert report.notes[0].startswith("the model does not run in float64 (")
 
 
+class Particular(torch.nn.Module):
+    """A model that takes one dtype alone, and says so as kernels do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The product."""
+        assert x.dtype == torch.float32, "float32 only"
+        return x * self.weight
+
+
+def test_whatever_says_that_a_precision_cannot_be_had_a_lower_one_is_taken() -> None:
+    model = Particular()
+    report = check(model, model)
+    assert (report.reference_dtype, len(report.notes)) == ("float32", 1)
+    assert report.notes[0].startswith("the model does not run in float64 (float32 only")
+
+
 def test_the_reference_is_float32_where_float64_does_not_fit(model: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     assert precision.widest_affordable(model) == torch.float64
     monkeypatch.setattr(precision, "free_memory", lambda device: 500)
@@ -181,8 +214,9 @@ def test_results_that_modules_keep_do_not_stop_the_copy(model: Small) -> None:
     assert model.linear.kept.grad_fn is not None
 
 
-def test_a_model_that_cannot_be_copied_is_refused(model: Small) -> None:
-    model.lock = threading.Lock()
+@pytest.mark.parametrize("kind", ["a lock", "results in a list"])
+def test_a_model_that_cannot_be_copied_is_refused(model: Small, kind: str) -> None:
+    model.kept = threading.Lock() if kind == "a lock" else [model.linear(torch.ones(8))]
     with pytest.raises(NotComparable, match="cannot be copied"):
         check(model, model)
 

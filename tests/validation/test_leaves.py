@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from transformers.cache_utils import DynamicCache
@@ -102,3 +103,25 @@ def test_what_does_not_match_is_named(optimized: object, eager: object, message:
 def test_equal_structures_pass() -> None:
     require_same_structure(leaves_of({"a": (ONE, 1)}), leaves_of({"a": (2 * ONE, 1)}))
     require_same_structure(Leaves(), Leaves())
+
+
+def test_no_output_hides_another_of_the_same_name() -> None:
+    """A number and its text are two keys."""
+    found = leaves_of({0: ONE, "0": ONE * 2, "a": 3})
+    assert [*found.tensors] == ["0", "'0'"]
+    with pytest.raises(NotComparable, match=r"called `a\.b`"):
+        leaves_of({"a": {"b": ONE}, "a.b": ONE})
+
+
+def test_arrays_and_sets_are_compared() -> None:
+    for ours, eager in ((np.array([1.0, 2.0]), np.array([1.0, 3.0])), (np.float32(1), np.float32(2))):
+        assert leaves_of([ours]).tensors["0"].tolist() != leaves_of([eager]).tensors["0"].tolist()
+    assert leaves_of(np.array([1, 2], dtype=np.int32)).tensors["output"].dtype == torch.int32
+    require_same_structure(leaves_of({"a", "b", 1}), leaves_of({1, "b", "a"}))
+    for ours, eager in (({"a"}, {"b"}), (frozenset({1}), frozenset({1, 2})), (range(3), range(4)), ({1}, {1.5})):
+        with pytest.raises(NotComparable):
+            require_same_structure(leaves_of([ours]), leaves_of([eager]))
+
+
+def test_what_cannot_be_looked_into_is_told() -> None:
+    assert leaves_of({"a": iter(()), "b": {ONE}, "c": Slotted(1)}).opaque == {"a": "tuple_iterator", "b": "set"}

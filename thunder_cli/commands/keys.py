@@ -90,8 +90,10 @@ def forget(
     from thunder_core.errors import UnknownName
 
     known = trusted_list()
-    given = read_public_keys(Path(key).expanduser()) if Path(key).expanduser().is_file() else ()
-    gone = [one for one in known if key in (one.fingerprint, one.comment, one.text) or one in given]
+    gone = [one for one in known if key in (one.fingerprint, one.comment, one.text)]
+    if not gone and Path(key).expanduser().is_file():
+        given = read_public_keys(Path(key).expanduser())
+        gone = [one for one in known if one in given]
     if not gone:
         near = plugins.meant(key, [one.comment or one.fingerprint for one in known])
         raise UnknownName(f"no key {key!r} is trusted", fix=f"{near}`thunder keys list` shows those that are")

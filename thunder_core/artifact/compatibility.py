@@ -36,27 +36,33 @@ def minor(version: str) -> tuple[str, ...]:
 
 def require_devices(manifest: Manifest) -> None:
     """Raise `ArtifactForeign` for a program on a device that is not here."""
-    for name in dict.fromkeys(device for program in manifest.programs for device in program.devices):
-        device = torch.device(name)
+    for device in devices_of(manifest):
         present = device.type != "cuda" or (device.index or 0) < torch.cuda.device_count()
         if not present:
             raise ArtifactForeign(
-                f"the artifact's programs run on {name}, which this machine or this build of PyTorch does not have",
+                f"the artifact's programs run on {device}, which this machine or this build of PyTorch does not have",
                 fix="load it where the device is, or make the artifact anew for this one with --device",
             )
 
 
+def devices_of(manifest: Manifest) -> tuple[torch.device, ...]:
+    """The devices that the programs of an artifact run on, each once."""
+    return tuple(dict.fromkeys(torch.device(name) for program in manifest.programs for name in program.devices))
+
+
 def require_architecture(manifest: Manifest) -> None:
-    """Raise `ArtifactForeign` for machine code of another architecture than this GPU's."""
+    """Raise `ArtifactForeign` for machine code of another architecture than that of a GPU that programs run on."""
     if not manifest.target:
         return
-    here = "sm_{}{}".format(*torch.cuda.get_device_capability())
-    if here != manifest.target:
-        raise ArtifactForeign(
-            f"the artifact's kernels are machine code for {manifest.target}, and this GPU, "
-            f"{torch.cuda.get_device_name()}, is {here}",
-            fix=f"load it on such a GPU, or make it anew with --target {here}",
-        )
+    gpus = [device for device in devices_of(manifest) if device.type == "cuda"]
+    for device in gpus or [torch.device("cuda")]:
+        here = "sm_{}{}".format(*torch.cuda.get_device_capability(device))
+        if here != manifest.target:
+            raise ArtifactForeign(
+                f"the artifact's kernels are machine code for {manifest.target}, and the GPU that they run on, "
+                f"{torch.cuda.get_device_name(device)}, is {here}",
+                fix=f"load it on such a GPU, or make it anew with --target {here}",
+            )
 
 
 def require_machine(manifest: Manifest) -> None:

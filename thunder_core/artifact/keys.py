@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from thunder_core.artifact.public_keys import KIND, MOST, PublicKey, parse_lines
 from thunder_core.errors import BadKey, OutputExists, OutputNotWritable
+from thunder_core.storage.full_disk import full_disk_told
 
 PASSPHRASE = "THUNDER_KEY_PASSPHRASE"  # noqa: S105 (the name of the variable)
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -45,15 +46,21 @@ def public_place(private: Path) -> Path:
 
 
 def write_new(place: Path, content: bytes, mode: int) -> None:
-    """Write a file that is not there yet, never with more permissions than `mode`."""
+    """Write a file that is not there yet, never with more permissions than `mode`; half of one is not left behind."""
     try:
         descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError as error:
         raise OutputExists(f"{place} exists and was kept", fix="name another file for the key") from error
     except OSError as error:
         raise OutputNotWritable(f"{place} cannot be written: {error.strerror}", fix="name another file") from error
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    try:
+        with full_disk_told(f"{place} was not written"), os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    except BaseException as error:
+        place.unlink()
+        if isinstance(error, OSError):
+            raise OutputNotWritable(f"{place} cannot be written: {error.strerror}", fix="name another file") from error
+        raise
 
 
 def passphrase() -> bytes | None:

@@ -10,6 +10,7 @@ import binascii
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -128,11 +129,13 @@ def write_trusted(keys: Iterable[PublicKey]) -> Path:
     new = place.with_name(f".{TRUSTED}.{os.getpid()}")
     try:
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new.write_text(f"# Keys of those whose artifacts are trusted; `thunder keys` edits this list.\n{lines}")
+        head = "# Keys of those whose artifacts are trusted; `thunder keys` edits this list.\n"
+        new.write_text(f"{head}{lines}", encoding="utf-8")
         new.chmod(0o600)
         new.replace(place)
     except OSError as error:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
         fix = f"name another folder by {VARIABLE}"
         raise BadKey(f"{place} cannot be written: {error.strerror}", fix=fix) from error
     return place

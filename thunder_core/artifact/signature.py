@@ -12,6 +12,7 @@ import os
 import secrets
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -79,7 +80,8 @@ def sign_folder(folder: Path, manifest: Manifest, private: Any, comment: str = "
             file.write(whole.model_dump_json(indent=1) + "\n")
         new.replace(folder / SIGNATURE)
     except OSError as error:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
         raise OutputNotWritable(f"{folder} cannot be written: {error.strerror}", fix="sign a copy of it") from error
     return PublicKey(key.raw, claimed)
 

@@ -41,6 +41,16 @@ STANDALONE = "standalone.json"
 CHECK = "from thunder_core.artifact.standalone_check import main; main()"
 CHECK_TIMEOUT = 300  # seconds, after which an artifact has no programs that run without its model
 ENVIRONMENT_PREFIXES = ("TRANSFORMERS_", "USE_")  # of the variables that transformers and its kernels read
+# Of those, where files lie, what is printed and what tests are told; none of it says what a model is.
+IMMATERIAL = frozenset(
+    {
+        "TRANSFORMERS_CACHE",
+        "TRANSFORMERS_IS_CI",
+        "TRANSFORMERS_NO_ADVISORY_WARNINGS",
+        "TRANSFORMERS_OFFLINE",
+        "TRANSFORMERS_VERBOSITY",
+    }
+)
 DEVELOPMENT_EXTRAS = frozenset({"all", "benchmark", "dev", "docs", "quality", "test", "testing"})  # by a word
 EXTRA = re.compile(r"""extra *== *["']([^"']*)""")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -50,7 +60,7 @@ class StandaloneFacts(StoredFacts):
     """The circumstances under which guards on a model were found to hold, and for which programs they were.
 
     `versions` are those of the library's distribution and of all that it can work with, empty for one that is not
-    there; `variables` what the environment tells the library.
+    there; `variables` has a digest of what each variable of the environment tells the library.
     """
 
     python: str
@@ -67,9 +77,15 @@ class StandaloneFacts(StoredFacts):
             python=f"{sys.version_info.major}.{sys.version_info.minor}",
             packages=packages,
             versions={name: version_of(name) for name in sorted(related(packages))},
-            variables={name: os.environ[name] for name in sorted(os.environ) if name.startswith(ENVIRONMENT_PREFIXES)},
+            variables=variables_here(),
             programs=tuple(programs),
         )
+
+
+def variables_here() -> dict[str, str]:
+    """The variables by which a library may decide what a model is, each as a digest: an artifact is for others, too."""
+    names = [name for name in sorted(os.environ) if name.startswith(ENVIRONMENT_PREFIXES) and name not in IMMATERIAL]
+    return {name: digest_of(f"{name}={os.environ[name]}".encode()) for name in names}
 
 
 def related(packages: Iterable[str]) -> set[str]:
@@ -136,7 +152,8 @@ def check_standalone(artifact: Artifact) -> StandaloneFacts | None:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / STANDALONE
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
-        command = [sys.executable, "-c", CHECK, str(artifact.folder), str(out)]
+        # -P: not from the current folder, which the program that called us need not look into either
+        command = [sys.executable, "-P", "-c", CHECK, str(artifact.folder), str(out)]
         try:
             subprocess.run(command, env=environment, capture_output=True, timeout=CHECK_TIMEOUT, check=True)  # noqa: S603
             return StandaloneFacts.model_validate_json(out.read_bytes())

@@ -15,6 +15,7 @@ from pydantic import ValidationError as Malformed
 
 from thunder_core.benchmark.report import BenchmarkFacts, BenchmarkReport, BenchmarkSuite, Candidate, Interval
 from thunder_core.errors import BadOption, SlowerThanBaseline, UsageError
+from thunder_core.storage.file import write_whole
 
 Key = tuple[tuple[str, str], ...]
 
@@ -49,8 +50,8 @@ def fraction_of(text: str) -> float:
 
 
 def write_suite(suite: BenchmarkSuite, path: Path) -> None:
-    """Write the file that `read_suite` reads."""
-    path.write_text(suite.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    """Write the file that `read_suite` reads; one that is there is replaced as a whole. Raises OSError."""
+    write_whole(path, suite.model_dump_json(indent=2) + "\n")
 
 
 def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:

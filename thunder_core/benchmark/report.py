@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import quantiles
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, computed_field
+from pydantic import Field, computed_field, model_validator
 
 from thunder_core.benchmark.interval import BenchmarkFacts, Interval
 from thunder_core.benchmark.verdict import Verdict, in_words, verdict_of
@@ -20,7 +20,7 @@ class Candidate(BenchmarkFacts):
     """One of the callables that were measured; all times are seconds a call."""
 
     name: str
-    seconds: tuple[float, ...] = Field(min_length=1)
+    seconds: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(min_length=1)
     """The time of each round, in order."""
     median: float
     first_quartile: float
@@ -66,6 +66,14 @@ class BenchmarkReport(BenchmarkFacts):
     runs: int
     warmup: int
     candidates: tuple[Candidate, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def require_equal_rounds(self) -> Self:
+        """Raise ValueError for candidates of other numbers of rounds: they are compared round by round."""
+        rounds = {one.name: len(one.seconds) for one in self.candidates}
+        if len(set(rounds.values())) > 1:
+            raise ValueError(f"the candidates are of different numbers of rounds: {rounds}")
+        return self
 
     @property
     def call(self) -> str:

@@ -11,6 +11,10 @@ from thunder_core.benchmark.allocations import peak_allocated
 
 Call = Callable[[], object]
 
+# Seconds, below which nothing is told apart, and no time is none: of Python's clock, and of CUDA's events ("around 0.5
+# microseconds", cudaEventElapsedTime).
+HOST_RESOLUTION, CUDA_RESOLUTION = time.get_clock_info("perf_counter").resolution, 0.5e-6
+
 
 def timer_for(device: torch.device) -> Callable[[Call], float]:
     """A function that runs a call to its end on the device and gives its seconds."""
@@ -21,7 +25,7 @@ def timer_for(device: torch.device) -> Callable[[Call], float]:
 def _time_on_host(call: Call, _: torch.device) -> float:
     begin = time.perf_counter()
     call()
-    return time.perf_counter() - begin
+    return max(time.perf_counter() - begin, HOST_RESOLUTION)
 
 
 def _time_on_cuda(call: Call, device: torch.device) -> float:
@@ -33,7 +37,7 @@ def _time_on_cuda(call: Call, device: torch.device) -> float:
     call()
     end.record(stream)
     torch.cuda.synchronize(device)
-    return float(begin.elapsed_time(end)) / 1000
+    return max(float(begin.elapsed_time(end)) / 1000, CUDA_RESOLUTION)
 
 
 TIMERS: dict[str, Callable[[Call, torch.device], float]] = {"cuda": _time_on_cuda}

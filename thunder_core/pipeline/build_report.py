@@ -78,6 +78,7 @@ def build_report(
         benchmark=results.benchmark,
         dynamic=dict(request.dynamic),
         probed=results.probed,
+        programs=len(specializations_of(session.compiled).programs),
         constraints=tuple(constraint_facts(session.compiled)),
         points=results.points,
     )
@@ -102,10 +103,11 @@ def constraint_facts(compiled: object) -> Iterator[ConstraintFacts]:
 
 def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
     """A note if there are more programs than one: each of them costs a trace when inputs for it are first met."""
-    traced = cache_misses(session.compiled)
     if plan.request.dynamic:
-        programs = "one program serves" if traced == 1 else f"{traced} programs serve"
+        count = len(specializations_of(session.compiled).programs)
+        programs = "one program serves" if count == 1 else f"{count} programs serve"
         return (f"{programs} {ranges_in_words(plan.request.dynamic)}",)
+    traced = cache_misses(session.compiled)
     return () if traced == 1 else (f"it was traced {traced} times for inputs of the same shapes",)
 
 

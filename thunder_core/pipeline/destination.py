@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -14,12 +15,13 @@ from thunder_core.pipeline.request import Request
 SUFFIX = ".thunder"
 
 
-def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str) -> Path:
-    """The folder to write: the one asked for, or a free name in the working folder.
+def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str, within: Path | None = None) -> Path:
+    """The folder to write: the one asked for, or a free name in the working folder, or `within` another.
 
     Raises `OutputExists` and `OutputNotWritable`. Nothing is left on the disk.
     """
-    folder = free_name(Path.cwd(), f"{file_stem(model)}-{recipe}") if out is None else Path(out).expanduser().absolute()
+    stem = f"{file_stem(model)}-{recipe}"
+    folder = free_name(within or Path.cwd(), stem) if out is None else Path(out).expanduser().absolute()
     try:
         refuse_existing(folder, force=force)
         require_parent(folder)
@@ -37,7 +39,7 @@ def free_name(parent: Path, stem: str) -> Path:
     """`STEM.thunder`, or the first of `STEM-2.thunder`, `STEM-3.thunder`, ... that does not exist."""
     first = parent / f"{stem}{SUFFIX}"
     others = (parent / f"{stem}-{number}{SUFFIX}" for number in itertools.count(2))
-    return next(path for path in itertools.chain([first], others) if not path.exists())
+    return next(path for path in itertools.chain([first], others) if not os.path.lexists(path))
 
 
 def file_stem(name: str) -> str:

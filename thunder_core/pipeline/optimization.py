@@ -13,6 +13,7 @@ from thunder_core.artifact.write import write_artifact
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure, require_speedup
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import last_program, trace_for
+from thunder_core.errors import OutputExists
 from thunder_core.package import __version__
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.bench_request import OURS
@@ -21,7 +22,7 @@ from thunder_core.pipeline.clock import StageClock, announcing_stages
 from thunder_core.pipeline.dynamic import arguments_of
 from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.failures import stage_failures
-from thunder_core.pipeline.planning import Plan, plan
+from thunder_core.pipeline.planning import Plan, destination_of, plan
 from thunder_core.pipeline.prepare import as_facts, require_whole
 from thunder_core.pipeline.program_time import TimeShares, program_shares
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
@@ -79,8 +80,15 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
             require_whole(plan.prepared.recipe, as_facts(given_up(running_traces(program))))
         results = replace(_results(plan, session, program, example, clock), probed=probed)
     clock.begin("write")
-    report = build_report(plan, session, program, clock.times, results, kernels)
-    _write(plan, session, report, example, kernels)
+    while True:
+        plan = replace(plan, destination=destination_of(request, plan.prepared, plan.destination.parent))
+        report = build_report(plan, session, program, clock.times, results, kernels)
+        try:
+            _write(plan, session, report, example, kernels)
+            break
+        except OutputExists:  # a run beside this one may have taken the name that was free
+            if request.out is not None:
+                raise
     clock.stop()
     return Outcome(report, plan.destination, session.compiled)
 

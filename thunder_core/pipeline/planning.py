@@ -181,12 +181,18 @@ def plan(request: Request) -> Plan:
         data=data,
         judged_by=judged_by,
         stages=stages_of(request),
-        destination=choose_destination(
-            request.out,
-            force=request.force,
-            model=prepared.model_name,
-            recipe=f"{prepared.recipe.name}{'-train' if request.train else ''}",
-        ),
+        destination=destination_of(request, prepared),
+    )
+
+
+def destination_of(request: Request, prepared: Prepared, within: Path | None = None) -> Path:
+    """The folder of the artifact: the one that was asked for, or one that is free now, in the working folder."""
+    return choose_destination(
+        request.out,
+        force=request.force,
+        model=prepared.model_name,
+        recipe=f"{prepared.recipe.name}{'-train' if request.train else ''}",
+        within=within,
     )
 
 

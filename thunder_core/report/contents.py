@@ -187,6 +187,8 @@ class Report(ReportFacts):
     """The ranges of the sizes that all of it is for, by the names of dimensions."""
     probed: str = ""
     """Of which sizes in the ranges it was tried whether a program takes them."""
+    programs: int = 0
+    """How many programs serve all calls; 0 in reports of versions that did not count them."""
     constraints: tuple[ConstraintFacts, ...] = ()
     """What the programs want of sizes and numbers that differ from call to call."""
     points: tuple[BenchmarkReport, ...] = ()

@@ -31,7 +31,7 @@ def row_of(report: BenchmarkReport, candidate: Candidate) -> Row:
     leading = candidate is report.first
     return {
         **dict(_names(report)),
-        "device": report.device,
+        "device": inert(report.device),
         "machine": inert(report.machine),
         "candidate": inert(candidate.name),
         "runs": report.runs,
@@ -47,7 +47,7 @@ def row_of(report: BenchmarkReport, candidate: Candidate) -> Row:
         "speedup": speedup.value,
         "speedup_low": speedup.low,
         "speedup_high": speedup.high,
-        "against": report.first.name,
+        "against": inert(report.first.name),
         "verdict": "" if leading else report.verdict(candidate),
         "peak_bytes": "" if candidate.peak_bytes is None else candidate.peak_bytes,
     }

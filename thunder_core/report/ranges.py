@@ -81,7 +81,7 @@ def served(report: Report) -> str:
     """The ranges, and by how many programs they are served, in words; empty where no range was given."""
     if not report.dynamic:
         return ""
-    count = len({one.program for one in report.constraints})
+    count = report.programs or len({one.program for one in report.constraints})
     programs = "one program" if count == 1 else f"{count} programs"
     probed = f"; {report.probed}" if report.probed else ""
     return f"{ranges_in_words(report.dynamic)}, served by {programs}{probed}"

@@ -27,6 +27,7 @@ from thunder_core.validation.state import Observed, changed_elements, changed_pa
 from thunder_core.validation.verdict import Measurement, judge, judge_points, require_passed
 
 RUNS_PER_INPUT = 3
+NOT_COMPARED = "`{}` was compared by its type alone: what a {} holds cannot be looked into"
 MISMATCH = "a tensor is laid out otherwise than its bound symbol was derived, so gradients may be wrong: {}"
 
 
@@ -68,10 +69,12 @@ def validate(
         raise Bug("validation was asked for without inputs", fix="give at least one input")
     reference = Reference(model, reference_dtype or widest_affordable(model, copies=1 + train))
     mismatches: dict[str, None] = {}
+    opaque: dict[str, str] = {}
     measured: dict[str, list[Measurement]] = {}
     with torch.no_grad(), _random_state_kept(model):
         for run in _runs(model, inputs, seed, mismatches, progress, train=train):
             observed = _side_by_side(run, optimized, model, reference)
+            opaque |= observed.eager.opaque
             for name, measurement in _measure(observed, language_model=language_model, train=train):
                 measured.setdefault(name, []).append(measurement)
     outputs = tuple(judge(name, measurements, tolerance) for name, measurements in measured.items())
@@ -82,7 +85,7 @@ def validate(
         reference_dtype=reference.name,
         tolerance=tolerance,
         outputs=outputs,
-        notes=(*notes, *map(MISMATCH.format, mismatches)),
+        notes=(*notes, *itertools.starmap(NOT_COMPARED.format, opaque.items()), *map(MISMATCH.format, mismatches)),
         points=judge_points(sizes, measured, tolerance),
     )
     if not allow_non_finite:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch.utils import _pytree
 
 from thunder_core.errors import NotComparable
 
 ROOT = "output"
-CONSTANTS = (bool, int, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size)
+CONSTANTS = (
+    *(bool, int, str, bytes, bytearray, complex, range, slice, type(None), type(...)),
+    *(torch.dtype, torch.device, torch.Size),
+)
+NUMBER_KINDS = "biufc"  # of NumPy's dtypes: those of booleans and numbers, of which tensors can be made
 OPAQUE = (torch.nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
 
 Child = tuple[str, object]
@@ -25,11 +31,19 @@ class Leaves:
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     structure: dict[str, str] = field(default_factory=dict)
+    opaque: dict[str, str] = field(default_factory=dict)
+    """What cannot be looked into: objects of these types, by path; of them the type alone is known."""
 
     def adopt(self, other: Leaves) -> None:
-        """Add what was found further down."""
+        """Add what was found further down; raises `NotComparable` for a path that is taken."""
+        for taken in (self.tensors.keys() | self.structure.keys()) & (other.tensors.keys() | other.structure.keys()):
+            raise NotComparable(
+                f"two values of the model's output are called `{taken}`, so that one would not be compared",
+                fix="give them keys that differ when they are written with dots between them",
+            )
         self.tensors |= other.tensors
         self.structure |= other.structure
+        self.opaque |= other.opaque
 
 
 def leaves_of(output: object) -> Leaves:
@@ -49,6 +63,8 @@ class _Walk:
             return Leaves(tensors={path or ROOT: value})
         if isinstance(value, float):
             return Leaves(tensors={path or ROOT: torch.tensor(value, dtype=torch.float64)})
+        if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in NUMBER_KINDS:
+            return Leaves(tensors={path or ROOT: torch.from_numpy(np.array(value))})
         if isinstance(value, CONSTANTS):
             return Leaves(structure={path: repr(value)})
         if id(value) in self.ancestors:
@@ -60,9 +76,11 @@ class _Walk:
         children = next((children for applies, children in CONTAINERS if applies(value)), None)
         if children is None or id(value) in self.barren:
             return found
-        inside = Leaves()
+        inside, held = Leaves(), list(children(value))
+        if children is _attributes and not held:
+            found.opaque[path] = type(value).__qualname__
         self.ancestors.add(id(value))
-        for name, child in children(value):
+        for name, child in held:
             inside.adopt(self.visit(f"{path}.{name}" if path else name, child))
         self.ancestors.discard(id(value))
         if children is _attributes and not inside.tensors:
@@ -73,14 +91,26 @@ class _Walk:
 
 
 def _items(value: object) -> Iterator[Child]:
+    """The items by their keys as text or, where two keys are the same text, as Python writes them."""
     if isinstance(value, Mapping):
-        yield from ((str(key), child) for key, child in value.items())
+        counts = Counter(map(str, value))
+        yield from ((str(key) if counts[str(key)] == 1 else repr(key), child) for key, child in value.items())
 
 
 def _elements(value: object) -> Iterator[Child]:
     if isinstance(value, (list, tuple)):
         names = getattr(value, "_fields", None) or range(len(value))
         yield from ((str(name), child) for name, child in zip(names, value, strict=True))
+
+
+def _members(value: object) -> Iterator[Child]:
+    """The constants in a set, in an order of their own; tensors have none there."""
+    if isinstance(value, (set, frozenset)):
+        yield from ((str(number), text) for number, text in enumerate(sorted(map(repr, value))))
+
+
+def _is_set_of_constants(value: object) -> bool:
+    return isinstance(value, (set, frozenset)) and all(isinstance(one, (*CONSTANTS, float)) for one in value)
 
 
 def _nodes(value: object) -> Iterator[Child]:
@@ -103,6 +133,7 @@ def _attributes(value: object) -> Iterator[Child]:
 CONTAINERS: tuple[tuple[Callable[[object], bool], Callable[[object], Iterator[Child]]], ...] = (
     (lambda value: isinstance(value, Mapping), _items),
     (lambda value: isinstance(value, (list, tuple)), _elements),
+    (_is_set_of_constants, _members),
     (lambda value: type(value) in _pytree.SUPPORTED_NODES, _nodes),
     (dataclasses.is_dataclass, _fields),
     (lambda value: not isinstance(value, OPAQUE), _attributes),

@@ -25,10 +25,13 @@ def twin(model: torch.nn.Module) -> torch.nn.Module:
 def _copied(model: torch.nn.Module, shared: Mapping[int, object]) -> torch.nn.Module:
     try:
         return copy.deepcopy(model, {**shared, **_results(model)})
-    except TypeError as error:
+    except (TypeError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            raise
         raise NotComparable(
             f"the model cannot be copied ({error}), so there is nothing to compare with",
-            fix="keep locks, generators and open files out of the module's attributes while it is validated",
+            fix="keep locks, generators, open files and results of earlier calls (in lists, say) out of the module's "
+            "attributes while it is validated",
         ) from error
 
 
@@ -85,7 +88,7 @@ class Reference:
                 if not self._lower or draws.agree_with(wanted):
                     return found
                 self._step_down(f"random numbers are others in {self.name}")
-            except (RuntimeError, TypeError) as error:
+            except Exception as error:  # whatever its code or a kernel says of a dtype that they were not made for
                 if not self._lower or is_out_of_memory(error):
                     raise
                 said = (str(error).splitlines() or [type(error).__name__])[0]

@@ -84,4 +84,4 @@ class Observed:
         """The same call, where the state at these paths is among the values that are compared."""
         left = state_at(paths, self.state)
         tensors, structure = self.leaves.tensors | left.tensors, self.leaves.structure | left.structure
-        return Observed(Leaves(tensors, structure), self.state)
+        return Observed(Leaves(tensors, structure, self.leaves.opaque), self.state)
