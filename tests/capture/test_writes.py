@@ -15,6 +15,7 @@ FORMS = {
     "in place by a number": (ATEN.add_.Scalar, ATEN.add.Scalar),
     "into a tensor": (ATEN.mul.out, ATEN.mul.Tensor),
     "a factory": (ATEN.zero_.default, ATEN.zero.default),
+    "in place under another name": (ATEN.pow_.Scalar, ATEN.pow.Tensor_Scalar),
     "nothing written": (ATEN.mul.Tensor, None),
     "two tensors written": (ATEN.aminmax.out, None),
 }

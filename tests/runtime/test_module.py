@@ -311,3 +311,23 @@ def test_a_lazy_module_is_compiled_from_its_second_call_on() -> None:
         torch.testing.assert_close(compiled(x), wanted, rtol=0, atol=0)
     torch.testing.assert_close(twin.state_dict(), module.state_dict(), rtol=0, atol=0)
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
+
+
+def test_other_modules_of_its_class_have_programs_of_no_other(pair: tuple[Any, Net]) -> None:
+    compiled, net = pair
+    compiled(X)
+    other = type(compiled)().eval()
+    replica = compiled._replicate_for_data_parallel()
+    replica.scale = 3.0
+    for module, scale in ((other, other.scale), (replica, 3.0)):
+        expected = module.linear(X) * scale + module.offset
+        for copied in (module, copy.deepcopy(other) if module is other else copy.copy(module)):
+            assert torch.equal(copied(X), expected)
+            assert torch.equal(copied.forward(X, flip=True), -expected)
+    assert torch.equal(pickle.loads(pickle.dumps(other))(X), other(X))
+    with pytest.raises(WrongInputs, match="was not compiled"):
+        thunder.cache_misses(other)
+    assert thunder.cache_misses(compiled) == 1
+    assert torch.equal(compiled(X), net(X))
+    compiled.linear.weight.data.mul_(2)
+    assert torch.equal(compiled(X), net(X))

@@ -130,6 +130,8 @@ def _tensor(subject: str, expected: tuple[type, TensorProxy, torch.layout], scop
         f"{subject}.stride() == {literal(proxy.stride, scope)}" if dense else f"{subject}.layout is {layout}",
         f"{subject}.device == {scope.constant(DEVICES.setdefault(proxy.device, proxy.device), 'device')}",
         f"{subject}.requires_grad is {proxy.requires_grad}",
+        *([f"{subject}.is_conj() is {proxy.is_conj}"] if proxy.dtype.is_complex else []),
+        f"{subject}.is_neg() is {proxy.is_neg}",
     ]
     return " and ".join(parts)
 

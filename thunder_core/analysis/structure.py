@@ -27,7 +27,8 @@ def structural_key(bsym: BoundSymbol) -> Hashable:
 def _shape(tree: Any) -> Hashable:
     kind = type(tree)
     if isinstance(tree, TensorProxy):
-        return (comparison_keys(tree.shape), comparison_keys(tree.stride), tree.dtype, tree.device, tree.requires_grad)
+        sizes = (comparison_keys(tree.shape), comparison_keys(tree.stride))
+        return (*sizes, tree.dtype, tree.device, tree.requires_grad, tree.is_conj, tree.is_neg)
     if kind is Proxy:
         return (Proxy,)
     if kind is slice:

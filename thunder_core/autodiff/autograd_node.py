@@ -204,13 +204,13 @@ def are_vectorized(gradients: Gradients) -> bool:
 
 
 def laid_out(gradient: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """A gradient with these strides: itself, or a copy.
+    """A gradient with these strides, whose memory holds its values: itself, or a copy.
 
     Strides that are negative say in which order the dimensions of a dense gradient of any size lie in memory: the
     fastest has -1, the next one -2.
     """
     if stride and stride[0] < 0:
         stride = dense_strides(gradient.shape, sorted(range(len(stride)), key=stride.__getitem__))
-    if gradient.stride() == stride:
+    if gradient.stride() == stride and not (gradient.is_neg() or gradient.is_conj()):
         return gradient
     return torch.empty_strided(gradient.shape, stride, dtype=gradient.dtype, device=gradient.device).copy_(gradient)

@@ -9,6 +9,7 @@ from thunder_core.autodiff.jvp import JVP, derive_jvp
 from thunder_core.autodiff.refusals import underivable
 from thunder_core.autodiff.step import matched, same_derivative
 from thunder_core.autodiff.tape import Underivable
+from thunder_core.capture.memo import metadata
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 
@@ -46,7 +47,7 @@ class ForwardSweep:
             self.tangents[names[name].name] = made
 
     def _derived_jvp(self, bsym: BoundSymbol, moving: Mapping[str, TensorProxy]) -> tuple[BoundSymbol, JVP]:
-        layouts = tuple((one.shape, one.stride, one.dtype, one.device) for one in moving.values())
+        layouts = tuple(metadata(one) for one in moving.values())
         key = (same_derivative(bsym, set(moving)), layouts)
         if key not in self._known:
             try:

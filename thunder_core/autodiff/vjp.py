@@ -16,6 +16,7 @@ from thunder_core.autodiff.rules import is_ruled, target_of
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.capture.all_sizes import CallsForAllSizes, for_all_sizes
 from thunder_core.capture.fake import empty, new_mode
+from thunder_core.capture.memo import metadata
 from thunder_core.capture.probed_floats import FloatAsked, Named, restrict, stand_ins
 from thunder_core.capture.sizes import number_of
 from thunder_core.capture.symbolic_probe import named, with_values
@@ -79,7 +80,7 @@ class Derivation:
         Formulas choose their kernels by the metadata of cotangents, so there is one product for each metadata. Its own
         `cotangents` have names of the tape's.
         """
-        key = tuple(proxy and (proxy.shape, proxy.stride, proxy.dtype, proxy.device) for proxy in cotangents)
+        key = tuple(proxy and metadata(proxy) for proxy in cotangents)
         if key not in self._vjps:
             with torch.inference_mode(False):
                 self._vjps[key] = self._differentiated(cotangents)

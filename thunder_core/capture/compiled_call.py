@@ -115,8 +115,8 @@ def fits(part: Part, leaf: Any) -> bool:
     """Whether a part of a result is what it was when it was recorded."""
     if isinstance(part, TensorProxy):
         return isinstance(leaf, torch.Tensor) and (
-            (leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.device)
-            == (part.dtype, part.shape, part.stride, part.device)
+            (leaf.dtype, tuple(leaf.shape), leaf.stride(), leaf.device, leaf.is_conj(), leaf.is_neg())
+            == (part.dtype, part.shape, part.stride, part.device, part.is_conj, part.is_neg)
         )
     if isinstance(part, NumberOf):
         return type(leaf) is part.kind
@@ -128,7 +128,8 @@ def fits(part: Part, leaf: Any) -> bool:
 def part_like(leaf: Any) -> Part:
     """A part of a result as it was found."""
     if isinstance(leaf, torch.Tensor):
-        return TensorProxy("", tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.device)
+        facts = (tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.device)
+        return TensorProxy("", *facts, is_conj=leaf.is_conj(), is_neg=leaf.is_neg())
     return Constant(leaf)
 
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.capture.autograd_nodes import FROM_OUTSIDE
 from thunder_core.capture.data_dependent import DataDependentValues
 from thunder_core.capture.expectations import foreseen
+from thunder_core.capture.fake import marked
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.tensors import Tensors
@@ -77,9 +78,10 @@ class Data:
     def array(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
         """`tensor.numpy()`: an array that shares memory with the tensor, which neither of them may be written to."""
         fake = self._tensors.fake(tensor)
-        if fake.requires_grad and not force:
+        if not force and (fake.requires_grad or fake.is_conj() or fake.is_neg()):
             with torch._C.DisableTorchFunction(), _disable_current_modes():
-                return torch.empty(0, requires_grad=True).numpy()  # raises what eager raises
+                like = marked(torch.empty(0, dtype=fake.dtype), is_conj=fake.is_conj(), is_neg=fake.is_neg())
+                return like.requires_grad_(fake.requires_grad).numpy()  # raises what eager raises
         values = self.values(torch.Tensor.numpy, tensor)
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             array = values.numpy(force=force)

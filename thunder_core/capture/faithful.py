@@ -16,6 +16,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
+from thunder_core.capture.casts import require_castable
 from thunder_core.capture.indexing import indexed
 from thunder_core.capture.layouts import Rule, is_symbolic, lay_out, rule, rule_of, tensors_of
 from thunder_core.capture.symbolic_metadata import decide, deciding, is_between_symbols, sliced
@@ -41,6 +42,7 @@ class FaithfulMode(FakeTensorMode):
         if func is aten.slice.Tensor and is_between_symbols(args, kwargs):
             with self:
                 return sliced(*args, **kwargs)
+        require_castable(func, args, kwargs)
         if func in METADATA:
             with self:
                 return METADATA[func](*args, **kwargs)

@@ -26,7 +26,17 @@ def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
 
 def empty(proxy: TensorProxy) -> torch.Tensor:
     """A tensor with the metadata of a proxy, without data where a mode sees to that."""
-    return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
+    made = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
+    return marked(made, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+
+
+def marked(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> torch.Tensor:
+    """A tensor that was just made, marked as one whose memory is conjugated or negated when it is read."""
+    if is_conj:
+        torch._C._set_conj(tensor, True)
+    if is_neg:
+        torch._C._set_neg(tensor, True)
+    return tensor
 
 
 SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
@@ -124,6 +134,7 @@ def fake_of(
             strides = symbolic_dense_strides(tensor.stride(), tensor.shape, shape)
             meta = strided_at(int(tensor.storage_offset()), shape, strides, tensor.dtype)
         fake = FakeTensor(mode, meta, device or tensor.device)
+        marked(fake, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
         if not tensor.requires_grad:
             return fake
         return fake.requires_grad_(True) if tensor.is_leaf else followed_from_outside(fake)
@@ -142,4 +153,4 @@ def fake_like(proxy: TensorProxy, mode: FakeTensorMode) -> torch.Tensor:
     """A fake tensor with a proxy's metadata, in memory of its own; autograd does not follow it."""
     with _disable_current_modes():
         meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
-        return FakeTensor(mode, meta, proxy.device)
+        return marked(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)

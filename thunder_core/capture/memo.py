@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
+from thunder_core.capture.fake import marked
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.sizes import size_for_trace
 from thunder_core.ir.symbol import BoundSymbol
@@ -58,7 +59,7 @@ class Memory:
 
 def metadata(proxy: TensorProxy) -> Metadata:
     """A key of what decides of a tensor what an operation does with it."""
-    return (proxy.shape, proxy.stride, proxy.dtype, proxy.device, proxy.requires_grad)
+    return (proxy.shape, proxy.stride, proxy.dtype, proxy.device, proxy.requires_grad, proxy.is_conj, proxy.is_neg)
 
 
 def signature(
@@ -153,7 +154,7 @@ def fresh_fake(made: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> to
             meta = torch.empty(0, dtype=proxy.dtype, device="meta")
             meta.set_(storage, 0, (0,), (1,))  # given symbolic sizes, `set_` would ask whether they are contiguous
             meta.as_strided_(proxy.shape, proxy.stride, made.offset)
-        return FakeTensor(mode, meta, proxy.device)
+        return marked(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
 
 
 def rebuilt(result: Any, fakes: Mapping[int, torch.Tensor]) -> Any:

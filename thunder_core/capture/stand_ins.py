@@ -8,6 +8,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.autograd_nodes import followed_from_outside
+from thunder_core.capture.fake import marked
 from thunder_core.capture.tensors import Tensors
 from thunder_core.ir.proxy import tensor_proxy
 
@@ -50,6 +51,7 @@ class StandIns:
                 return tensor
             made = torch.empty(0, dtype=fake.dtype, device=self._device or fake.device)
             made.set_(self._storage(fake), fake.storage_offset(), fake.shape, fake.stride())
+            marked(made, is_conj=fake.is_conj(), is_neg=fake.is_neg())
             if not fake.requires_grad:
                 return made
             return made.requires_grad_(True) if fake.is_leaf else followed_from_outside(made)

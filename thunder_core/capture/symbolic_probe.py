@@ -108,7 +108,9 @@ def with_values(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
 def appearance(output: Any) -> list[Any]:
     """All that a program can see of a result before it runs."""
     return [
-        (leaf.shape, leaf.stride(), leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else repr(leaf)
+        (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.is_conj(), leaf.is_neg())
+        if isinstance(leaf, torch.Tensor)
+        else repr(leaf)
         for leaf in leaves(output)
     ]
 

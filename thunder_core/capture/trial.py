@@ -15,6 +15,7 @@ import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.capture.fake import marked
 from thunder_core.capture.memo import CONSTANTS
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.ir.proxy import TensorProxy
@@ -81,5 +82,6 @@ def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, ten
         memory.copy_(real.untyped_storage())
     made = torch.empty(0, dtype=proxy.dtype)
     made.set_(memory, offset, *tensors.in_call((tuple(proxy.shape), tuple(proxy.stride))))
+    marked(made, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
     made.requires_grad_(proxy.requires_grad)
     return made if fake.is_leaf else made.clone()

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from thunder_core.capture.autocast import State, autocast_state, changes
 from thunder_core.capture.compiled_call import call_of, is_repeatable
+from thunder_core.capture.fake import marked
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Made, fresh_fake
 from thunder_core.capture.modes import without_recording
@@ -220,7 +221,8 @@ def copied(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch
         whole = torch.empty(0, dtype=torch.uint8, device=real.device).set_(storage)
         memory[storage._cdata] = whole.clone().untyped_storage()
     made = torch.empty(0, dtype=real.dtype, device=real.device)
-    return made.set_(memory[storage._cdata], real.storage_offset(), real.shape, real.stride())
+    made.set_(memory[storage._cdata], real.storage_offset(), real.shape, real.stride())
+    return marked(made, is_conj=real.is_conj(), is_neg=real.is_neg())
 
 
 def switch(before: State, after: State) -> None:

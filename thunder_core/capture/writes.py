@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+SEEDED = torch.Tag.nondeterministic_seeded
 OUT = "out"  # the keyword by which operators are given the tensor that they write to
 
 # Operators that write to running statistics although their schemas do not say so: always, or in training.
@@ -82,7 +83,7 @@ def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     name = target._schema.name.removeprefix("aten::")
     if not name.endswith("_") or name.endswith("__"):
         return None
-    return getattr(getattr(torch.ops.aten, name[:-1], None), target._overloadname, None)
+    return _overload_like(name[:-1], target._overloadname, _words(target._schema))
 
 
 @cache
@@ -99,10 +100,20 @@ def without_write(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None
     if written == [0] and (other := out_of_place(target)) is not None:
         return other
     if written == [len(schema.arguments) - 1] and schema.arguments[-1].name == OUT:
-        packet = getattr(torch.ops.aten, name)
-        every = [getattr(packet, overload) for overload in packet.overloads()]
-        return next((one for one in every if _words(one._schema) == _words(schema)[:-1]), None)
+        return _overload_like(name, target._overloadname, _words(schema)[:-1])
     return None
+
+
+def _overload_like(name: str, first: str, words: list[tuple[str, str]]) -> torch._ops.OpOverload | None:
+    """The overload that takes such arguments: that of the same name (`first`), or another one.
+
+    `pow_.Scalar` is `pow.Tensor_Scalar`. Random operators are differentiated otherwise under another name.
+    """
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = packet.overloads() if packet is not None else ()
+    every = [getattr(packet, overload) for overload in sorted(overloads, key=lambda one: one != (first or "default"))]
+    fitting = [one for one in every if _words(one._schema) == words]
+    return next((one for one in fitting if one._overloadname == first or SEEDED not in one.tags), None)
 
 
 def _words(schema: Any) -> list[tuple[str, str]]:

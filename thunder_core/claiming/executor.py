@@ -65,8 +65,13 @@ class Executor(ABC):
         """The bound symbol as this executor runs it, or None if it cannot."""
 
     def claim_all(self, trace: Trace) -> Trace:
-        """The trace with all that this executor takes, of what nobody has claimed yet."""
-        bsyms = (bsym if bsym.executor else self.claim(bsym) or bsym for bsym in trace.bound_symbols)
+        """The trace with all that this executor takes, of what nobody has claimed yet.
+
+        Kernels read memory as it is: eager PyTorch alone runs what reads a conjugated or negated view.
+        """
+        bsyms = (
+            bsym if bsym.executor or not bsym.is_resolved else self.claim(bsym) or bsym for bsym in trace.bound_symbols
+        )
         return trace.having(bsyms, made_by=f"claim by {self.name}")
 
     def wrap_claimed(self, trace: Trace) -> Trace:

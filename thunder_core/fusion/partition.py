@@ -95,6 +95,8 @@ class _Partitioning:
         """Whether a bound symbol may join a region that shares no written memory with the rest (`stands_apart`)."""
         if bsym.executor or bsym.ordered or not bsym.operations or not self._is_unfollowed(bsym):
             return False
+        if not bsym.is_resolved:
+            return False
         if bsym.mutates:
             return self.updates and is_update(bsym) and self.fuses(bsym)
         if not bsym.tensors or len(bsym.tensors) < len(bsym.defines):
@@ -183,7 +185,7 @@ def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict
 
 
 def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:
-    """Whether an aten operation writes nothing and all its proxies are strided tensors, or `numbers` if allowed."""
+    """Whether an aten operation writes nothing, and all its proxies are tensors that kernels read, or `numbers`."""
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
@@ -197,7 +199,7 @@ def _is_number(proxy: Proxy) -> bool:
 
 
 def _is_strided(proxy: Proxy) -> bool:
-    return isinstance(proxy, TensorProxy) and len(proxy.stride) == len(proxy.shape)
+    return isinstance(proxy, TensorProxy) and len(proxy.stride) == len(proxy.shape) and proxy.is_resolved
 
 
 def _is_worthwhile(group: Sequence[BoundSymbol]) -> bool:

@@ -47,8 +47,13 @@ def _keeps_shape(operation: BoundSymbol, made: TensorProxy) -> bool:
 
 
 def is_plain(value: object) -> bool:
-    """Whether each element of a tensor has a place of its own in memory; not asked of one with symbolic sizes."""
-    if not isinstance(value, TensorProxy) or len(value.stride) != len(value.shape) or environment_of([value]):
+    """Whether each element of a tensor lies, as it is, at a place of its own in memory.
+
+    That is not asked of one with symbolic sizes.
+    """
+    if not isinstance(value, TensorProxy) or not value.is_resolved:
+        return False
+    if len(value.stride) != len(value.shape) or environment_of([value]):
         return False
     end = 1
     sizes = zip(value.stride, value.shape, strict=True)

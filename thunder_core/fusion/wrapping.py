@@ -70,7 +70,7 @@ def unwrapped(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
 
 def _is_free(bsym: BoundSymbol, apart: frozenset[str]) -> bool:
     """Whether a bound symbol makes tensors of tensors alone, none of them written to or seen by autograd."""
-    if bsym.has_effect or not bsym.defines:
+    if bsym.has_effect or not bsym.defines or not bsym.is_resolved:
         return False
     proxies = (*bsym.inputs, *bsym.outputs)
     return all(isinstance(proxy, TensorProxy) and proxy.name not in apart for proxy in proxies)

@@ -47,6 +47,8 @@ class TensorProxy(Proxy):
     """A name that stands for a tensor with this metadata; sizes and strides are in elements.
 
     One that `overrides` is of a subclass with methods or attributes in place of those of `torch.Tensor`.
+    Of a tensor that `is_conj` or `is_neg` (`z.conj()`, `z.conj().imag`), PyTorch conjugates or negates what lies in
+    memory when it reads it.
     """
 
     shape: tuple[int, ...]
@@ -55,12 +57,20 @@ class TensorProxy(Proxy):
     device: torch.device
     requires_grad: bool = False
     overrides: bool = False
+    is_conj: bool = False
+    is_neg: bool = False
 
     @property
     def described(self) -> str:
         """For example `f32[2, 128, 64]`, with the device where it is not the CPU."""
         device = "" if self.device.type == "cpu" else f" {self.device}"
-        return f"{dtype_abbrs.get(self.dtype, str(self.dtype))}[{', '.join(map(str, self.shape))}]{device}"
+        bits = f"{' conj' if self.is_conj else ''}{' neg' if self.is_neg else ''}"
+        return f"{dtype_abbrs.get(self.dtype, str(self.dtype))}[{', '.join(map(str, self.shape))}]{device}{bits}"
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether the values of the tensor are those in its memory, so that a kernel may read them there."""
+        return not (self.is_conj or self.is_neg)
 
     def named(self, name: str) -> TensorProxy:
         """A proxy with this one's metadata and another name."""
@@ -85,6 +95,8 @@ def tensor_proxy(name: str, tensor: torch.Tensor) -> TensorProxy:
         dtype=tensor.dtype,
         device=tensor.device,
         requires_grad=tensor.requires_grad,
+        is_conj=tensor.is_conj(),
+        is_neg=tensor.is_neg(),
     )
 
 

@@ -85,6 +85,14 @@ class BoundSymbol:
         """The aten operations that the call consists of, itself if it is one; empty where they are not known."""
         return self.subsymbols or ((self,) if self.symbol.level == "aten" else ())
 
+    @cached_property
+    def is_resolved(self) -> bool:
+        """Whether no tensor of the call, nor of what it consists of, is conjugated or negated when it is read."""
+        proxies = (*self.inputs, *self.outputs)
+        return all(proxy.is_resolved for proxy in proxies if isinstance(proxy, TensorProxy)) and all(
+            part.is_resolved for part in self.subsymbols
+        )
+
     @property
     def has_effect(self) -> bool:
         """Whether the call matters even when nobody reads what it returns."""

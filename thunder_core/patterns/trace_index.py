@@ -36,7 +36,7 @@ class TraceIndex:
         self.by_family: dict[str, list[int]] = {}
         self.families = [family(bsym.symbol.name) for bsym in trace.bound_symbols]
         self._arguments: dict[int, dict[str, Any]] = {}
-        # Those that nobody claimed and that have no effect: they can become part of a match.
+        # Those that nobody claimed, that have no effect and whose tensors kernels may read can become part of a match.
         self.free: list[bool] = []
         self.effects: list[int] = []
         self.needs_grad = {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
@@ -47,7 +47,7 @@ class TraceIndex:
             if bsym.ordered and bsym.symbol.name in AMBIENT:
                 modes[(bsym.symbol.name, *bsym.args[:-1])] = bsym.args[-1]
             foreign = any(AMBIENT[name](*args) != value for (name, *args), value in modes.items())
-            self.free.append(not (bsym.executor or bsym.has_effect or foreign))
+            self.free.append(bsym.is_resolved and not (bsym.executor or bsym.has_effect or foreign))
             if bsym.has_effect:
                 self.effects.append(position)
             if grad and any(proxy.name in self.needs_grad for proxy in bsym.inputs):

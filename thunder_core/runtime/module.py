@@ -34,38 +34,79 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
 
     Parameters, buffers, submodules, hooks and every other attribute are one set of objects under two names, so what
     is done to one module is done to both. `again` compiles another subject likewise: a copy, or one from a pickle,
-    which holds it.
+    which holds it. Other modules of the class (`type(compiled)(...)`, a replica for another GPU) have a state of their
+    own, for which no program is: they do what modules of the subject's class do.
     """
     module: Any = call.subject
     kind = type(module)
+    state = module.__dict__
 
     @left_alone_by_dynamo
     @functools.wraps(kind.forward)
     def run_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return forward.call(args, kwargs)
+        return forward.call(args, kwargs) if self.__dict__ is state else kind.forward(self, *args, **kwargs)
 
     @left_alone_by_dynamo
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return call.call(args, kwargs)
+        return call.call(args, kwargs) if self.__dict__ is state else kind.__call__(self, *args, **kwargs)
+
+    def deep_copy(self: Any, memo: dict[int, Any]) -> Any:
+        copied = copy.deepcopy(plain_twin(self, kind), memo)
+        return again(copied) if self.__dict__ is state else copied
+
+    def shallow_copy(self: Any) -> Any:
+        copied = copy.copy(plain_twin(self, kind))
+        return again(copied) if self.__dict__ is state else copied
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        if self.__dict__ is not state:
+            return itself, (plain_twin(self, kind),)
+        return uncompiled, (kind,), (module, again), None, None, become_compiled
 
     run_forward._thunder = Original(kind.forward, forward)  # type: ignore[attr-defined]
     run._thunder = Original(kind.__call__, call)  # type: ignore[attr-defined]
     members = {
         "__call__": run,
         "forward": run_forward,
-        "__deepcopy__": lambda self, memo: again(copy.deepcopy(module, memo)),
-        "__copy__": lambda self: again(copy.copy(module)),
-        "__reduce_ex__": lambda self, protocol: (uncompiled, (kind,), (module, again), None, None, become_compiled),
+        "__deepcopy__": deep_copy,
+        "__copy__": shallow_copy,
+        "__reduce_ex__": reduce,
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
         "__prepare_scriptable__": refuse_scripting,
-        "_thunder": call,
+        "_thunder": OfOneModule(call, state),
     }
     metaclass: Any = type(kind)
     compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
     object.__setattr__(compiled, "__dict__", module.__dict__)
     return compiled
+
+
+def plain_twin(module: torch.nn.Module, kind: type[torch.nn.Module]) -> torch.nn.Module:
+    """A module of the subject's class with the state of a module of the compiled class."""
+    twin: torch.nn.Module = object.__new__(kind)
+    object.__setattr__(twin, "__dict__", module.__dict__)
+    return twin
+
+
+def itself(module: torch.nn.Module) -> torch.nn.Module:
+    """A module out of a pickle, in place of one of a compiled class with a state of its own."""
+    return module
+
+
+@dataclass(frozen=True)
+class OfOneModule:
+    """The attribute of a compiled class that has the programs, on the modules that have the compiled module's state."""
+
+    compiled: Specializations
+    state: dict[str, Any]
+
+    def __get__(self, module: Any, kind: type | None = None) -> Specializations:
+        """The programs; raises `AttributeError` for a module with another state."""
+        if module is not None and module.__dict__ is not self.state:
+            raise AttributeError(f"this {type(module).__name__} is not compiled")
+        return self.compiled
 
 
 @dataclass(frozen=True)

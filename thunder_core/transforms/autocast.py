@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from thunder_core.capture.autocast import DEVICES, State, autocast_state, changes
-from thunder_core.capture.memo import Made, fresh_fake, signature
+from thunder_core.capture.memo import Made, fresh_fake, metadata, signature
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.symbols import as_bound_symbol
@@ -236,7 +236,7 @@ def key_of(bsyms: Sequence[BoundSymbol], names: Mapping[str, str] | None = None)
 
 def _described(leaf: Any, names: Mapping[str, Hashable]) -> Hashable:
     if isinstance(leaf, TensorProxy):
-        return (names.get(leaf.name, leaf.name), leaf.shape, leaf.stride, leaf.dtype, leaf.device)
+        return (names.get(leaf.name, leaf.name), metadata(leaf))
     return names.get(leaf.name, leaf.name) if isinstance(leaf, Proxy) else repr(leaf)
 
 

@@ -239,9 +239,10 @@ class _Rewriting:
             value = self._functionalizer.value(proxy)
         except Exception as error:  # whatever PyTorch raises under functionalization
             raise _KeepWrites(representatives) from error
-        if (value.shape, value.stride, value.dtype) != (proxy.shape, proxy.stride, proxy.dtype):
+        value = replace(value, requires_grad=proxy.requires_grad)
+        if replace(value, name=proxy.name, device=proxy.device, overrides=proxy.overrides) != proxy:
             raise _KeepWrites(representatives)
-        return replace(value, requires_grad=proxy.requires_grad)
+        return value
 
     def _copies(self) -> set[str]:
         """Append the final `copy_` to each input and constant; return the representatives of their alias sets."""

@@ -20,7 +20,7 @@ Place: TypeAlias = tuple[int, int]  # a device and a stream of it
 
 @dataclass(frozen=True)
 class View:
-    """A result as a view of an input (`of` its number), or of a memory of its own; `offset` counts from that."""
+    """A result as a view of an input (`of` its number), or of a memory of its own; `offset` is in bytes from there."""
 
     of: int
     fresh: bool
@@ -55,9 +55,13 @@ class Recording:
     def _result(self, view: View, tensors: Sequence[torch.Tensor], copies: Sequence[Any]) -> torch.Tensor:
         if view.fresh:
             empty = torch.empty(0, dtype=view.dtype, device=copies[view.of].device)
-            return empty.set_(copies[view.of], view.offset, view.size, view.stride)
+            return empty.set_(copies[view.of], view.offset // view.dtype.itemsize, view.size, view.stride)
         given = tensors[view.of]
-        return given.as_strided(view.size, view.stride, given.storage_offset() + view.offset)
+        offset, rest = divmod(byte_offset(given) + view.offset, view.dtype.itemsize)
+        if rest:
+            raise RuntimeError(f"an input lies at an offset in its storage that no view with {view.dtype} can have")
+        base = given if given.dtype == view.dtype else given.as_strided((0,), (1,), 0).view(view.dtype)
+        return base.as_strided(view.size, view.stride, offset)
 
 
 class Cuda:
@@ -156,6 +160,11 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
     return made.copy_(tensor)
 
 
+def byte_offset(tensor: torch.Tensor) -> int:
+    """The number of bytes before a tensor in its storage."""
+    return int(tensor.storage_offset()) * tensor.itemsize
+
+
 def described(
     results: Sequence[torch.Tensor], held: Sequence[torch.Tensor]
 ) -> tuple[tuple[torch.UntypedStorage, ...], tuple[View, ...]]:
@@ -170,6 +179,6 @@ def described(
         if number is None:
             memories.setdefault(storage.data_ptr(), storage)
             number = list(memories).index(storage.data_ptr())
-        offset = int(result.storage_offset()) - (0 if fresh else int(held[number].storage_offset()))
+        offset = byte_offset(result) - (0 if fresh else byte_offset(held[number]))
         views.append(View(number, fresh, tuple(result.shape), result.stride(), offset, result.dtype))
     return tuple(memories.values()), tuple(views)

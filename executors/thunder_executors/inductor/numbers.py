@@ -14,15 +14,35 @@ from thunder_core.ir.tree import leaves
 
 WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # what PyTorch computes in
 Formula = Callable[..., Tensor]
+
+
+def lerp(one: Tensor, other: Tensor, weight: Tensor) -> Tensor:
+    """From the end that is nearer, so that a weight of 1 gives the other end exactly (ATen/native/Lerp.h)."""
+    near = weight.abs() < 0.5
+    return torch.where(near, one, other) + torch.where(near, weight, weight - 1) * (other - one)
+
+
+def addcmul(one: Tensor, first: Tensor, second: Tensor, value: Any = 1) -> Tensor:
+    """Add a product of three in the order of PyTorch's kernels, of which one differs: what overflows depends on it."""
+    product: Tensor = value * (first * second) if one.is_cuda else value * first * second
+    return one + product
+
+
+def addcdiv(one: Tensor, first: Tensor, second: Tensor, value: Any = 1) -> Tensor:
+    """Add a quotient in the order of PyTorch's kernels (PointwiseOpsKernel.cpp and .cu)."""
+    quotient: Tensor = value * (first / second) if one.is_cuda else value * first / second
+    return one + quotient
+
+
 FORMULAS: dict[str, Formula] = {
     "add": lambda one, other, alpha=1: one + other * alpha,
     "sub": lambda one, other, alpha=1: one - other * alpha,
     "rsub": lambda one, other, alpha=1: other - one * alpha,
     "mul": lambda one, other: one * other,
     "div": lambda one, other: one / other,
-    "addcmul": lambda one, first, second, value=1: one + value * first * second,
-    "addcdiv": lambda one, first, second, value=1: one + value * first / second,
-    "lerp": lambda one, other, weight: one + weight * (other - one),
+    "addcmul": addcmul,
+    "addcdiv": addcdiv,
+    "lerp": lerp,
     "fill": lambda one, value: value.expand(one.shape),
 }
 WORDS = frozenset({"alpha", "value"})

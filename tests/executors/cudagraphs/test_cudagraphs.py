@@ -278,3 +278,37 @@ def test_on_a_gpu_each_stream_has_its_graph():
             torch.testing.assert_close(result, ((x + number) * 2 + 1).tanh())
     (line,) = graphs_in(compiled)
     assert len(line.symbol.target.recordings) == 2
+
+
+class Pair(torch.nn.Module):
+    """Views of inputs with other dtypes, whose elements have other sizes, beside something that is computed."""
+
+    def forward(self, x, z):
+        return x[2:].view(torch.int16)[3:], x.view(torch.int64), torch.view_as_real(z)[1:], z.imag, x * 2 + 1
+
+
+Pair.__module__ = "tests.executors.cudagraphs.test_cudagraphs"
+
+
+def test_results_that_are_views_of_inputs_with_other_dtypes(cuda):
+    model = Pair()
+    compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
+    memory = torch.randn(24)
+    for start in (0, 0, 0, 2, 4, 8):
+        x, z = memory[start : start + 8], torch.randn(4, dtype=torch.complex64)[start // 4 :][:2]
+        results = compiled(x, z)
+        for result, expected in zip(results, model(x, z), strict=True):
+            assert (result.dtype, result.stride()) == (expected.dtype, expected.stride())
+            assert torch.equal(result, expected)
+        for result, given in zip(results, (x, x, z, z), strict=False):
+            assert result.untyped_storage().data_ptr() == given.untyped_storage().data_ptr()
+            assert result._version == given._version
+    assert cuda.replays > 2
+    with pytest.raises(RuntimeError, match="offset"):
+        compiled(memory[1:9], z)
+
+
+def test_negated_views_are_not_captured(cuda):
+    compiled = thunder.jit(lambda x: (x * 2 + 1).relu() - 3, executors=(OnCpu(), "torch"))
+    for real in (torch.randn(4), torch._neg_view(torch.ones(4)), torch._neg_view(torch.randn(4)), torch.randn(4)):
+        assert torch.equal(compiled(real), (real * 2 + 1).relu() - 3)
