@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
 from tests.artifact.test_listing_check import rewrite
-from tests.artifact.test_load import run
+from tests.artifact.test_loading import run
 from thunder_core.artifact import open_artifact
 from thunder_core.artifact.manifest import CONFIG, WEIGHTS
 from thunder_core.artifact.tensors import DTYPES, write_tensors

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.cli.small import QUICK, assert_refused, own_model
 from tests.processes import run_python
-from thunder_core.artifact.loading import load, rebuilt
+from thunder_core.artifact.loading import load, rebuilt_model
 from thunder_core.artifact.read import open_artifact
 from thunder_core.artifact.replay import example_of
 from thunder_core.autodiff.autograd_node import Bridge
@@ -86,8 +86,8 @@ assert fast.training and "labels" in batch
 fast(**batch).loss.backward()
 ours = {name: one.grad.clone() for name, one in fast.named_parameters()}
 fast.zero_grad()
-from thunder_core.artifact.loading import rebuilt
-eager = rebuilt(open_artifact(Path("step")))
+from thunder_core.artifact.loading import rebuilt_model
+eager = rebuilt_model(open_artifact(Path("step")))
 eager(**batch).loss.backward()
 for name, one in eager.named_parameters():
     torch.testing.assert_close(ours[name], one.grad, rtol=1e-4, atol=1e-7)
@@ -112,7 +112,7 @@ def test_another_process_trains_by_it_without_tracing(step, here):
 
 def test_a_model_of_ones_own_has_to_be_in_the_same_state(step):
     artifact = open_artifact(step)
-    model = rebuilt(artifact)
+    model = rebuilt_model(artifact)
     model.config.use_cache = True
     inputs = example_of(step)
     with pytest.raises(WrongInputs, match="use_cache"):

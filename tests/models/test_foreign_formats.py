@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.models.test_bad_models import edit_config, refusal
+from tests.models.test_load_errors import edit_config, refusal
 from thunder_core.errors import BadModelFolder, ModelNotFound
 from thunder_core.models.foreign_formats import PACKED, refuse_other_kinds, require_config
 

@@ -149,7 +149,7 @@ def region_of(function: Any, *args: Any) -> Region:
     compiled = thunder.jit(function, cache="symbolic values", executors=("torch",))
     compiled(*args)
     trace = next(trace for trace in thunder.last_traces(compiled) if trace.made_by.startswith("drop"))
-    return partition_into_regions(trace, EXECUTOR.fuses, updates=EXECUTOR.updates).stretches[0][1].region
+    return partition_into_regions(trace, EXECUTOR.fuses, updates=EXECUTOR.updates).occurrences[0][1].region
 
 
 def test_equal_regions_have_one_digest_whatever_their_symbols_are_called() -> None:

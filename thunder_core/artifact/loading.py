@@ -15,6 +15,13 @@ from thunder_core import plugins
 from thunder_core.artifact.code import fingerprint_of, verify_code
 from thunder_core.artifact.compatibility import require_compatible
 from thunder_core.artifact.consent import Consent
+from thunder_core.artifact.lazy_model import (
+    ArtifactInMemory,
+    LazyModel,
+    LazyWeights,
+    lazy_module,
+    unbuilt_programs,
+)
 from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, ShellFacts
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.retracing import Retracer, Strict
@@ -22,13 +29,6 @@ from thunder_core.artifact.signature import require_authentic
 from thunder_core.artifact.standalone import standalone_here
 from thunder_core.artifact.stored import stored_programs
 from thunder_core.artifact.trust import Trust, trust_in
-from thunder_core.artifact.unbuilt import (
-    ArtifactInMemory,
-    Unbuilt,
-    UnbuiltWeights,
-    unbuilt_module,
-    unbuilt_programs,
-)
 from thunder_core.artifact.weights import adopt_weights, has_no_data, put_weights, read_weights, weights_of
 from thunder_core.errors import ArtifactError, ArtifactForeign, BadModelFolder, WrongInputs
 from thunder_core.runtime.compiled import Compiler, Specializations
@@ -100,11 +100,11 @@ def load_opened(
     require_compatible(artifact.manifest)
     wanted = weights or (model is not None and is_empty(model))
     if model is None:
-        model = rebuilt(artifact, trust_remote_code=consent.trust_remote_code)
+        model = rebuilt_model(artifact, trust_remote_code=consent.trust_remote_code)
     trust = verified(artifact, model, consent)
     if wanted:
         put_weights(artifact.manifest, read_weights(artifact), cast(torch.nn.Module, model))
-    return bound(artifact, model, trust, strict=strict)
+    return bind_programs(artifact, model, trust, strict=strict)
 
 
 def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torch.nn.Module | None:
@@ -119,15 +119,15 @@ def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torc
     packages = frozenset().union(*(one.packages for one in parts.values()))
     programs = unbuilt_programs(kept, parts, trust, strict=strict)
 
-    def build(weights: UnbuiltWeights) -> torch.nn.Module:
+    def build(weights: LazyWeights) -> torch.nn.Module:
         model = from_shell(kept, shell, trust_remote_code=consent.trust_remote_code)
         adopt_weights(kept.manifest, weights.tensors, weights.values, model)
         model = on_device_of_weights(kept, model)
-        compiled: torch.nn.Module = bound(kept, model, verified(kept, model, consent), strict=strict)
+        compiled: torch.nn.Module = bind_programs(kept, model, verified(kept, model, consent), strict=strict)
         return compiled
 
-    unbuilt = Unbuilt(UnbuiltWeights.of(artifact, read), packages, programs, build)
-    return unbuilt_module(unbuilt, artifact.manifest.subject)
+    lazy = LazyModel(LazyWeights.of(artifact, read), packages, programs, build)
+    return lazy_module(lazy, artifact.manifest.subject)
 
 
 def verified(artifact: Artifact, model: Callable[..., Any], consent: Consent) -> Trust:
@@ -143,7 +143,7 @@ def verified(artifact: Artifact, model: Callable[..., Any], consent: Consent) ->
     return trust
 
 
-def bound(artifact: Artifact, subject: Callable[..., Any], trust: Trust, *, strict: bool) -> Any:
+def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust, *, strict: bool) -> Any:
     """An artifact's programs as a compiled function or module."""
     programs = stored_programs(artifact, subject, trust=trust, strict=strict)
     facts = artifact.manifest.compiler
@@ -153,12 +153,12 @@ def bound(artifact: Artifact, subject: Callable[..., Any], trust: Trust, *, stri
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
     forward: Compiler = _refusing(artifact, (), trust) if strict else compiler
-    again = Again(artifact.folder, artifact.manifest.digest, facts, trust, strict)
-    return compiled_module(call, Specializations(subject.forward, forward, options), again)
+    rebinding = Rebinding(artifact.folder, artifact.manifest.digest, facts, trust, strict)
+    return compiled_module(call, Specializations(subject.forward, forward, options), rebinding)
 
 
 @dataclass(frozen=True)
-class Again:
+class Rebinding:
     """Binds another module as the loaded one was bound: a copy of it, or one from a pickle, which holds this.
 
     Where the artifact is not there any more, or is another, the module is compiled by its recipe when it is called or,
@@ -174,11 +174,11 @@ class Again:
     def __call__(self, module: torch.nn.Module) -> torch.nn.Module:
         """The compiled module; raises what `load` raises if `strict`."""
         try:
-            compiled: torch.nn.Module = bound(self._artifact(), module, self.trust, strict=self.strict)
+            compiled: torch.nn.Module = bind_programs(self._artifact(), module, self.trust, strict=self.strict)
         except ArtifactError:
             if self.strict:
                 raise
-            return self._afresh(module)
+            return self._compiled_by_recipe(module)
         return compiled
 
     def _artifact(self) -> Artifact:
@@ -190,7 +190,7 @@ class Again:
             )
         return artifact
 
-    def _afresh(self, module: torch.nn.Module) -> torch.nn.Module:
+    def _compiled_by_recipe(self, module: torch.nn.Module) -> torch.nn.Module:
         compiler, options = Retracer(self.facts, self.trust), self.facts.options
         forward = Specializations(module.forward, compiler, options)
         return compiled_module(Specializations(module, compiler, options), forward, self)
@@ -202,7 +202,7 @@ def _refusing(artifact: Artifact, programs: Iterable[Program], trust: Trust) -> 
     return Strict(artifact.folder, tuple(programs), manifest.compiler, trust, manifest.dynamic)
 
 
-def rebuilt(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> torch.nn.Module:
+def rebuilt_model(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> torch.nn.Module:
     """The model that an artifact was made from, built once more, on its device or another.
 
     With the artifact's weights where they were included; from where it came from otherwise. It is in train mode where

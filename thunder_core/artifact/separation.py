@@ -41,14 +41,14 @@ class NotSeparable(Exception):
 class SeparatedPrologue:
     """The two parts of a prologue.
 
-    `checked` is the text of a function `prologue(weights, args, kwargs)` that runs at each call, and `held` are the
-    statements about `module` that the fresh process runs; both refer to constants by their names. `weights` maps the
-    name of each of the model's tensors that `checked` reads to whether it is a parameter. `packages` are those that
+    `checked` is the text of a function `prologue(weights, args, kwargs)` that runs at each call, and `invariants` are
+    the statements about `module` that the fresh process runs; both refer to constants by their names. `weights` maps
+    the name of each of the model's tensors that `checked` reads to whether it is a parameter. `packages` are those that
     must not be imported yet, and `absent` the variables that hold the model, a part of it, or objects of the packages.
     """
 
     checked: str
-    held: tuple[ast.stmt, ...]
+    invariants: tuple[ast.stmt, ...]
     weights: Mapping[str, bool]
     packages: frozenset[str]
     absent: frozenset[str]
@@ -94,7 +94,7 @@ class Separation:
     packages: set[str] = field(default_factory=set)
     weights: dict[str, bool] = field(default_factory=dict)
     checked: list[str] = field(default_factory=list)
-    held: list[ast.stmt] = field(default_factory=list)
+    invariants: list[ast.stmt] = field(default_factory=list)
 
     def result(self) -> SeparatedPrologue:
         """Split the prologue; raises `NotSeparable`."""
@@ -112,7 +112,7 @@ class Separation:
             self.statement(WeightNames(self).visit(node))
         return SeparatedPrologue(
             checked="\n".join(self.checked) + "\n",
-            held=tuple(self.held),
+            invariants=tuple(self.invariants),
             weights=self.weights,
             packages=frozenset(self.packages),
             absent=frozenset(self.absent),
@@ -139,7 +139,7 @@ class Separation:
             else:
                 self.absent[name] = None
                 self.packages.add(package_of(module))
-            self.held.append(node)
+            self.invariants.append(node)
 
     def statement(self, node: ast.stmt) -> None:
         """Put a statement where it belongs."""
@@ -156,22 +156,22 @@ class Separation:
     def assignment(self, node: ast.stmt, name: str, value: ast.expr) -> None:
         """Bind a name to what the call has, or to what is not there yet."""
         if self.is_absent(node, value):
-            self.held.append(node)
+            self.invariants.append(node)
             self.absent[name] = self.keys_of(value)
         else:
             self.checked.append(indented(node))
             self.live.add(name)
 
     def guard(self, node: ast.stmt, condition: ast.expr, called: ast.expr) -> None:
-        """Check a guard at each call, or have it held; then what it compares with is another name for the same."""
+        """Check a guard at each call, or make it an invariant; what it compares with is then another name for it."""
         if not (isinstance(called, ast.Call) and isinstance(called.func, ast.Name)):
             raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
         identified = self.identified(condition)
         if called.func.id != REFUSE or not self.is_absent(node, condition):
             self.required_live(node)
-            self.held += [ast.parse(f"{name} = {constant}").body[0] for name, constant in identified.items()]
+            self.invariants += [ast.parse(f"{name} = {constant}").body[0] for name, constant in identified.items()]
         else:
-            self.held.append(node)
+            self.invariants.append(node)
             self.checked += [f"{INDENT}{name} = {constant}" for name, constant in identified.items()]
         for name in identified:
             self.absent.pop(name, None)

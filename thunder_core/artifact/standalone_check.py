@@ -112,9 +112,9 @@ def holds(artifact: Artifact, number: int, parts: SeparatedPrologue, model: torc
 
 def text_of(parts: SeparatedPrologue) -> str:
     """The function that checks what a prologue asks of a model, and that nobody else has what it reads on the way."""
-    imports = [one for one in parts.held if isinstance(one, ast.Import | ast.ImportFrom)]
+    imports = [one for one in parts.invariants if isinstance(one, ast.Import | ast.ImportFrom)]
     lines = [ast.unparse(one) for one in imports] + [f"def {CHECK}(module):"]
-    for statement in parts.held:
+    for statement in parts.invariants:
         if statement not in imports:
             values = ", ".join(map(ast.unparse, values_read(statement, parts.absent)))
             lines += [f"    {REQUIRE_OWN}({values})", f"    {ast.unparse(statement)}".replace("\n", "\n    ")]

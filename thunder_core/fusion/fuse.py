@@ -1,4 +1,4 @@
-"""Fusion: stretches of a computation become regions, equal regions are compiled once, and each runs as one call."""
+"""Fusion: consecutive bound symbols become regions, equal regions are compiled once, and each runs as one call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from thunder_core.claiming.executor import Executor
 from thunder_core.fusion.conditions import unmet
 from thunder_core.fusion.partition import FusionPlan, partition_into_regions
-from thunder_core.fusion.region import Region, Stretch
+from thunder_core.fusion.region import Region, RegionOccurrence
 from thunder_core.ir.symbol import BoundSymbol, Symbol
 from thunder_core.ir.trace import RefusedOperations, Trace
 
@@ -82,7 +82,7 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
     refused = list(trace.refused)
     while True:
         plan = partition_into_regions(trace, executor.fuses, updates=executor.updates, excluded=excluded)
-        regions = {one.region.digest: one.region for _, one in plan.stretches if one.region.digest not in compiled}
+        regions = {one.region.digest: one.region for _, one in plan.occurrences if one.region.digest not in compiled}
         compiled |= zip(regions, executor.compile(list(regions.values())), strict=True) if regions else ()
         lost = [(places, one) for places, one in plan.rearranged if isinstance(compiled[one.region.digest], Refusal)]
         if not lost:
@@ -90,7 +90,7 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
         refused += _refused(lost, compiled, executor.name)
         excluded.update(name for _, one in lost for bsym in one.bsyms for name in bsym.mutates)
     plan, others = _admitted(plan, compiled, executor.name)
-    refused += [*_refused(plan.stretches, compiled, executor.name), *others]
+    refused += [*_refused(plan.occurrences, compiled, executor.name), *others]
     kept = _replaced(plan, compiled, executor.name)
     return trace.having(kept, made_by=f"fuse by {executor.name}", refused=tuple(refused))
 
@@ -98,23 +98,23 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
 def _admitted(
     plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str
 ) -> tuple[FusionPlan, list[RefusedOperations]]:
-    """The plan without the stretches whose sizes are not those that their compiled region is for, and these."""
+    """The plan without the occurrences whose sizes are not those that their compiled region is for, and these."""
     kept, refused = [], []
-    for places, one in plan.stretches:
+    for places, one in plan.occurrences:
         result = compiled[one.region.digest]
         failing = unmet(result.conditions, one.region.symbols) if isinstance(result, Fused) else ""
         if failing:
             refused.append(RefusedOperations(executor, f"it is compiled for {failing}", len(places), lasting=False))
         else:
             kept.append((places, one))
-    return replace(plan, stretches=tuple(kept)), refused
+    return replace(plan, occurrences=tuple(kept)), refused
 
 
 def _replaced(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:
     """The bound symbols with those of each compiled region as one."""
-    symbols = _symbols({one.region.digest: compiled[one.region.digest] for _, one in plan.stretches})
+    symbols = _symbols({one.region.digest: compiled[one.region.digest] for _, one in plan.occurrences})
     taken: dict[int, list[BoundSymbol]] = {}
-    for places, one in plan.stretches:
+    for places, one in plan.occurrences:
         symbol = symbols.get(one.region.digest)
         if symbol is not None:
             taken |= {place: [] for place in places}
@@ -124,10 +124,10 @@ def _replaced(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executo
 
 
 def _refused(
-    stretches: Iterable[tuple[range, Stretch]], compiled: Mapping[str, Fused | Refusal], executor: str
+    occurrences: Iterable[tuple[range, RegionOccurrence]], compiled: Mapping[str, Fused | Refusal], executor: str
 ) -> Iterator[RefusedOperations]:
-    """The stretches that the executor was given and did not compile."""
-    for places, one in stretches:
+    """The occurrences that the executor was given and did not compile."""
+    for places, one in occurrences:
         result = compiled[one.region.digest]
         if isinstance(result, Refusal):
             yield RefusedOperations(executor, result.reason, len(places), result.lasting, result.by_sizes)
@@ -143,7 +143,7 @@ def _symbol(one: Fused, name: str) -> Symbol:
     return Symbol(name, one.function(name), one.empties)
 
 
-def _line(one: Stretch, symbol: Symbol, executor: str) -> BoundSymbol:
+def _line(one: RegionOccurrence, symbol: Symbol, executor: str) -> BoundSymbol:
     first = one.bsyms[0]
     modules = {bsym.module for bsym in one.bsyms}
     return BoundSymbol(

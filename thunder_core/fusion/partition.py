@@ -13,32 +13,32 @@ from thunder_core.analysis.aliasing import alias_sets, is_view
 from thunder_core.analysis.cuts import divided, is_extern_call
 from thunder_core.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.fusion.chains import Limits, Rearranged, rearranged
-from thunder_core.fusion.region import Stretch, stretch
+from thunder_core.fusion.region import RegionOccurrence, region_occurrence
 from thunder_core.fusion.updates import is_update, stands_apart
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
 Fuses = Callable[[BoundSymbol], bool]
-Places = Iterable[tuple[range, Stretch]]
+Places = Iterable[tuple[range, RegionOccurrence]]
 
 
 @dataclass(frozen=True)
 class FusionPlan:
     """A trace's bound symbols in the order in which they run, and the regions among them.
 
-    `stretches` are the regions, each with the range of positions that it takes up, and `chains` the ranges whose bound
-    symbols were moved together.
+    `occurrences` are the regions, each with the range of positions that it takes up, and `chains` the ranges whose
+    bound symbols were moved together.
     """
 
     bsyms: tuple[BoundSymbol, ...]
-    stretches: tuple[tuple[range, Stretch], ...]
+    occurrences: tuple[tuple[range, RegionOccurrence], ...]
     chains: Collection[range]
 
     @property
     def rearranged(self) -> Places:
         """The regions for which bound symbols were moved together."""
-        return [(places, one) for places, one in self.stretches if places in self.chains]
+        return [(places, one) for places, one in self.occurrences if places in self.chains]
 
 
 def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, excluded: Collection[str] = ()) -> FusionPlan:
@@ -52,7 +52,7 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
     last_read = _last_reads(arranged.bsyms, trace.outputs)
     places = [*_groups(arranged, rules, last_read)]
     groups = [one for one in places if _is_worthwhile(arranged.bsyms[one.start : one.stop])]
-    found = [(one, stretch(arranged.bsyms[one.start : one.stop])) for one in groups]
+    found = [(one, region_occurrence(arranged.bsyms[one.start : one.stop])) for one in groups]
     returned: dict[str, set[str]] = {}
     for one, part in found:
         read = {name for name, proxy in part.made.items() if last_read[proxy.name] >= one.stop}

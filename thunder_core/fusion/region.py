@@ -1,4 +1,4 @@
-"""Regions: stretches of a computation as functions of their own, in names that equal stretches have in common."""
+"""Regions: consecutive bound symbols as functions of their own, in names that equal ones have in common."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Region:
 
     Behind the tensors it is given floats, the `numbers` `f0`, `f1`, ..., and behind these its `symbols`: integers of
     which the symbolic sizes of its tensors, and those that operations are given, are expressions. An operation may
-    write to its first operand, an input or a value. Two stretches that do the same to tensors of the same metadata, up
+    write to its first operand, an input or a value. Two sequences that do the same to tensors of the same metadata, up
     to the names of symbols, give regions with the same `digest`.
     """
 
@@ -62,7 +62,7 @@ class Region:
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
+class RegionOccurrence:
     """A region where it stands in a computation: its bound symbols, and its tensors in the names of the trace.
 
     `made` has every tensor that a bound symbol makes, by the canonical name.
@@ -74,8 +74,8 @@ class Stretch:
     made: Mapping[str, TensorProxy]
     numbers: tuple[Proxy, ...] = ()
 
-    def returning(self, names: Collection[str]) -> Stretch:
-        """The stretch with these canonical names as what the region returns, in the order of their making."""
+    def returning(self, names: Collection[str]) -> RegionOccurrence:
+        """The occurrence with these canonical names as what the region returns, in the order of their making."""
         metadata = {proxy.name: proxy for one in self.region.operations for proxy in one.tensors}
         outputs = tuple(metadata[name] for name in self.made if name in names)
         return replace(self, region=replace(self.region, outputs=outputs))
@@ -97,7 +97,7 @@ class Stretch:
         return tuple(dict.fromkeys(names[proxy.name].name for proxy in self.region.writes))
 
 
-def stretch(bsyms: Sequence[BoundSymbol]) -> Stretch:
+def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
     """The region that these bound symbols are; it returns nothing yet."""
     operations = [operation for bsym in bsyms for operation in bsym.operations]
     defined: set[str] = set()
@@ -117,7 +117,7 @@ def stretch(bsyms: Sequence[BoundSymbol]) -> Stretch:
         numbers=tuple(names[proxy.name] for proxy in numbers),
         symbols=symbols_in([*inputs, *(p for one in operations for p in (*one.inputs, *one.defines))]),
     )
-    return Stretch(region, tuple(bsyms), inputs, made, numbers)
+    return RegionOccurrence(region, tuple(bsyms), inputs, made, numbers)
 
 
 def _canonical_names(

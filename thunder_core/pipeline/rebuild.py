@@ -6,7 +6,7 @@ from typing import cast
 
 from transformers import PreTrainedModel
 
-from thunder_core.artifact.loading import rebuilt
+from thunder_core.artifact.loading import rebuilt_model
 from thunder_core.artifact.read import Artifact
 from thunder_core.errors import WrongInputs
 from thunder_core.models.load import LoadedModel
@@ -24,6 +24,6 @@ def loaded_from(artifact: Artifact, device: str | None = None, *, trust_remote_c
             f"{artifact.folder} does not say where its {manifest.subject} comes from, or what it is for",
             fix="make it with `thunder optimize`, or compare it with the model in Python",
         )
-    model = cast(PreTrainedModel, rebuilt(artifact, device, trust_remote_code=trust_remote_code))
+    model = cast(PreTrainedModel, rebuilt_model(artifact, device, trust_remote_code=trust_remote_code))
     source: dict[str, object] = {**manifest.source, "device": str(model.device)}
     return LoadedModel(model, model.config, str(manifest.source["task"]), source, manifest.fingerprint)

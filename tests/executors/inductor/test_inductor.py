@@ -133,7 +133,7 @@ def regions_of(function, *args):
     with torch.no_grad():
         compiled(*args)
         computation = next(t for t in thunder.last_traces(compiled) if t.made_by.startswith("drop"))
-        return partition_into_regions(computation, EXECUTOR.fuses, updates=EXECUTOR.updates).stretches
+        return partition_into_regions(computation, EXECUTOR.fuses, updates=EXECUTOR.updates).occurrences
 
 
 @pytest.fixture(scope="module")

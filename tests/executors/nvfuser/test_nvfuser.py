@@ -211,7 +211,7 @@ def region_of(function, *args):
     with torch.no_grad():
         compiled(*args)
     computation = next(t for t in thunder.last_traces(compiled) if t.made_by.startswith("drop"))
-    return there(partition_into_regions(computation, Elsewhere().fuses, updates=False).stretches[0][1].region)
+    return there(partition_into_regions(computation, Elsewhere().fuses, updates=False).occurrences[0][1].region)
 
 
 def test_the_text_of_a_region():
@@ -297,7 +297,7 @@ def test_a_llama_for_a_gpu_that_is_not_here_can_be_written():
     with torch.no_grad():
         program, _ = trace_for(thunder.jit(model), torch.device("cuda"), (), {"input_ids": torch.arange(16)[None]})
         trace = next(t for t in program.traces("computation") if t.made_by.startswith("drop"))
-        found = partition_into_regions(trace, EXECUTOR.fuses, updates=False).stretches
+        found = partition_into_regions(trace, EXECUTOR.fuses, updates=False).occurrences
     assert all("fd.add_output" in printed(one.region) for _, one in found)
     assert sum(len(places) for places, _ in found) > len(trace) / 2
     assert len({one.region.digest for _, one in found}) < len(found), "layers are equal"

@@ -50,7 +50,7 @@ class ArtifactInMemory(Artifact):
 
 
 @dataclass(frozen=True)
-class UnbuiltWeights:
+class LazyWeights:
     """The weights of a model that is not built yet.
 
     `tensors` has those that programs read, by their names; the built model gets these very objects. `values` has the
@@ -61,7 +61,7 @@ class UnbuiltWeights:
     values: Mapping[WeightFacts, torch.Tensor]
 
     @classmethod
-    def of(cls, artifact: Artifact, are_parameters: Mapping[str, bool]) -> UnbuiltWeights:
+    def of(cls, artifact: Artifact, are_parameters: Mapping[str, bool]) -> LazyWeights:
         """The weights of an artifact; programs read those that `are_parameters` names."""
         facts, read = artifact.manifest.weights, read_weights(artifact)
         made: dict[WeightFacts, torch.Tensor] = {}
@@ -74,7 +74,7 @@ class UnbuiltWeights:
 
 
 @dataclass(eq=False)
-class Unbuilt:
+class LazyModel:
     """The model of an artifact before it is built: `build` makes the compiled module, with these weights.
 
     `packages` are those whose import makes the `programs` unusable, which are pairs of a number in the manifest and a
@@ -82,10 +82,10 @@ class Unbuilt:
     model is built once.
     """
 
-    weights: UnbuiltWeights
+    weights: LazyWeights
     packages: frozenset[str]
     programs: list[tuple[int, StoredProgram]]
-    build: Callable[[UnbuiltWeights], torch.nn.Module]
+    build: Callable[[LazyWeights], torch.nn.Module]
     hits: int = 0
     last: int | None = None
     lock: Any = field(default_factory=RLock)
@@ -139,7 +139,7 @@ def specializations(built: torch.nn.Module) -> Specializations:
     return found
 
 
-def unbuilt_module(unbuilt: Unbuilt, name: str) -> torch.nn.Module:
+def lazy_module(lazy: LazyModel, name: str) -> torch.nn.Module:
     """A module that is called as the compiled one would be, and becomes it as soon as anything else is done with it.
 
     It is one object before and after, so whoever has it need not know.
@@ -147,17 +147,17 @@ def unbuilt_module(unbuilt: Unbuilt, name: str) -> torch.nn.Module:
 
     @left_alone_by_dynamo
     def run(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return unbuilt.call(self, args, kwargs)
+        return lazy.call(self, args, kwargs)
 
     members = {
         "__call__": run,
-        "__getattribute__": lambda self, name: getattr(unbuilt.become_built(self), name),
-        "__setattr__": lambda self, name, value: setattr(unbuilt.become_built(self), name, value),
-        "__delattr__": lambda self, name: delattr(unbuilt.become_built(self), name),
-        "__dir__": lambda self: dir(unbuilt.become_built(self)),
-        "__repr__": lambda self: repr(unbuilt.become_built(self)),
-        "__copy__": lambda self: copy.copy(unbuilt.become_built(self)),
-        "_unbuilt": unbuilt,
+        "__getattribute__": lambda self, name: getattr(lazy.become_built(self), name),
+        "__setattr__": lambda self, name, value: setattr(lazy.become_built(self), name, value),
+        "__delattr__": lambda self, name: delattr(lazy.become_built(self), name),
+        "__dir__": lambda self: dir(lazy.become_built(self)),
+        "__repr__": lambda self: repr(lazy.become_built(self)),
+        "__copy__": lambda self: copy.copy(lazy.become_built(self)),
+        "_unbuilt": lazy,
     }
     module: torch.nn.Module = object.__new__(type(name, (torch.nn.Module,), members))
     return module

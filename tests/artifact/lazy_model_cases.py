@@ -1,6 +1,6 @@
 """What is done with a model that an artifact stands for, each case in a process that has never imported transformers.
 
-Usage: python -m tests.artifact.unbuilt_cases FOLDER; the parent has imported PyTorch and Thunder, and forks.
+Usage: python -m tests.artifact.lazy_model_cases FOLDER; the parent has imported PyTorch and Thunder, and forks.
 """
 
 from __future__ import annotations

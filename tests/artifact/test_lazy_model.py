@@ -1,4 +1,4 @@
-"""An artifact with weights runs before its model is built: each case of `unbuilt_cases.py`, in processes of its own."""
+"""An artifact with weights runs before its model is built: the cases of `lazy_model_cases.py`, each in a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM
 
 import thunder_core as thunder
-from tests.artifact.unbuilt_cases import CASES, IDS
+from tests.artifact.lazy_model_cases import CASES, IDS
 
 SMALL = {
     "hidden_size": 32,
@@ -44,7 +44,7 @@ def outcomes(tmp_path_factory):
     thunder.save(plain, folder / "plain.thunder", include_weights=True)
     thunder.save(whole, folder / "class.thunder", include_weights=True)
     torch.save(expected, folder / "expected.pt")
-    command = [sys.executable, "-m", "tests.artifact.unbuilt_cases", str(folder)]
+    command = [sys.executable, "-m", "tests.artifact.lazy_model_cases", str(folder)]
     path = os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,45 @@
+"""The memory that is left is the system's figure, and an error that asks for more than there is is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from thunder_core.models import free_memory as module
+from thunder_core.models.free_memory import free_memory, is_out_of_memory
+
+CPU = torch.device("cpu")
+
+
+def test_of_the_cpu_it_is_what_linux_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:  64 kB\nMemAvailable:   48 kB\nHugePages_Total: 0\n")
+    monkeypatch.setattr(module, "MEMORY_FILE", tmp_path / "meminfo")
+    assert free_memory(CPU) == 48 * 1024
+
+
+@pytest.mark.parametrize("content", [None, "MemTotal:  64 kB\n"])
+def test_where_it_is_not_said_it_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    monkeypatch.setattr(module, "MEMORY_FILE", tmp_path / "meminfo")
+    if content is not None:
+        (tmp_path / "meminfo").write_text(content)
+    assert free_memory(CPU) is None
+    assert free_memory(torch.device("meta")) is None
+
+
+@pytest.mark.parametrize("shape", [(1 << 50,), (1 << 40, 1 << 40)])
+def test_what_pytorch_says_of_memory_that_is_not_there_is_known(shape: tuple[int, ...]) -> None:
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(shape)
+    assert is_out_of_memory(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "known"),
+    [(MemoryError(), True), (RuntimeError("shape mismatch"), False), (ValueError("can't allocate memory"), False)],
+)
+def test_other_errors(error: Exception, known: bool) -> None:
+    assert is_out_of_memory(error) is known

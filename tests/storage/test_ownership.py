@@ -1,0 +1,33 @@
+"""Folders of other users, and those that other users can write to, are told."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from thunder_core.storage import ownership
+from thunder_core.storage.ownership import fault_of
+
+
+@pytest.mark.parametrize(
+    ("mode", "fault"),
+    [
+        (0o700, ""),
+        (0o755, ""),
+        (0o775, "can be written by other users"),
+        (0o707, "can be written by other users"),
+        (0o1777, "can be written by other users"),
+    ],
+)
+def test_who_can_write(tmp_path: Path, mode: int, fault: str) -> None:
+    tmp_path.chmod(mode)
+    assert fault_of(tmp_path.stat()) == fault
+    tmp_path.chmod(stat.S_IRWXU)
+
+
+def test_who_it_belongs_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "owners", lambda: frozenset({os.geteuid() + 1}))
+    assert fault_of(tmp_path.stat()) == f"belongs to another user (number {os.geteuid()})"
