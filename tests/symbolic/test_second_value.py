@@ -18,6 +18,7 @@ from tests.symbolic.programs import FEATURES, PROGRAMS
 from tests.symbolic.test_sizes import assert_same
 from thunder_core.capture.sizes import LateConstraint
 from thunder_core.compiler import last_program, specializations_of
+from thunder_core.compiler.compiler import Compiler
 from thunder_core.compiler.own_errors import is_own_error
 from thunder_core.errors import Bug, OperationFailed, SymbolicAttemptWarning
 from thunder_core.extension.transform import Transform
@@ -270,3 +271,46 @@ def test_what_pytorch_logs_of_an_attempt_that_fails_is_not_told(caplog: pytest.L
     assert not [record for record in caplog.records if record.levelno > logging.DEBUG]
     logging.getLogger("torch.fx.experimental.symbolic_shapes").error("another one")
     assert "another one" in caplog.text
+
+
+# ---- how often is a call traced? ----------------------------------------------------------------------------------
+
+
+def of_two_lengths(x: Tensor, mask: Tensor) -> Tensor:
+    assert x.shape[1] == mask.shape[1]
+    return x * mask if x.shape[1] > 1 else x + mask
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The ways in which calls were traced."""
+    found: list[Any] = []
+    compiled = Compiler._compiled
+
+    def counted(self: Compiler, subject: Any, args: Any, kwargs: Any, symbolic: Any, because: str) -> Any:
+        found.append(symbolic)
+        return compiled(self, subject, args, kwargs, symbolic, because)
+
+    monkeypatch.setattr(Compiler, "_compiled", counted)
+    return found
+
+
+def test_a_size_of_one_that_a_constraint_refuses_is_traced_once(attempts: list[Any]) -> None:
+    """It is known then that another size does not stand for it, nor for those that have to be equal to it."""
+    compiled = thunder.jit(of_two_lengths)
+    traced = []
+    for batch, length in ((2, 5), (2, 6), (2, 1), (3, 1), (3, 4)):
+        call = torch.randn(batch, length, 3), torch.randn(batch, length, 3)
+        assert_same(of_two_lengths(*call), compiled(*call))
+        traced.append(len(attempts))
+    assert traced[2] - traced[1] == 1
+    assert thunder.cache_misses(compiled) == 5
+
+
+def test_a_size_of_one_takes_those_with_it_that_have_to_be_equal(attempts: list[Any]) -> None:
+    compiled = thunder.jit(of_two_lengths, cache="symbolic values")
+    for batch, length in ((1, 1), (4, 1), (7, 1)):
+        call = torch.randn(batch, length, 3), torch.randn(batch, length, 3)
+        assert_same(of_two_lengths(*call), compiled(*call))
+    assert thunder.cache_misses(compiled) == 1
+    assert not thunder.last_program(compiled).constant_because

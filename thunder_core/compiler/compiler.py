@@ -131,8 +131,8 @@ class Compiler:
                 reason = reason or NOT_FOR_THIS_CALL
             except NotForThisCall as error:
                 reason = reason or NOT_FOR_THIS_CALL
-                if error.violated and not symbolic.real_hints_for:
-                    ways.insert(0, symbolic.again(real_hints_for=error.violated))
+                if error.violated - symbolic.real_hints_for:
+                    ways.insert(0, symbolic.again(real_hints_for=symbolic.real_hints_for | error.violated))
                     continue
             except NeedsValues:
                 reason, ways = reason or NEEDS_VALUES, [CONSTANT]
@@ -189,7 +189,8 @@ class Compiler:
             return [*numbers, CONSTANT]
         probes = [] if asked or arguments_differ(observed, args, kwargs) else [Symbolic(observed, probing=True)]
         general = Symbolic(observed, named, constant, arguments=arguments, sizes=True)
-        ways = [general.again(avoid_one_hints=True), general, general.again(oblivious=False)]
+        first = general.again(avoid_one_hints=True, real_hints_for=observed.refused_ones)
+        ways = [first, general, general.again(oblivious=False)]
         return [*probes, *ways, *numbers, CONSTANT]
 
     def _compiled(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -165,6 +165,7 @@ class Specializations:
             self.retraces.note(*refusals[0], reasons[0])
         numbers = (number_refused(*refusal) for refusal in refusals)
         self.observed.changing.update(path for path in numbers if path is not None)
+        self.observed.refused_ones = frozenset(path for one in refusals for path in refused_ones(*one))
         if self.options.data_dependent != "retrace":
             require_few_values(refusals)
         try:
@@ -233,6 +234,21 @@ class Specializations:
 def number_refused(program: Program, error: Exception) -> str | None:
     """The path of the number whose guard refused a call; None if it was refused for another reason."""
     return program.numbers.get(error.number) if isinstance(error, GuardFailed) else None
+
+
+def refused_ones(program: Program, error: Exception) -> Iterator[str]:
+    """Yield the path of a size of one that a constraint refused, and the paths of those that have to be equal to it.
+
+    Constraints are checked last, so that the program takes all else of the call.
+    """
+    if type(error) is not GuardFailed or type(error.found) is not int or error.found != 1:
+        return
+    place = error.number - (len(program.guards) - len(program.constraints))
+    if place >= 0:
+        refused = program.constraints[place].number
+        yield refused
+        pairs = ((one.number, one.equals) for one in program.constraints if one.equals)
+        yield from (path for pair in pairs if refused in pair for path in pair)
 
 
 def require_few_values(refusals: Iterable[Refusal]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+EQUALITY = re.compile(r"s\d+ == s\d+")
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,11 @@ class StatedConstraint:
     condition: str
     names: str
     needed: str
+
+    @property
+    def equals(self) -> str:
+        """The path of the number that its first number has to be equal to; empty where it says something else."""
+        return self.names.partition(" = ")[2] if EQUALITY.fullmatch(self.condition) else ""
 
     def __str__(self) -> str:
         names = f" with {self.names}" if self.names else ""
