@@ -81,7 +81,7 @@ class Observed:
     state: Leaves
 
     def with_state_at(self, paths: Iterable[str]) -> Observed:
-        """The same call, where the state at these paths is among the values that are compared."""
+        """Observation of this call, with the state at these paths among the values that are compared."""
         left = state_at(paths, self.state)
         tensors, structure = self.leaves.tensors | left.tensors, self.leaves.structure | left.structure
         return Observed(Leaves(tensors, structure, self.leaves.opaque), self.state)
