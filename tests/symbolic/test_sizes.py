@@ -236,3 +236,21 @@ def test_lengths_that_are_negative_stand_for_others_or_are_errors(name: str, len
     compiled = thunder.jit(LENGTHS[name], cache="symbolic values")
     for n in lengths:
         assert told(LENGTHS[name], n) == told(compiled, n)
+
+
+def strides_of_a_copy(x: torch.Tensor) -> tuple[int, ...]:
+    return x.transpose(0, 1).reshape(x.shape[1], -1).stride()
+
+
+def strides_of_what_is_contiguous(x: torch.Tensor) -> tuple[Any, ...]:
+    return x.t().contiguous().stride(), (x * 2).stride()
+
+
+@pytest.mark.parametrize("function", [strides_of_a_copy, strides_of_what_is_contiguous], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("first", [(5, 1), (2, 3), (1, 4), (1, 1)])
+def test_strides_that_a_program_asks_for_are_eagers(function: Callable[..., Any], first: tuple[int, int]) -> None:
+    compiled = thunder.jit(function, cache="symbolic values")
+    for shape in (first, (5, 1), (1, 5), (3, 4), (1, 1), (6, 2)):
+        x = torch.ones(shape)
+        assert compiled(x) == function(x)
+    assert thunder.cache_misses(compiled) <= 5

@@ -224,6 +224,7 @@ class Sizes:
         real_hints_for: frozenset[str] = frozenset(),
     ) -> None:
         self.environment = TraceShapeEnv(where)
+        self.tells_copies = False  # whether the program asks for strides, by which copies for all sizes are told
         self.avoid_one_hints = avoid_one_hints
         self.real_hints_for = real_hints_for
         self.sources: dict[sympy.Symbol, Any] = {}

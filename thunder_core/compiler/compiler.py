@@ -28,6 +28,7 @@ from thunder_core.autodiff.tape import first_line
 from thunder_core.capture.all_sizes import size_oblivious
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.capture.quiet_attempts import quiet_attempt
+from thunder_core.capture.sizes import Sizes
 from thunder_core.claiming.claim import claim
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
@@ -226,8 +227,8 @@ class Compiler:
                 watch.add(acquired.prologue)
                 watch.add(acquired.epilogue)
                 trace = acquired.computation
-                if oblivious and acquired.sizes is not None and tells_copies_from_views(trace):
-                    raise NotForThisCall
+                if oblivious and acquired.sizes is not None:
+                    require_oblivious(trace, acquired.sizes)
                 for transform in self.transforms:
                     trace = watch.note(check_trace(transform(trace)))
             parts, recorded, lacking = self._differentiated(trace, sink)
@@ -325,6 +326,12 @@ def name_for_pickle(executor: Executor) -> str:
             fix="register it with register_executor under a name of its own, or pickle the module that was compiled",
         )
     return executor.name
+
+
+def require_oblivious(trace: Trace, sizes: Sizes) -> None:
+    """Raise `NotForThisCall` for a program that tells what is computed without asking whether a size is one."""
+    if sizes.tells_copies or tells_copies_from_views(trace):
+        raise NotForThisCall
 
 
 def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
