@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from threading import RLock
 from typing import Any
 
 import torch
@@ -64,6 +66,7 @@ class ProgramDerivative:
     sink: Sink = field(default_factory=NoSink)
     _backwards: list[Stage] = field(default_factory=list)
     _compiled: dict[tuple[bool, ...], Backward | None] = field(default_factory=dict)
+    _lock: AbstractContextManager[Any] = field(default_factory=RLock)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -133,12 +136,17 @@ class ProgramDerivative:
     def compiled(self, given: tuple[bool, ...]) -> Backward | None:
         """The backward for the results that are given; None where autograd has to record the body for it."""
         if given not in self._compiled:
-            try:
-                self._compiled[given] = self._compile(given)
-            except (Underivable, LateConstraint):
-                zeros = self.signature.writes and environment_of(self.body.output) is None
-                self._compiled[given] = self._with_zeros(given) if zeros else None
+            with self._lock:
+                if given not in self._compiled:
+                    self._compiled[given] = self._compiled_or_left(given)
         return self._compiled[given]
+
+    def _compiled_or_left(self, given: tuple[bool, ...]) -> Backward | None:
+        try:
+            return self._compile(given)
+        except (Underivable, LateConstraint):
+            zeros = self.signature.writes and environment_of(self.body.output) is None
+            return self._with_zeros(given) if zeros else None
 
     def _with_zeros(self, given: tuple[bool, ...]) -> Backward:
         """The backward for all results, with zeros for the gradients that are not given: the body cannot run again."""

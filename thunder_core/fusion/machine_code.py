@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import linecache
 import os
 import platform
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 
 import torch  # noqa: F401 (the kernels find PyTorch's own library by its being loaded)
 
+from thunder_core.ir.source_lines import executed_source
 from thunder_core.runtime.library.deferred import deferred
 
 ENTRY = "region"  # the function that the text defines
@@ -51,12 +51,10 @@ class MachineCode:
 
     def _define(self, name: str, namespace: dict[str, Any]) -> Callable[..., Any]:
         """Execute the text in a namespace, with what the library holds; what it defines is the region."""
-        filename = f"<thunder {name} {sha256(self.text.encode()).hexdigest()[:12]}>"
-        linecache.cache[filename] = (len(self.text), None, self.text.splitlines(keepends=True), filename)
         is_extension = self.library.startswith(SHARED_OBJECT)
         namespace.update(vars(extension(self.library)) if is_extension else {"LIBRARY": self.library})
-        exec(compile(self.text, filename, "exec"), namespace)  # noqa: S102 (verified by whoever read it)
-        function: Callable[..., Any] = namespace[ENTRY]
+        label = f"{name} {sha256(self.text.encode()).hexdigest()[:12]}"
+        function: Callable[..., Any] = executed_source(label, self.text, namespace, ENTRY)
         return function
 
     def _named(self, name: str, function: Any) -> Callable[..., Any]:

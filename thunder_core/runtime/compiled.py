@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from threading import RLock
 from typing import Any, Protocol
 
 import torch
@@ -41,6 +45,9 @@ class Compiler(Protocol):
         """The settings that it compiles with: the transforms, the options and the device."""
 
 
+COMPILING = RLock()  # tracing puts back what it did to the user's objects, which no other trace may see meanwhile
+os.register_at_fork(after_in_child=COMPILING._at_fork_reinit)  # type: ignore[attr-defined]
+ATTEMPTS = 16  # to trace a call whose guarded values other threads change meanwhile
 MAX_REASONS = 100  # the latest ones are kept
 MAX_VALUES_OF_A_LINE = 8  # programs that differ by the value of a tensor which one line asks for
 MAX_VALUES = 32  # programs that differ by values of tensors, all lines together
@@ -87,7 +94,10 @@ class Specializations:
 
         The program that ran last is asked first, or, where there are several, the one that the selector chooses.
         """
-        first = next(iter(self.programs), None)
+        try:
+            first = next(iter(self.programs), None)
+        except RuntimeError:  # another thread has just kept or dropped a program
+            first = None
         many = len(self.programs) > 1
         program = self.selector.choose(self.subject, args, kwargs, first) if many else first
         route: Route | None = None
@@ -115,7 +125,7 @@ class Specializations:
                     if route is not None:
                         self._learn_route(program, route, args, kwargs)
                     elif program is not first:
-                        self.programs.move_to_end(program, last=False)
+                        self._ask_first(program)
                     self.hits += 1
                     self.last = program
                     return result
@@ -128,10 +138,25 @@ class Specializations:
             del route  # what refused the call has tracebacks that hold this frame
 
     def _learn_route(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note that a program took a call which those on the `route` refused: it is asked first for calls like it."""
-        self.index.add(program, route.features)
-        self.selector.learn(program, route.places, self.subject, args, kwargs)
-        self.programs.move_to_end(program, last=False)
+        """Note that a program took a call which those on the `route` refused: it is asked first for calls like it.
+
+        While another thread compiles, nothing is noted: all of it are hints, and no call waits for them.
+        """
+        if not COMPILING.acquire(blocking=False):
+            return
+        try:
+            self.index.add(program, route.features)
+            self.selector.learn(program, route.places, self.subject, args, kwargs)
+            self._ask_first(program)
+        finally:
+            COMPILING.release()
+
+    def _ask_first(self, program: Program) -> None:
+        """Have a program asked before the others at the next call, unless another thread has dropped it."""
+        try:
+            self.programs.move_to_end(program, last=False)
+        except KeyError:
+            return
 
     def add(self, program: Program) -> None:
         """Have one more program, to be asked before the others."""
@@ -139,13 +164,27 @@ class Specializations:
         self.programs.move_to_end(program, last=False)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
-        """Make a call that every program has refused.
+        """Make a call that every program has refused; one thread compiles at a time.
 
-        A program is compiled for it and run; the call of a module with lazy parameters, and one that is known to raise,
-        runs in eager PyTorch. Raises `WrongInputs` with `cache="same input"`, and `DataDependent` where there are too
-        many values of tensors.
+        The user's own code runs outside of that, since it may start threads and wait for them.
         """
         require_no_tracer((*args, *kwargs.values()))
+        with COMPILING:
+            finish = self._first_call(args, kwargs, route)
+        try:
+            return finish()
+        finally:
+            del finish  # what was raised has a traceback that holds this frame
+
+    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Callable[[], Any]:
+        """Compile a program for a call and run it; return what is left to do for the call's result.
+
+        The call of a module with lazy parameters, and one that is known to raise, runs in eager PyTorch; where another
+        thread has compiled a program meanwhile, that is asked. Raises `WrongInputs` with `cache="same input"`, and
+        `DataDependent` where there are too many values of tensors.
+        """
+        if route.has_more:
+            return partial(self.call, args, kwargs)
         refusals = route.in_order()
         reasons = [refusal_reason(*refusal) for refusal in refusals]
         if self.options.cache == "same input" and self.programs:
@@ -156,10 +195,10 @@ class Specializations:
         known = self.raising.find(args, kwargs)
         if known is not None:
             self.hits += 1
-            return self.raising.again(known, args, kwargs)
+            return partial(self.raising.again, known, args, kwargs)
         self.misses += 1
         if is_uninitialized(self.subject):
-            return self.subject(*args, **kwargs)
+            return partial(self.subject, *args, **kwargs)
         self.reasons.extend(reasons)
         if refusals:
             self.retraces.note(*refusals[0], reasons[0])
@@ -169,31 +208,43 @@ class Specializations:
         if self.options.data_dependent != "retrace":
             require_few_values(refusals)
         try:
-            program = self.compiler(self.subject, args, kwargs, self.observed)
+            program, inputs, outside = self._prepared(args, kwargs)
         except Uninitialized:
-            return self.subject(*args, **kwargs)
+            return partial(self.subject, *args, **kwargs)
         except ProgramRaised as error:
             raised = error.with_traceback(None)
         else:
-            return self._run_first(program, args, kwargs, route)
+            self._keep(program, route, args, kwargs)
+            return self._run_first(program, inputs, outside, args, kwargs)
         try:
-            return self.raising.first(raised, args, kwargs, keep=self.options.cache != "no caching")
+            return partial(self.raising.first, raised, args, kwargs, keep=self.options.cache != "no caching")
         finally:
             del raised  # what it was raised with has a traceback that holds this frame
 
-    def _run_first(self, program: Program, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
-        """Run a new program on the inputs that it was traced for, and keep it."""
-        try:
-            inputs, outside = program.prepare(self.subject, args, kwargs)
-        except GuardFailed as refused:
-            raise Bug(
-                f"the guards of a new program refuse its own inputs: {refusal_reason(program, refused)}",
-                fix="report this with the program that was compiled",
-            ) from None
-        self._keep(program, route, args, kwargs)
+    def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:
+        """A new program for a call, with what its prologue fetches.
+
+        It is compiled again where another thread has changed meanwhile what it was compiled for.
+        """
+        for attempt in range(ATTEMPTS):
+            program = self.compiler(self.subject, args, kwargs, self.observed)
+            try:
+                return program, *program.prepare(self.subject, args, kwargs)
+            except GuardFailed as refused:
+                if threading.active_count() == 1 or attempt == ATTEMPTS - 1:
+                    raise Bug(
+                        f"the guards of a new program refuse its own inputs: {refusal_reason(program, refused)}",
+                        fix="report this with the program that was compiled",
+                    ) from None
+        raise AssertionError("a call was tried no times")
+
+    def _run_first(
+        self, program: Program, inputs: Any, outside: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[], Any]:
+        """Run a new program; return what gives its result, or raises its error."""
         self.last = program
         try:
-            return program.run(inputs, outside)
+            result = program.run(inputs, outside)
         except UnexpectedValue as error:
             self._drop(program)
             raise DataDependent(
@@ -205,8 +256,10 @@ class Specializations:
             ) from None
         except Exception as error:
             failure = error
+        else:
+            return lambda: result
         try:
-            return self.raising.once_more(program, failure, args, kwargs)
+            return partial(self.raising.once_more, program, failure, args, kwargs)
         finally:
             del failure
 

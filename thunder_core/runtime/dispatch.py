@@ -68,17 +68,22 @@ class Route:
             self.features.append(feature)
             if error.number in program.places:
                 self.places.append(program.places[error.number])
-            likely = self._index.programs_with(feature)
+            likely = dict(self._index.programs_with(feature))  # as other threads may add to it
             common = {one: None for one in likely if one in self._likely} if self._likely else likely
             self._likely = common or likely
             for candidate in reversed(self._likely):
                 if candidate not in asked:
                     return candidate
-        return next((one for one in self._programs if one not in asked), None)
+        return next((one for one in list(self._programs) if one not in asked), None)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is a program that was not asked, as another thread has compiled it meanwhile."""
+        return any(one not in self._asked for one in list(self._programs))
 
     def in_order(self) -> list[Refusal]:
         """The refusals in the order of the programs."""
-        places = {program: place for place, program in enumerate(self._programs)}
+        places = {program: place for place, program in enumerate(list(self._programs))}
         return sorted(self.refusals, key=lambda refusal: places.get(refusal[0], len(places)))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import linecache
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FunctionType
@@ -13,11 +11,11 @@ from weakref import WeakKeyDictionary
 from thunder_core.errors import Bug
 from thunder_core.ir.check import check_takes_numbers
 from thunder_core.ir.printer import Source, print_trace
+from thunder_core.ir.source_lines import executed_source
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.library.deferred import deferred
 
 Rewriting = Callable[[Trace], Trace]
-_numbers = itertools.count()
 _traces: WeakKeyDictionary[FunctionType, Trace] = WeakKeyDictionary()
 _rewriting: list[Rewriting] = []  # the one that is in force, if one is
 _plain: dict[FunctionType, CodeType] = {}  # what the functions that it changed are to be again
@@ -85,7 +83,4 @@ def _rewrite(function: FunctionType, trace: Trace) -> None:
 
 
 def _defined(source: Source, name: str, namespace: dict[str, Any]) -> Any:
-    filename = f"<thunder {name} {next(_numbers)}>"
-    linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
-    exec(compile(source.text, filename, "exec"), namespace)  # noqa: S102 (what runs is the printed source)
-    return namespace[name]
+    return executed_source(name, source.text, namespace, name)

@@ -44,6 +44,7 @@ INDUCTOR_CONFIG: dict[str, Any] = {
 # A parallel region of OpenMP with its number of threads, which is also the number of accumulators that it has.
 OMP_PARALLEL = re.compile(r"#pragma omp parallel(?: num_threads\((\d+)\))?")
 LOGGER = logging.getLogger("torch._inductor.utils")
+INDUCTOR_ERRORS = ("torch._inductor.exc", "torch._dynamo.exc")
 # Errors that come from the state of the machine: a later attempt may succeed.
 ENVIRONMENT_ERRORS = (InvalidCxxCompiler, OSError, MemoryError, torch.OutOfMemoryError, subprocess.SubprocessError)
 
@@ -160,10 +161,14 @@ def _kernel_names(wrapper: str) -> list[str]:
 
 
 def refusal_for(error: Exception) -> Refusal:
-    """The refusal of a region for which Inductor raised; it lasts unless the machine's state was the cause."""
+    """The refusal of a region for which Inductor raised.
+
+    It lasts where the error is Inductor's own and not of the machine's state: any other may be of this process alone.
+    """
     cause = getattr(error, "inner_exception", error)
     told = str(error).strip().partition("\n")[0]
-    return Refusal(f"Inductor: {type(error).__name__}: {told}", lasting=not isinstance(cause, ENVIRONMENT_ERRORS))
+    lasting = type(error).__module__ in INDUCTOR_ERRORS and not isinstance(cause, ENVIRONMENT_ERRORS)
+    return Refusal(f"Inductor: {type(error).__name__}: {told}", lasting=lasting)
 
 
 @contextmanager

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from threading import RLock
 
 from thunder_core import plugins
 from thunder_core.cache import Entry, Key, Store
@@ -21,6 +23,9 @@ BUILD = "thunder_executors.inductor.build:build"
 BUILD_FOR_GPU = "thunder_executors.inductor.gpu:build"
 Result = MachineCode | Refusal
 Build = Callable[[Sequence[Region]], Sequence[Result]]
+
+BUILDING = RLock()  # Inductor is patched while it writes code, in all threads at once
+os.register_at_fork(after_in_child=BUILDING._at_fork_reinit)  # type: ignore[attr-defined]
 
 TEXT, LIBRARY, NEEDS, REFUSAL = "region.py", "kernels.so", "needs.json", "refusal.txt"
 CONDITIONS = "conditions.json"
@@ -65,8 +70,9 @@ def read(entry: Entry) -> Result:
 
 
 def _built(store: Store, regions: Sequence[Region], keys: Mapping[str, Key], builder: str) -> dict[str, Result]:
-    build: Build = plugins.imported(builder)  # type: ignore[assignment]
-    results = dict(zip((region.digest for region in regions), build(regions), strict=True))
+    with BUILDING:
+        build: Build = plugins.imported(builder)  # type: ignore[assignment]
+        results = dict(zip((region.digest for region in regions), build(regions), strict=True))
     for region in regions:
         result = results[region.digest]
         if isinstance(result, MachineCode) or result.lasting:

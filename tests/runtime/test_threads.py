@@ -1,0 +1,135 @@
+"""Threads that call compiled functions at once: each does what it does in eager, and one thread traces at a time."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import thunder_core as thunder
+from thunder_core.runtime import compiled as module_of_calls
+
+
+class Counter:
+    """Counts its calls."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+
+def at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """The results of calls in threads that begin together; an error is a result."""
+    barrier = threading.Barrier(len(calls))
+    results: list[Any] = [None] * len(calls)
+
+    def run(place: int) -> None:
+        barrier.wait()
+        try:
+            results[place] = calls[place]()
+        except Exception as error:
+            results[place] = error
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@pytest.mark.parametrize("cache", ["no caching", "constant values"])
+def test_what_tracing_writes_is_seen_by_no_other_trace(cache: str) -> None:
+    counter = Counter()
+
+    def counted(x: Tensor) -> Tensor:
+        counter.n = counter.n + 1
+        return (x * 2).relu() + 1
+
+    compiled = thunder.jit(counted, cache=cache)
+    inputs = [torch.ones(size) for size in range(2, 6)]
+    results = at_once(*(lambda x=x: compiled(x) for x in inputs))  # type: ignore[misc]
+    for x, result in zip(inputs, results, strict=True):
+        assert torch.equal(result, x * 2 + 1)
+    assert counter.n == 4 or (cache == "constant values" and counter.n in (2, 3)), "calls of one program may meet"
+
+
+def test_one_program_is_compiled_for_calls_of_one_kind() -> None:
+    compiled = thunder.jit(lambda x: (x * 3).sin() + 1)
+    x = torch.ones(3)
+    results = at_once(*[lambda: compiled(x)] * 6)
+    assert all(torch.equal(result, (x * 3).sin() + 1) for result in results)
+    assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (1, 5)
+
+
+def test_gradients_in_many_threads() -> None:
+    compiled = thunder.jit(lambda x: ((x * 3).sin() * x).sum())
+
+    def gradient(size: int) -> bool:
+        x = torch.ones(size, requires_grad=True)
+        y = torch.ones(size, requires_grad=True)
+        compiled(x).backward()
+        ((y * 3).sin() * y).sum().backward()
+        return torch.allclose(x.grad, y.grad)  # type: ignore[arg-type]
+
+    assert at_once(*(lambda size=size: gradient(size) for size in (2, 3, 2, 3))) == [True] * 4  # type: ignore[misc]
+
+
+def test_programs_that_are_dropped_while_others_look_for_one() -> None:
+    compiled = thunder.jit(lambda x, n: x * n, max_programs=2)
+    x = torch.ones(2)
+
+    def calls(offset: int) -> list[float]:
+        return [float(compiled(x, (place + offset) % 4 + 0.5)[0]) for place in range(24)]
+
+    results = at_once(*(lambda offset=offset: calls(offset) for offset in range(3)))  # type: ignore[misc]
+    assert results == [[(place + offset) % 4 + 0.5 for place in range(24)] for offset in range(3)]
+
+
+def test_a_call_is_traced_again_where_another_thread_changed_what_was_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    counter, attempts = Counter(), []
+    compiled = thunder.jit(lambda x: x * counter.n)
+    specializations = compiled._thunder
+
+    def compiling(*given: Any) -> Any:
+        program = original(*given)
+        attempts.append(counter.n)
+        counter.n += len(attempts) < 3  # as another thread would
+        return program
+
+    original = specializations.compiler
+    monkeypatch.setattr(specializations, "compiler", compiling)
+    with monkeypatch.context() as patch:
+        patch.setattr(module_of_calls.threading, "active_count", lambda: 2)
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    assert attempts == [0, 1, 2]
+
+
+def test_the_lines_of_programs_go_with_them() -> None:
+    compiled = thunder.jit(lambda x: (x * 2).sin(), cache="no caching")
+    x = torch.ones(2)
+    counts = []
+    for _ in range(3):
+        compiled(x)
+        gc.collect()
+        counts.append(sum(name.startswith("<thunder") for name in linecache.cache))
+    assert counts[0] == counts[1] == counts[2]
+
+
+def test_regions_are_compiled_by_one_thread_at_a_time() -> None:
+    functions = [
+        lambda x: (x * 1.25 + 3).sin() - 2,
+        lambda x: (x - 1.25).exp() * 3 + x.cos(),
+        lambda x: (x / 1.25).tanh().relu() + 7,
+    ]
+    compiled = [thunder.jit(function, executors=("inductor", "torch")) for function in functions]
+    x = torch.linspace(0, 1, 7)
+    results = at_once(*(lambda one=one: one(x) for one in compiled))  # type: ignore[misc]
+    for function, one, result in zip(functions, compiled, results, strict=True):
+        torch.testing.assert_close(result, function(x))
+        assert "inductor" in {bsym.executor for bsym in thunder.last_traces(one)[-1].bound_symbols}
