@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from thunder_core.analysis.aliasing import AliasSets
 from thunder_core.analysis.cuts import is_extern_call
@@ -17,6 +18,7 @@ from thunder_core.fusion.foreach import one_by_one
 from thunder_core.fusion.order import ordered
 from thunder_core.fusion.updates import result_of, stands_apart
 from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.sizes import comparison_keys
 from thunder_core.ir.symbol import BoundSymbol
 
 
@@ -163,7 +165,9 @@ class _Joining:
             bsym = self.steps[place].bsym
             of_shape = (proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy))
             representatives = {
-                self.limits.aliasing.representative(proxy.name) for proxy in of_shape if proxy.shape == shape
+                self.limits.aliasing.representative(proxy.name)
+                for proxy in of_shape
+                if comparison_keys(proxy.shape) == shape
             }
             for representative in representatives & owned:
                 self.parents[self._root(place)] = self._root(first.setdefault(representative, place))
@@ -172,7 +176,7 @@ class _Joining:
             groups.setdefault(self._root(place), []).append(place)
         return [tuple(group) for group in groups.values() if self._is_worthwhile(group)]
 
-    def _shapes(self) -> dict[int, tuple[int, ...]]:
+    def _shapes(self) -> dict[int, tuple[Any, ...]]:
         """The places of the steps that may be joined, from the first one that writes, with what shape they make."""
         found: dict[int, tuple[int, ...]] = {}
         for place, one in enumerate(self.steps):
@@ -181,8 +185,9 @@ class _Joining:
                 found[place] = shape
         return found
 
-    def _shape(self, bsym: BoundSymbol) -> tuple[int, ...] | None:
-        shapes = {None if (made := result_of(one)) is None else made.shape for one in bsym.operations}
+    def _shape(self, bsym: BoundSymbol) -> tuple[Any, ...] | None:
+        made = map(result_of, bsym.operations)
+        shapes = {None if result is None else comparison_keys(result.shape) for result in made}
         (shape,) = shapes if len(shapes) == 1 else (None,)
         fits = shape is not None and not self.limits.representatives(bsym.mutates) & set(self.excluded)
         return shape if fits and self.limits.takes(bsym) else None

@@ -15,7 +15,7 @@ from thunder_core.analysis.grad_mode import followed_by_autograd, may_be_recorde
 from thunder_core.fusion.chains import Limits, Rearranged, rearranged
 from thunder_core.fusion.region import RegionOccurrence, region_occurrence
 from thunder_core.fusion.updates import is_update, stands_apart
-from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
+from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
@@ -83,8 +83,8 @@ class _Partitioning:
     def rearranged(self, excluded: Collection[str]) -> Rearranged:
         """The bound symbols, those of each chain of updates side by side; unchanged without updates."""
         bsyms = self.trace.bound_symbols
-        if not (self.updates and self.writes) or environment_of(self.trace.inputs) is not None:
-            return Rearranged(bsyms)  # comparing symbolic shapes would add constraints
+        if not (self.updates and self.writes):
+            return Rearranged(bsyms)
         reads = Counter(proxy.name for bsym in bsyms for proxy in bsym.inputs)
         reads.update(proxy.name for proxy in self.trace.outputs)
         return rearranged(

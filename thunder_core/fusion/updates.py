@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from thunder_core.analysis.aliasing import AliasSets, tensors_written
 from thunder_core.capture.writes import OUT, without_write
 from thunder_core.ir.proxy import TensorProxy, environment_of
+from thunder_core.ir.sizes import comparison_keys, generic_hint_of
 from thunder_core.ir.symbol import BoundSymbol
 
 # Element by element too, whatever their tags say.
@@ -42,23 +45,21 @@ def result_of(operation: BoundSymbol) -> TensorProxy | None:
 def _keeps_shape(operation: BoundSymbol, made: TensorProxy) -> bool:
     """Whether what is given as `out` has the shape of the result already; else PyTorch would give it that."""
     given = [value for value in operation.args if isinstance(value, TensorProxy)]
+    if environment_of((*given, made)) is not None:  # broadcasting symbolic shapes would add constraints
+        shapes = {comparison_keys(proxy.shape) for proxy in given if proxy.shape}
+        return shapes == {comparison_keys(made.shape)}
     shape = torch.broadcast_shapes(*(proxy.shape for proxy in given)) if given else None  # type: ignore[no-untyped-call]
     return shape is not None and tuple(shape) == made.shape
 
 
 def is_plain(value: object) -> bool:
-    """Whether each element of a tensor lies, as it is, at a place of its own in memory.
-
-    That is not asked of one with symbolic sizes.
-    """
-    if not isinstance(value, TensorProxy) or not value.is_resolved:
+    """Whether each element of a tensor lies, as it is, at a place of its own in memory, whatever symbolic sizes are."""
+    if not isinstance(value, TensorProxy) or not value.is_resolved or len(value.stride) != len(value.shape):
         return False
-    if len(value.stride) != len(value.shape) or environment_of([value]):
-        return False
-    end = 1
-    sizes = zip(value.stride, value.shape, strict=True)
-    for stride, size in sorted((stride, size) for stride, size in sizes if size > 1):
-        if stride < end:
+    end: Any = 1
+    sizes = [one for one in zip(value.stride, value.shape, strict=True) if not statically_known_true(one[1] <= 1)]
+    for stride, size in sorted(sizes, key=lambda one: (generic_hint_of(one[0]), generic_hint_of(one[1]))):
+        if not statically_known_true(stride >= end):
             return False
         end = stride * (size - 1) + end
     return True
