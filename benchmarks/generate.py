@@ -2,7 +2,8 @@
 
 Each contender is a process of its own with an empty cache folder, in which a Llama generates so many tokens, greedily,
 for prompts of several lengths, round after round: the CPU seconds of each call. The tokens are compared with those of
-eager PyTorch. The first call has the compilation; the last round is the steady state.
+eager PyTorch. The first call has the compilation; the last two rounds are the steady state. Then what a token costs
+beside its kernels, and a call of the model for one: a Llama of 16 layers of width 8, eager PyTorch and Thunder in turn.
 
 Usage: python -m benchmarks.generate [--layers 8] [--tokens 48] [--prompts 32 57 5] [--rounds 4] [--out FILE]
 """
@@ -19,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import asked, cpu_seconds, model_and_input
+from benchmarks.steady import in_turn
 
 MODULE = "benchmarks.generate"
-EXECUTORS = ("inductor", "torch")
 TOKENS = 48
 PROMPTS = (32, 57, 5)
+OVERHEAD = "overhead"
+OVERHEAD_ROUNDS = 15
+CALLS = 300
 
 
 def _eager(model: Any) -> Any:
@@ -33,13 +37,7 @@ def _eager(model: Any) -> Any:
 def _thunder(model: Any) -> Any:
     import thunder_core
 
-    return thunder_core.jit(model, executors=EXECUTORS)
-
-
-def _thunder_torch(model: Any) -> Any:
-    import thunder_core
-
-    return thunder_core.jit(model)
+    return thunder_core.compile(model, "hf-llama")
 
 
 def _torch_compile_dynamic(model: Any) -> Any:
@@ -52,7 +50,6 @@ def _torch_compile_dynamic(model: Any) -> Any:
 CONTENDERS: dict[str, Callable[[Any], Any]] = {
     "eager": _eager,
     "thunder": _thunder,
-    "thunder, executor torch": _thunder_torch,
     "torch.compile(dynamic=True)": _torch_compile_dynamic,
 }
 
@@ -87,13 +84,52 @@ def programs(who: str, compiled: Any) -> int:
     """The number of programs that were compiled."""
     import thunder_core
 
-    if who.startswith("thunder"):
+    if who == "thunder":
         return int(thunder_core.cache_misses(compiled))
     if who == "eager":
         return 0
     from torch._dynamo.utils import counters
 
     return int(counters["stats"]["unique_graphs"])
+
+
+def overhead(tokens: int, rounds: int) -> dict[str, float]:
+    """The CPU milliseconds that each token of a model takes whose kernels have next to nothing to do."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1}
+    model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=16, vocab_size=16, **sizes)).eval()
+    model.generation_config.eos_token_id = None
+    prompt = torch.randint(3, 16, (1, 7))
+    contenders = {"eager": model, "thunder": _thunder(model)}
+    found = in_turn({name: lambda one=one: greedy(one, prompt, tokens) for name, one in contenders.items()}, rounds)
+    each = {name: value / tokens for name, value in found.items()}
+    with torch.no_grad():
+        calls = in_turn({name: _token(one, model, prompt) for name, one in contenders.items()}, CALLS)
+    ratios = {"ratio": each["thunder"] / each["eager"], "ratio of a call": calls["thunder"] / calls["eager"]}
+    return {**each, **{f"call, {name}": value for name, value in calls.items()}, **ratios}
+
+
+def _token(called: Any, model: Any, prompt: Any) -> Callable[[], Any]:
+    """One call of a model as `generate` makes it for the token behind a prompt, again and again."""
+    import torch
+    from transformers import DynamicCache
+
+    cache = DynamicCache(config=model.config)
+    model(prompt, past_key_values=cache)
+    kept = [(layer.keys, layer.values) for layer in cache.layers]
+    given = {"input_ids": prompt[:, -1:].clone(), "past_key_values": cache, "position_ids": torch.tensor([[7]])}
+    flags = {"logits_to_keep": 1, "use_cache": True, "return_dict": True}
+
+    def call() -> Any:
+        for layer, (keys, values) in zip(cache.layers, kept, strict=True):
+            layer.keys, layer.values = keys, values
+        return called(**given, **flags)
+
+    return call
 
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
@@ -125,6 +161,9 @@ def main() -> None:
     parser.add_argument("--one", nargs="+", metavar="WHO LAYERS TOKENS ROUNDS LENGTH")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.one == [OVERHEAD]:
+        print(json.dumps(overhead(options.tokens, OVERHEAD_ROUNDS)))
+        return
     if options.one:
         who, *numbers = options.one
         layers, tokens, rounds, *lengths = map(int, numbers)
@@ -137,6 +176,9 @@ def main() -> None:
             f"{one['programs']} programs  tokens {'equal' if one['equal'] else 'differ'}"
         )
         print(f"{who:<28}{told}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        row["overhead"] = asked(MODULE, OVERHEAD, THUNDER_CACHE_DIR=folder)
+    print("a token beside kernels, ms:", "  ".join(f"{name} {one:.3g}" for name, one in row["overhead"].items()))
     if options.out:
         options.out.write_text(json.dumps([row], indent=2) + "\n")
 

@@ -90,7 +90,7 @@ KEYS_AND_VALUES = tuple(
         "past_key_values.self_attention_cache",
         "past_key_values.cross_attention_cache",
     )
-    for name in ("keys", "values")
+    for name in ("keys", "values", "_quantized_keys[0]", "_quantized_values[0]")
 )
 STATES = tuple(
     f"{cache}.layers[*].{name}[*]"
