@@ -8,7 +8,7 @@ import random
 import pytest
 
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Interval, check_gate, require_speedup
-from thunder_core.benchmark.report import Candidate
+from thunder_core.benchmark.report import BenchmarkCandidate
 from thunder_core.benchmark.statistics import describe_candidate
 from thunder_core.benchmark.verdict import in_words, verdict_of
 from thunder_core.errors import BadOption, SpeedupMissed
@@ -87,7 +87,7 @@ def test_percentiles_and_throughput_are_those_of_the_times() -> None:
     assert (eager.median, eager.p90, eager.p99) == pytest.approx((0.51, 0.91, 1.0))
     assert (ours.p90, ours.p99) == (0.5, 0.5)
     assert report.throughput == pytest.approx({"eager": 4 / 0.51, "thunder": 8.0})
-    once = Candidate.model_validate(eager.model_dump() | {"seconds": (1.0,), "median": 1.0})
+    once = BenchmarkCandidate.model_validate(eager.model_dump() | {"seconds": (1.0,), "median": 1.0})
     assert once.p99 == 1.0
 
 

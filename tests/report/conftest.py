@@ -9,11 +9,11 @@ import pytest
 from tests.report.samples import ENVIRONMENT, MODEL, benchmark, output, validation
 from thunder_core.report import (
     Degraded,
+    ExecutorRefusal,
     ExecutorShare,
     MemoryPoint,
     OperationCount,
     RecipeFacts,
-    Refused,
     Report,
     StageTime,
     TraceSummary,
@@ -49,8 +49,8 @@ def full(bare: Report) -> Report:
                 ExecutorShare(executor="torch", operations=10, time_share=0.25),
             ),
             "refused": (
-                Refused(executor="nvfuser", reason="no CUDA GPU"),
-                Refused(executor="inductor", reason="a result has | strides <", operations=7),
+                ExecutorRefusal(executor="nvfuser", reason="no CUDA GPU"),
+                ExecutorRefusal(executor="inductor", reason="a result has | strides <", operations=7),
             ),
             "operations": tuple(OperationCount(name=f"torch.op{n}", count=n + 1) for n in range(15)),
             "memory": tuple(MemoryPoint(line=n + 1, bytes=(1 + n % 4) << 20) for n in range(12)),

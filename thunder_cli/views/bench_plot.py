@@ -8,7 +8,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from thunder_cli.views.bench import heading, size_of
-from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Candidate
+from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
 from thunder_core.printable import printable
 from thunder_core.report import render_benchmark
 
@@ -59,13 +59,13 @@ def drawn(suite: BenchmarkSuite) -> Figure:
     return figure
 
 
-def _label(report: BenchmarkReport, candidate: Candidate) -> str:
+def _label(report: BenchmarkReport, candidate: BenchmarkCandidate) -> str:
     """The speed-up; where it is none to rely on, also why."""
     verdict = report.verdict(candidate)
     return f"{candidate.speedup.value:.2f}x{'' if verdict == 'faster' else f'{chr(10)}{verdict}'}"
 
 
-def _quartiles(candidates: list[Candidate]) -> list[list[float]]:
+def _quartiles(candidates: list[BenchmarkCandidate]) -> list[list[float]]:
     below = [(candidate.median - candidate.first_quartile) * MILLI for candidate in candidates]
     above = [(candidate.third_quartile - candidate.median) * MILLI for candidate in candidates]
     return [below, above]

@@ -13,7 +13,7 @@ from rich.text import Text
 from thunder_cli.views.quantity import counted, magnitude, percent, rate, seconds, size, speedup
 from thunder_cli.views.ranges import ranges_view
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, titled
-from thunder_core.benchmark import BenchmarkReport, Candidate
+from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport
 from thunder_core.report import Report
 from thunder_core.validation import OutputReport, ValidationReport
 from thunder_core.validation.report import Evaluation
@@ -156,12 +156,12 @@ def rounds_of(benchmark: BenchmarkReport) -> str:
     return f"{benchmark.runs} {what} in turn after {benchmark.warmup} to warm up, {benchmark.machine}"
 
 
-def _behind(candidate: Candidate, benchmark: BenchmarkReport, text: str, style: str = "") -> Text:
+def _behind(candidate: BenchmarkCandidate, benchmark: BenchmarkReport, text: str, style: str = "") -> Text:
     """The verdict on every candidate but the one that it is compared with."""
     return Text("" if candidate is benchmark.first else text, style)
 
 
-COLUMNS: Mapping[str, Callable[[Candidate, BenchmarkReport], Text]] = {
+COLUMNS: Mapping[str, Callable[[BenchmarkCandidate, BenchmarkReport], Text]] = {
     "median": lambda one, _: Text(seconds(one.median)),
     "spread": lambda one, _: Text(seconds(one.spread), DIM),
     "p90": lambda one, _: Text(seconds(one.p90)),

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from thunder_core.benchmark.gate import check_gate, require_speedup
     from thunder_core.benchmark.machine import machine_name, processor_name, threads_in_use
     from thunder_core.benchmark.measurement import measure
-    from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate, Interval
+    from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite, Candidate, Interval
     from thunder_core.benchmark.suite_comparison import Contrast, contrast_suites
     from thunder_core.benchmark.verdict import Verdict
 
 HOMES = {
     "BenchmarkReport": "report",
     "BenchmarkSuite": "report",
+    "BenchmarkCandidate": "report",
     "Candidate": "report",
     "Comparison": "baseline",
     "Contrast": "suite_comparison",
@@ -48,6 +49,7 @@ HOMES = {
 }
 
 __all__ = [
+    "BenchmarkCandidate",
     "BenchmarkReport",
     "BenchmarkSuite",
     "Candidate",

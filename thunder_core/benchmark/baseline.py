@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import ValidationError as Malformed
 
-from thunder_core.benchmark.report import BenchmarkFacts, BenchmarkReport, BenchmarkSuite, Candidate, Interval
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkFacts, BenchmarkReport, BenchmarkSuite, Interval
 from thunder_core.errors import BadOption, SlowerThanBaseline, UsageError
 from thunder_core.storage.file import write_whole
 
@@ -105,7 +105,9 @@ def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fa
     raise error
 
 
-def _compare(report: BenchmarkReport, now: Candidate, then: Candidate, fail_above: float) -> Comparison:
+def _compare(
+    report: BenchmarkReport, now: BenchmarkCandidate, then: BenchmarkCandidate, fail_above: float
+) -> Comparison:
     slowdown = then.speedup.value / now.speedup.value - 1
     return Comparison(
         configuration=report.configuration,
@@ -134,7 +136,7 @@ def _counterpart(report: BenchmarkReport, earlier: Mapping[Key, BenchmarkReport]
     return found
 
 
-def _same_candidate(candidate: Candidate, report: BenchmarkReport) -> Candidate:
+def _same_candidate(candidate: BenchmarkCandidate, report: BenchmarkReport) -> BenchmarkCandidate:
     found = next((other for other in report.candidates if other.name == candidate.name), None)
     if found is None:
         raise _mismatch(f"has no candidate {candidate.name!r}")

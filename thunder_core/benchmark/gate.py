@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
 from thunder_core.benchmark.verdict import MIN_ROUNDS
 from thunder_core.errors import BadOption, SpeedupMissed
 
@@ -44,7 +44,7 @@ def require_speedup(measured: BenchmarkReport | BenchmarkSuite, least: float, ca
     raise error
 
 
-def shortfall(report: BenchmarkReport, candidate: Candidate, least: float) -> str:
+def shortfall(report: BenchmarkReport, candidate: BenchmarkCandidate, least: float) -> str:
     """The shortfall of a candidate that misses a speed-up, in words; empty where it does not."""
     speedup, verdict = candidate.speedup, report.verdict(candidate)
     if speedup.low >= least and verdict != "unstable" and len(candidate.seconds) >= MIN_ROUNDS:

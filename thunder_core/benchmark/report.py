@@ -13,10 +13,18 @@ from thunder_core.benchmark.verdict import Verdict, in_words, verdict_of
 
 SCHEMA_VERSION: Literal[1] = 1
 
-__all__ = ["BenchmarkFacts", "BenchmarkReport", "BenchmarkSuite", "Candidate", "Interval", "size_in_words"]
+__all__ = [
+    "BenchmarkCandidate",
+    "BenchmarkFacts",
+    "BenchmarkReport",
+    "BenchmarkSuite",
+    "Candidate",
+    "Interval",
+    "size_in_words",
+]
 
 
-class Candidate(BenchmarkFacts):
+class BenchmarkCandidate(BenchmarkFacts):
     """One of the callables that were measured; all times are seconds a call."""
 
     name: str
@@ -56,6 +64,9 @@ class Candidate(BenchmarkFacts):
         return quantiles(self.seconds, n=100, method="inclusive")[percent - 1]
 
 
+Candidate = BenchmarkCandidate  # the name that it had before, for whoever imports that
+
+
 class BenchmarkReport(BenchmarkFacts):
     """Candidates that were measured in turn in one process; the first is what the others are compared with."""
 
@@ -65,7 +76,7 @@ class BenchmarkReport(BenchmarkFacts):
     """What was measured: model, recipe, batch, seq, dtype, ... Only equal configurations are comparable."""
     runs: int
     warmup: int
-    candidates: tuple[Candidate, ...] = Field(min_length=1)
+    candidates: tuple[BenchmarkCandidate, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def require_equal_rounds(self) -> Self:
@@ -81,7 +92,7 @@ class BenchmarkReport(BenchmarkFacts):
         return self.configuration.get("call", "call")
 
     @property
-    def first(self) -> Candidate:
+    def first(self) -> BenchmarkCandidate:
         """The candidate that the others are compared with."""
         return self.candidates[0]
 
@@ -103,11 +114,11 @@ class BenchmarkReport(BenchmarkFacts):
         batch = self.configuration.get("batch", "1")
         return int(batch) if batch.isdecimal() else 1
 
-    def verdict(self, candidate: Candidate) -> Verdict:
+    def verdict(self, candidate: BenchmarkCandidate) -> Verdict:
         """The verdict that the measurement allows on a candidate."""
         return verdict_of(candidate.speedup, len(candidate.seconds), self.first, candidate)
 
-    def told(self, candidate: Candidate) -> str:
+    def told(self, candidate: BenchmarkCandidate) -> str:
         """The verdict on a candidate in words."""
         return in_words(self.verdict(candidate), self.first.name, len(candidate.seconds))
 

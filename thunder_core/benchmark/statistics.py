@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from thunder_core.benchmark.interval import Interval
-from thunder_core.benchmark.report import Candidate
+from thunder_core.benchmark.report import BenchmarkCandidate
 
 Times = NDArray[np.float64]
 
@@ -19,10 +19,12 @@ SEED = 20
 EXACTLY_ONE = Interval(value=1.0, low=1.0, high=1.0)
 
 
-def describe_candidate(name: str, seconds: Sequence[float], first: Sequence[float], peak: int | None) -> Candidate:
+def describe_candidate(
+    name: str, seconds: Sequence[float], first: Sequence[float], peak: int | None
+) -> BenchmarkCandidate:
     """The figures of one candidate beside those of the first."""
     low, median, high = np.percentile(seconds, [25, 50, 75]).tolist()
-    return Candidate(
+    return BenchmarkCandidate(
         name=name,
         seconds=tuple(seconds),
         median=median,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thunder_core.benchmark.interval import BenchmarkFacts, Interval
-from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
 from thunder_core.benchmark.statistics import CONFIDENCE, RESAMPLES, SEED
 from thunder_core.benchmark.verdict import Verdict, verdict_of
 from thunder_core.errors import BadOption
@@ -80,7 +80,9 @@ def _contrasts(first: BenchmarkReport, second: BenchmarkReport) -> Iterator[Cont
                 yield _contrast(first, second, mine, theirs)
 
 
-def _contrast(first: BenchmarkReport, second: BenchmarkReport, mine: Candidate, theirs: Candidate) -> Contrast:
+def _contrast(
+    first: BenchmarkReport, second: BenchmarkReport, mine: BenchmarkCandidate, theirs: BenchmarkCandidate
+) -> Contrast:
     ratio = _ratio((first.first, mine), (second.first, theirs))
     rounds = min(len(mine.seconds), len(theirs.seconds))
     return Contrast(
@@ -94,7 +96,9 @@ def _contrast(first: BenchmarkReport, second: BenchmarkReport, mine: Candidate, 
     )
 
 
-def _ratio(first: tuple[Candidate, Candidate], second: tuple[Candidate, Candidate]) -> Interval:
+def _ratio(
+    first: tuple[BenchmarkCandidate, BenchmarkCandidate], second: tuple[BenchmarkCandidate, BenchmarkCandidate]
+) -> Interval:
     """The second speed-up over the first, with its interval."""
     generator = np.random.default_rng(SEED)
     drawn = _speedups(second, generator) / _speedups(first, generator)
@@ -103,7 +107,9 @@ def _ratio(first: tuple[Candidate, Candidate], second: tuple[Candidate, Candidat
     return Interval(value=second[1].speedup.value / first[1].speedup.value, low=low, high=high)
 
 
-def _speedups(pair: tuple[Candidate, Candidate], generator: np.random.Generator) -> NDArray[np.float64]:
+def _speedups(
+    pair: tuple[BenchmarkCandidate, BenchmarkCandidate], generator: np.random.Generator
+) -> NDArray[np.float64]:
     """The speed-up of the second of the pair over the first, in resamples of whole rounds."""
     times = np.asarray([one.seconds for one in pair])
     rounds = generator.integers(0, times.shape[1], (RESAMPLES, times.shape[1]))

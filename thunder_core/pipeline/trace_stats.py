@@ -10,7 +10,7 @@ from thunder_core.ir.trace import Trace
 from thunder_core.memory.use import MemoryUse
 from thunder_core.pipeline.executors import NamedExecutor
 from thunder_core.pipeline.program_time import TimeShares
-from thunder_core.report import ExecutorShare, MemoryPoint, OperationCount, Refused, TraceSummary
+from thunder_core.report import ExecutorRefusal, ExecutorShare, MemoryPoint, OperationCount, TraceSummary
 from thunder_core.runtime.program import Program, Stage
 
 BEHIND = ("tail", "backward")  # traces that are made when they are first needed
@@ -70,14 +70,15 @@ def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] 
     )
 
 
-def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[Refused, ...]:
+def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[ExecutorRefusal, ...]:
     """The refusals of the recipe's executors: of those that are not available, then of what others did not take."""
-    absent = (Refused(executor=one.name, reason=one.reason) for one in candidates if one.reason)
+    absent = (ExecutorRefusal(executor=one.name, reason=one.reason) for one in candidates if one.reason)
     counts: Counter[tuple[str, str]] = Counter()
     for one in trace.refused:
         counts[one.executor, one.reason] += one.lines
     offered = (
-        Refused(executor=name, reason=reason, operations=count) for (name, reason), count in counts.most_common()
+        ExecutorRefusal(executor=name, reason=reason, operations=count)
+        for (name, reason), count in counts.most_common()
     )
     return (*absent, *offered)
 

@@ -104,13 +104,16 @@ class ExecutorShare(ReportFacts):
     """The same of the backward; all parts together are 1."""
 
 
-class Refused(ReportFacts):
+class ExecutorRefusal(ReportFacts):
     """A refusal: what an executor of the recipe did not run, and why."""
 
     executor: str
     reason: str
     operations: int | None = None
     """How many it was offered; none where it is not available at all."""
+
+
+Refused = ExecutorRefusal  # the name that it had before, for whoever imports that
 
 
 class OperationCount(ReportFacts):
@@ -172,7 +175,7 @@ class Report(ReportFacts):
     stages: tuple[StageTime, ...] = ()
     traces: tuple[TraceSummary, ...] = ()
     executors: tuple[ExecutorShare, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[ExecutorRefusal, ...] = ()
     operations: tuple[OperationCount, ...] = ()
     memory: tuple[MemoryPoint, ...] = ()
     saved_bytes: int = 0

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterator
 
-from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
 from thunder_core.printable import printable
 
 NAMES = ("model", "recipe", "dtype", "batch", "seq", "call", "input")  # of the configuration
@@ -25,7 +25,7 @@ def render_csv(suite: BenchmarkSuite) -> str:
     return text.getvalue()
 
 
-def row_of(report: BenchmarkReport, candidate: Candidate) -> Row:
+def row_of(report: BenchmarkReport, candidate: BenchmarkCandidate) -> Row:
     """One candidate at one size."""
     speedup = candidate.speedup
     leading = candidate is report.first

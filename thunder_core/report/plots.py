@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from thunder_core.benchmark.report import BenchmarkReport, Candidate
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport
 from thunder_core.report import number_format
 from thunder_core.report.axes import Axis, Tick, linear, logarithmic
 from thunder_core.report.contents import ExecutorShare, MemoryPoint, OperationCount, StageTime
@@ -198,17 +198,17 @@ def time_strips(benchmark: BenchmarkReport) -> Strips:
     return Strips(f"Time of a {benchmark.call}", len(strips) * STRIP + 32, name, strips, axis.ticks(lambda v: f"{v:g}"))
 
 
-def _fence(candidate: Candidate) -> float:
+def _fence(candidate: BenchmarkCandidate) -> float:
     """Beyond three interquartile ranges over the third quartile a time is only counted: it would flatten the rest."""
     return candidate.third_quartile + 3 * candidate.spread
 
 
-def _median_text(candidate: Candidate) -> str:
+def _median_text(candidate: BenchmarkCandidate) -> str:
     beyond = sum(value > _fence(candidate) for value in candidate.seconds)
     return number_format.seconds(candidate.median) + (f" (+{beyond} slower)" if beyond else "")
 
 
-def _strip(candidate: Candidate, axis: Axis, unit: float, y: float) -> Strip:
+def _strip(candidate: BenchmarkCandidate, axis: Axis, unit: float, y: float) -> Strip:
     fence = _fence(candidate)
     # a golden-ratio sequence spreads the dots evenly, the same way every time
     dots = [

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from thunder_core.benchmark.report import BenchmarkReport, Candidate, size_in_words
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, size_in_words
 from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.report.contents import ConstraintFacts, Report
 from thunder_core.runtime.constraint import StatedConstraint
@@ -25,7 +25,7 @@ class Point:
     benchmark: BenchmarkReport | None
 
     @property
-    def candidate(self) -> Candidate | None:
+    def candidate(self) -> BenchmarkCandidate | None:
         """The candidate that was measured beside eager."""
         return self.benchmark.candidates[1] if self.benchmark and len(self.benchmark.candidates) > 1 else None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from thunder_core.benchmark.report import BenchmarkReport, Candidate
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport
 from thunder_core.benchmark.verdict import Verdict
 from thunder_core.printable import printable
 from thunder_core.report import number_format, plots
@@ -178,7 +178,7 @@ def warning_of(report: Report) -> str:
     return f"{told}: {number_format.times(second.speedup.value)} its speed."
 
 
-def mood_of(report: BenchmarkReport, candidate: Candidate) -> str:
+def mood_of(report: BenchmarkReport, candidate: BenchmarkCandidate) -> str:
     """Good where it is faster, bad where it is slower, a warning where the measurement is unstable."""
     return MOODS[report.verdict(candidate)]
 

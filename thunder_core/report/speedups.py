@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thunder_core.benchmark.report import BenchmarkReport, BenchmarkSuite, Candidate, Interval
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite, Interval
 from thunder_core.report import number_format
 from thunder_core.report.axes import Axis, Tick, linear
 from thunder_core.report.plots import LETTER, LONGEST, ROW, WIDTH, label_room, time_strips
@@ -93,7 +93,7 @@ def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
     )
 
 
-def _label(report: BenchmarkReport, candidate: Candidate, suite: BenchmarkSuite) -> str:
+def _label(report: BenchmarkReport, candidate: BenchmarkCandidate, suite: BenchmarkSuite) -> str:
     where = configuration_name(report, suite)
     return f"{candidate.name}: {where}" if where else candidate.name
 

@@ -1,0 +1,10 @@
+"""Facts of reports that were renamed can still be imported by the names that they had."""
+
+from __future__ import annotations
+
+from thunder_core import benchmark, report
+
+
+def test_the_names_that_they_had_are_the_same_classes() -> None:
+    assert benchmark.Candidate is benchmark.BenchmarkCandidate
+    assert report.Refused is report.ExecutorRefusal
