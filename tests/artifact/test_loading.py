@@ -249,6 +249,15 @@ def test_a_class_of_an_argument_that_nothing_leads_to_is_named_when_saving(tmp_p
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_script_defines_has_no_name_in_another_process(monkeypatch):
+    """A script that `multiprocessing` has started once more is called `__mp_main__`."""
+    for name in ("__main__", "__mp_main__"):
+        script = types.ModuleType(name)
+        exec("def own(): pass", vars(script))
+        monkeypatch.setitem(sys.modules, name, script)
+        assert import_path(script.own) is None
+
+
 def test_names_of_builtins_and_of_nothing_that_only_this_process_has(monkeypatch):
     made = types.ModuleType("made_in_this_process")
     made.held = held = object()

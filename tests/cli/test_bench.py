@@ -120,6 +120,7 @@ def test_inductor_is_torch_compile(monkeypatch):
     module = torch.nn.Linear(2, 2)
     assert bench.CONTENDERS["inductor"](module) is module
     assert asked == [{"dynamic": False}]
+    assert bench.CONTENDERS.keys() == bench_request.AGAINST.keys()
 
 
 @pytest.fixture

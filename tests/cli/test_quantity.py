@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from thunder_cli.views.quantity import ago, counted, magnitude, percent, seconds, size, speedup
+from thunder_cli.views.quantity import ago, counted, magnitude, seconds, size, speedup
 from thunder_core.benchmark import Interval
 
 
@@ -24,11 +24,6 @@ def test_seconds(value, text):
 )
 def test_magnitude(value, text):
     assert magnitude(value) == text
-
-
-@pytest.mark.parametrize(("share", "text"), [(1.0, "100%"), (0.999999, "99.99%"), (0.5, "50%"), (0.1234, "12.34%")])
-def test_percent_is_never_all_for_less_than_all(share, text):
-    assert percent(share) == text
 
 
 def test_speedup():

@@ -32,9 +32,11 @@ from thunder_core.report.number_format import TIMES
         (number_format.times, math.inf, "∞"),
         (number_format.times, 0.0, f"0{TIMES}"),
         (number_format.percent, 1.0, "100%"),
-        (number_format.percent, 0.99999, "99.9%"),
+        (number_format.percent, 0.999999, "99.99%"),
+        (number_format.percent, 0.9996, "99.96%"),
+        (number_format.percent, 0.1234, "12.34%"),
         (number_format.percent, 0.0, "0%"),
-        (number_format.percent, 0.25, "25.0%"),
+        (number_format.percent, 0.25, "25%"),
     ],
 )
 def test_numbers(function: object, value: float, text: str) -> None:

@@ -10,11 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import counted, magnitude, percent, rate, seconds, size, speedup
+from thunder_cli.views.quantity import counted, magnitude, rate, seconds, size, speedup
 from thunder_cli.views.ranges import ranges_view
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, titled
 from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport
 from thunder_core.report import Report
+from thunder_core.report.number_format import percent
 from thunder_core.validation import OutputReport, ValidationReport
 from thunder_core.validation.report import Evaluation
 

@@ -38,12 +38,6 @@ def rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def percent(share: float) -> str:
-    """A share of 1 as a percentage, whole where it is whole: never `100%` for less than all."""
-    text = f"{share:.2%}"
-    return "99.99%" if text == "100.00%" and share < 1 else text.replace(".00%", "%")
-
-
 def size(value: int) -> str:
     """A number of bytes in the unit that fits: `65.4 KiB`."""
     unit, name = next((row for row in SIZES if value >= row[0]), SIZES[-1])

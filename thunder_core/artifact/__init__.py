@@ -6,7 +6,7 @@ neither PyTorch nor transformers; what writes and runs programs (`write`, `savin
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from thunder_core import plugins
 
@@ -20,9 +20,4 @@ HOMES = {"load": "loading", "save": "saving", "write_artifact": "write", "Artifa
 
 __all__ = ["Artifact", "load", "open_artifact", "save", "write_artifact"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = plugins.imported(f"{__name__}.{HOMES[name]}:{name}")
-    return value
+__getattr__ = plugins.lazy_face(__name__, HOMES)

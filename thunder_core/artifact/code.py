@@ -16,9 +16,10 @@ from thunder_core.models.fingerprint import structure_fingerprint
 from thunder_core.runtime.program import Program
 from thunder_core.storage.digest import digest_of
 
-# These go by their versions, or by the artifact's schema; a script has no name in another process.
+# These go by their versions, or by the artifact's schema.
 BY_VERSION = frozenset({"torch", "thunder_core", "builtins", *sys.stdlib_module_names})
-NAMELESS = frozenset({"__main__", "__mp_main__"})
+# A script has no name in another process, whether it was started or imported by `multiprocessing`.
+SCRIPTS = frozenset({"__main__", "__mp_main__"})
 
 
 def code_of(subject: object, programs: Iterable[Program], stages: Iterable[StageFacts]) -> dict[str, str]:
@@ -30,7 +31,7 @@ def code_of(subject: object, programs: Iterable[Program], stages: Iterable[Stage
         if kept.kind == "import" and stage.runs
     }
     names = {type(module).__module__ for module in submodules(subject)} | guarded | _modules_of_files(programs)
-    found = {name: file_digest(name) for name in sorted(names) if name.partition(".")[0] not in BY_VERSION | NAMELESS}
+    found = {name: file_digest(name) for name in sorted(names) if name.partition(".")[0] not in BY_VERSION | SCRIPTS}
     return {name: digest for name, digest in found.items() if digest}
 
 

@@ -13,6 +13,7 @@ import torch
 from torch.overrides import resolve_name
 
 from thunder_core import plugins
+from thunder_core.artifact.code import SCRIPTS
 from thunder_core.artifact.literals import read_literal, write_literal
 from thunder_core.artifact.manifest import KERNELS, ConstantFacts, ConstantKind
 from thunder_core.artifact.modules import find_in_modules, find_in_tables
@@ -26,7 +27,7 @@ from thunder_core.ir.literal import dotted_name
 from thunder_core.runtime.library.objects import is_native
 from thunder_core.storage.digest import digest_of
 
-NAMELESS = ("__main__", "builtins")
+NAMELESS = SCRIPTS | {"builtins"}  # modules by which nothing is found in another process, or that need no name
 REPLACED = type("Replaced", (), {})()  # what a guard finds in the place of a function is not this
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 
 LIBRARY = "thunder_core.runtime.library"
-UNCHANGED = ("objects", "output", "overlap", "states", "tracers")  # in all but the room that they are in
+MOVED = ("objects", "output", "overlap", "states", "tracers")  # modules that are in another room by the same name
 MODULES = {
     "thunder_core.ir.known": f"{LIBRARY}.tensor_guards",
     "thunder_core.ir.spent": f"{LIBRARY}.freed_graph",
-    **{
-        f"thunder_core.ir.{name}": f"{LIBRARY}.{name}" for name in ("objects", "output", "overlap", "states", "tracers")
-    },
+    **{f"thunder_core.ir.{name}": f"{LIBRARY}.{name}" for name in MOVED},
 }
 FUNCTIONS = {
     "thunder_core.ir.known:known": "tensors_match",

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import CodeType
 
+from pydantic import TypeAdapter
+
 from thunder_core.ir.layout import import_line, layout
 from thunder_core.ir.listing import Listing, Statement, Value
 
+LISTINGS = TypeAdapter(Listing)  # what reads and writes listings as JSON
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 

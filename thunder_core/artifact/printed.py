@@ -8,15 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from thunder_core.artifact.constants import Keeper
+from thunder_core.artifact.listing_check import LISTINGS
 from thunder_core.artifact.manifest import TRACES, StageFacts
 from thunder_core.ir.listing import Listing
 from thunder_core.ir.printer import list_trace, print_trace
 from thunder_core.runtime.program import Program, Stage
-
-LISTINGS = TypeAdapter(Listing)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from thunder_core.artifact.former_names import in_current_names
-from thunder_core.artifact.listing_check import listing_matches_code
+from thunder_core.artifact.listing_check import LISTINGS, listing_matches_code
 from thunder_core.artifact.manifest import SCHEMA_VERSION, Manifest, StageFacts
 from thunder_core.artifact.upgrade import upgraded
 from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, BadOption, NotAnArtifact
@@ -19,7 +19,6 @@ from thunder_core.storage.digest import digest_of, digest_of_file
 from thunder_core.storage.manifest import MANIFEST, ends_with_seal
 
 COPY_AGAIN = "copy the artifact again, or make it anew with `thunder optimize`"
-LISTINGS = TypeAdapter(Listing)
 MOST_MANIFEST = 64 << 20  # bytes
 SCHEMA = re.compile(rb'\s*{\s*"schema_version"\s*:\s*([0-9]{1,9})\s*[,}]')  # the first key, in every version
 

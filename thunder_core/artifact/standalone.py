@@ -34,6 +34,7 @@ from thunder_core.artifact.separation import (
 )
 from thunder_core.artifact.trust import Trust
 from thunder_core.models.folder import code_of_the_hub
+from thunder_core.report.environment import version_of
 from thunder_core.storage.digest import digest_of
 from thunder_core.storage.manifest import StoredFacts
 
@@ -76,7 +77,7 @@ class StandaloneFacts(StoredFacts):
         return cls(
             python=f"{sys.version_info.major}.{sys.version_info.minor}",
             packages=packages,
-            versions={name: version_of(name) for name in sorted(related(packages))},
+            versions={name: version_of(name) or "" for name in sorted(related(packages))},
             variables=variables_here(),
             programs=tuple(programs),
         )
@@ -105,14 +106,6 @@ def requirements_of(distribution: str) -> Sequence[str]:
         return importlib.metadata.requires(distribution) or ()
     except importlib.metadata.PackageNotFoundError:
         return ()
-
-
-def version_of(distribution: str) -> str:
-    """The version of a distribution; empty where it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
 
 
 def separated_program(artifact: Artifact, facts: ProgramFacts) -> SeparatedPrologue | None:

@@ -109,7 +109,9 @@ class RangeCoverage:
         nearby = sorted({number + step for number in numbers for step in (-1, 0, 1)})
         return {
             name: [
-                *dict.fromkeys((getattr(self.traced, name), lower, upper, *filter(range(lower, upper).count, nearby)))
+                *dict.fromkeys(
+                    (getattr(self.traced, name), lower, upper, *(size for size in nearby if lower <= size < upper))
+                )
             ]
             for name, (lower, upper) in self.ranges.items()
         }

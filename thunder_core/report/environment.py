@@ -19,7 +19,7 @@ def describe_environment() -> Environment:
     return Environment(
         python=platform.python_version(),
         torch=torch.__version__,
-        libraries={name: version for name in LIBRARIES if (version := _version_of(name)) is not None},
+        libraries={name: version for name in LIBRARIES if (version := version_of(name)) is not None},
         platform=platform.platform(),
         processor=processor_name(),
         cores=os.cpu_count() or 1,
@@ -30,7 +30,8 @@ def describe_environment() -> Environment:
     )
 
 
-def _version_of(distribution: str) -> str | None:
+def version_of(distribution: str) -> str | None:
+    """The version of a distribution; None where it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

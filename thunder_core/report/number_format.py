@@ -41,11 +41,10 @@ def times(value: float) -> str:
     return f"{significant(value)}{TIMES}" if math.isfinite(value) else "∞"
 
 
-def percent(value: float) -> str:
-    """`99.2%`, never rounded up to all."""
-    if value in (0.0, 1.0):
-        return f"{value:.0%}"
-    return f"{min(math.floor(value * 1000), 999) / 10:.1f}%"
+def percent(share: float) -> str:
+    """A share of 1 as a percentage, whole where it is whole: never `100%` for less than all."""
+    text = f"{share:.2%}"
+    return "99.99%" if text == "100.00%" and share < 1 else text.replace(".00%", "%")
 
 
 def significant(value: float) -> str:
