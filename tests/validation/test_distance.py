@@ -45,20 +45,20 @@ def test_errors_are_measured_against_the_reference(block: int) -> None:
     cosine = torch.nn.functional.cosine_similarity(optimized.double().flatten(), reference.flatten(), dim=0)
     assert found.cosine == pytest.approx(cosine.item(), abs=1e-12)
     assert found.scale == reference.abs().max().item()
-    assert found.same_specials
+    assert found.exact_values_agree
 
 
 def test_integers_are_held_against_eager() -> None:
     eager = torch.tensor([1, 2, 3])
     assert measure_distance(eager.clone(), eager, eager.double()).optimized == EXACT
     found = measure_distance(torch.tensor([1, 2, 5]), eager, eager.double())
-    assert (found.same_specials, found.optimized.maximum, found.eager) == (False, 2.0, EXACT)
-    assert not measure_distance(torch.tensor([True]), torch.tensor([False]), torch.tensor([False])).same_specials
+    assert (found.exact_values_agree, found.optimized.maximum, found.eager) == (False, 2.0, EXACT)
+    assert not measure_distance(torch.tensor([True]), torch.tensor([False]), torch.tensor([False])).exact_values_agree
 
 
 def test_huge_integers_that_are_equal_as_doubles_differ() -> None:
     eager = torch.tensor([2**60])
-    assert not measure_distance(eager + 1, eager, eager).same_specials
+    assert not measure_distance(eager + 1, eager, eager).exact_values_agree
 
 
 @pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf, torch.finfo(torch.float32).min])
@@ -67,16 +67,16 @@ def test_what_is_not_a_number_must_be_in_the_same_places(special: float) -> None
     eager = reference.float()
     eager[1, 2] = special
     same = measure_distance(eager.clone(), eager, reference)
-    assert same.same_specials
+    assert same.exact_values_agree
     assert math.isfinite(same.optimized.maximum)
     assert same.optimized.maximum < 1e-6
-    assert not measure_distance(reference.float(), eager, reference).same_specials
-    assert not measure_distance(torch.full_like(eager, special), eager, reference).same_specials
+    assert not measure_distance(reference.float(), eager, reference).exact_values_agree
+    assert not measure_distance(torch.full_like(eager, special), eager, reference).exact_values_agree
 
 
 def test_infinities_of_either_sign_are_told_apart() -> None:
     eager = torch.tensor([math.inf])
-    assert not measure_distance(-eager, eager, eager.double()).same_specials
+    assert not measure_distance(-eager, eager, eager.double()).exact_values_agree
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -84,9 +84,9 @@ def test_an_infinity_is_not_the_largest_number_that_eager_has(sign: int) -> None
     """In float16 a result that saturates in eager and overflows in ours is no agreement."""
     eager = torch.tensor([1.0, sign * torch.finfo(torch.float16).max], dtype=torch.float16)
     overflown = torch.tensor([1.0, sign * math.inf], dtype=torch.float16)
-    assert measure_distance(eager.clone(), eager, eager.double()).same_specials
-    assert not measure_distance(overflown, eager, eager.double()).same_specials
-    assert not measure_distance(eager, overflown, eager.double()).same_specials
+    assert measure_distance(eager.clone(), eager, eager.double()).exact_values_agree
+    assert not measure_distance(overflown, eager, eager.double()).exact_values_agree
+    assert not measure_distance(eager, overflown, eager.double()).exact_values_agree
 
 
 def test_quantiles_are_not_those_of_one_column(monkeypatch: pytest.MonkeyPatch) -> None:

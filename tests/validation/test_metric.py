@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.errors import BadData
 from thunder_core.validation.leaves import Leaves
-from thunder_core.validation.metric import Judged, Tally, count, result
+from thunder_core.validation.metric import EvaluatedBatch, Tally, count, result
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = torch.randn(6, 5, 7, generator=GENERATOR)
@@ -27,7 +27,7 @@ def over_batches(
         part = slice(first, first + 2)
         pair = (Leaves({name: tensor[part] for name, tensor in leaves.tensors.items()}) for leaves in (eager, ours))
         mask = more.get("mask")
-        batch = Judged(
+        batch = EvaluatedBatch(
             *pair,
             None if labels is None else labels[part],
             mask[part] if isinstance(mask, torch.Tensor) else None,

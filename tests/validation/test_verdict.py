@@ -8,7 +8,7 @@ import pytest
 
 from thunder_core.errors import OutOfTolerance
 from thunder_core.recipe import Tolerance
-from thunder_core.validation.degenerate_outputs import Condition
+from thunder_core.validation.degenerate_outputs import Finiteness
 from thunder_core.validation.distance import Distance
 from thunder_core.validation.report import Errors, LanguageReport, ValidationReport
 from thunder_core.validation.verdict import Measurement, judge, require_passed, smallest_times_eager
@@ -20,7 +20,7 @@ def errors(maximum: float, mean: float) -> Errors:
 
 
 EAGER = errors(1e-3, 1e-4)
-NUMBERS = Condition(elements=6, nan=0, infinite=0, finite_in_eager=True, all_zero=False)
+NUMBERS = Finiteness(elements=6, nan=0, infinite=0, finite_in_eager=True, all_zero=False)
 LANGUAGE = LanguageReport(kl=2e-4, eager_kl=1e-4, top1=1.0, undecided=0.1)
 
 

@@ -14,7 +14,7 @@ from thunder_core.models.load import LoadedModel
 from thunder_core.models.task import LANGUAGE_TASKS
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.validation.leaves import leaves_of
-from thunder_core.validation.metric import Judged, Tally, count, result
+from thunder_core.validation.metric import EvaluatedBatch, Tally, count, result
 from thunder_core.validation.report import Evaluation
 
 CLASSIFIED = frozenset(
@@ -61,7 +61,7 @@ def evaluate(
             leaves.tensors = {name: _real(tensor, len(numbers)) for name, tensor in leaves.tensors.items()}
         mask = _real(inputs[MASK], len(numbers)) if MASK in inputs else None
         labels = batches.labels_of(numbers) if chosen != "cosine" else None
-        count(chosen, tally, Judged(eager, ours, labels, mask, causal=loaded.task in CAUSAL))
+        count(chosen, tally, EvaluatedBatch(eager, ours, labels, mask, causal=loaded.task in CAUSAL))
         advance(first + len(numbers), total)
     before, after = result(chosen, tally)
     return Evaluation(metric=chosen, file=data.name, samples=total, counted=tally.counted, before=before, after=after)

@@ -13,13 +13,13 @@ from thunder_core.pipeline.program_time import TimeShares
 from thunder_core.report import ExecutorRefusal, ExecutorShare, MemoryPoint, OperationCount, TraceSummary
 from thunder_core.runtime.program import Program, Stage
 
-BEHIND = ("tail", "backward")  # traces that are made when they are first needed
+LATER_TRACES = ("tail", "backward")  # traces that are made when they are first needed
 SymbolCounts = Counter[tuple[str, str, str]]
 
 
 def trace_summaries(program: Program) -> tuple[TraceSummary, ...]:
     """Each trace at each stage, in the order in which they were made."""
-    behind = (stage for name in BEHIND for stage in program.stages_of(name))
+    behind = (stage for name in LATER_TRACES for stage in program.stages_of(name))
     return tuple(_summaries((*program.stages, *behind)))
 
 

@@ -15,13 +15,13 @@ import torch
 from thunder_core.errors import Bug, NotComparable, OtherRandomNumbers
 from thunder_core.options.tolerance import Tolerance
 from thunder_core.runtime.layouts import layouts_watched
-from thunder_core.validation.degenerate_outputs import Condition, condition_notes, condition_of, require_conclusive
+from thunder_core.validation.degenerate_outputs import Finiteness, finiteness_notes, finiteness_of, require_conclusive
 from thunder_core.validation.distance import measure_distance
 from thunder_core.validation.draws import Draws, random_state, same_state
 from thunder_core.validation.gradients import Observe, among_all, output, training_step
 from thunder_core.validation.language import LOGITS, has_logits, measure_language
 from thunder_core.validation.leaves import Leaves, dtype_name, require_same_structure
-from thunder_core.validation.precision import Reference, twin, widest_affordable
+from thunder_core.validation.precision import Reference, copy_sharing_parameters, widest_affordable
 from thunder_core.validation.report import AFTER_CALL, OutputReport, ValidationReport
 from thunder_core.validation.state import Observed, changed_elements, changed_paths, state_at, state_of
 from thunder_core.validation.verdict import Measurement, judge, judge_points, require_passed
@@ -78,7 +78,7 @@ def validate(
             for name, measurement in _measure(observed, language_model=language_model, train=train):
                 measured.setdefault(name, []).append(measurement)
     outputs = tuple(judge(name, measurements, tolerance) for name, measurements in measured.items())
-    notes = (*condition_notes(outputs), *reference.notes, *_notes(outputs, language_model))
+    notes = (*finiteness_notes(outputs), *reference.notes, *_notes(outputs, language_model))
     report = ValidationReport(
         passed=all(output.passed for output in outputs),
         inputs=len(inputs),
@@ -177,26 +177,26 @@ class _SideBySide:
     precise: Leaves
     before: Mapping[str, torch.Tensor]
 
-    def condition(self, name: str) -> Condition:
-        """The condition of a tensor of eager's; of a state, that of the elements that the call changed.
+    def finiteness(self, name: str) -> Finiteness:
+        """The finiteness of a tensor of eager's; of a state, that of the elements that the call changed.
 
         A state of nothing but zeros says something: it was something else before.
         """
         eager, precise = self.eager.tensors[name], self.precise.tensors[name]
         if not name.endswith(AFTER_CALL):
-            return condition_of(eager, precise)
+            return finiteness_of(eager, precise)
         changed = changed_elements(self.before.get(name), eager)
-        return replace(condition_of(eager[changed], precise[changed]), all_zero=False)
+        return replace(finiteness_of(eager[changed], precise[changed]), all_zero=False)
 
 
 def _side_by_side(
     run: _Run, optimized: Callable[..., object], model: torch.nn.Module, reference: Reference
 ) -> _SideBySide:
-    """The optimized one, eager and the reference. Eager runs first, on a twin: in the state that the other meets."""
-    start = twin(model)
+    """The optimized one, eager and the reference. Eager runs first, on a copy: in the state that the other meets."""
+    start = copy_sharing_parameters(model)
     before, own = state_of(start, run.inputs), state_of(model, run.inputs)
     with parameters_unchanged(model):
-        eager, draws = run.noting(copied := twin(start), copied)
+        eager, draws = run.noting(copied := copy_sharing_parameters(start), copied)
     generators = random_state(run.devices)
     with buffers_kept(model), layouts_watched() as watch:
         mine = run(optimized, model)
@@ -229,8 +229,8 @@ def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Ite
         theirs = eager.tensors[name]
         spoken = language_model and has_logits(name, theirs)
         language = measure_language(*triples[name]) if spoken else None
-        condition = observed.condition(name)
-        yield name, Measurement(dtype_name(theirs.dtype), tuple(theirs.shape), distance, language, condition)
+        finiteness = observed.finiteness(name)
+        yield name, Measurement(dtype_name(theirs.dtype), tuple(theirs.shape), distance, language, finiteness)
 
 
 def _counterpart(name: str, eager: torch.Tensor, precise: Leaves) -> torch.Tensor:

@@ -16,7 +16,7 @@ ACCEPT = "give --allow-non-finite (in Python: allow_non_finite=True) if it is me
 
 
 @dataclass(frozen=True)
-class Condition:
+class Finiteness:
     """The elements of one output of eager's that are NaN or infinite in it or in the reference; see `OutputReport`."""
 
     elements: int
@@ -26,13 +26,13 @@ class Condition:
     all_zero: bool
 
 
-def condition_of(eager: torch.Tensor, reference: torch.Tensor) -> Condition:
-    """The condition of an output; integers and booleans are always numbers, and may all be zero."""
+def finiteness_of(eager: torch.Tensor, reference: torch.Tensor) -> Finiteness:
+    """The finiteness of an output; integers and booleans are always numbers, and may all be zero."""
     if not (eager.is_floating_point() or eager.is_complex()):
-        return Condition(eager.numel(), 0, 0, finite_in_eager=True, all_zero=False)
+        return Finiteness(eager.numel(), 0, 0, finite_in_eager=True, all_zero=False)
     nan = eager.isnan() | reference.isnan()
     infinite = (eager.isinf() | reference.isinf()) & ~nan
-    return Condition(
+    return Finiteness(
         elements=eager.numel(),
         nan=int(nan.sum()),
         infinite=int(infinite.sum()),
@@ -41,18 +41,18 @@ def condition_of(eager: torch.Tensor, reference: torch.Tensor) -> Condition:
     )
 
 
-def joined(conditions: Sequence[Condition]) -> Condition:
-    """The condition of one output over all inputs."""
-    return Condition(
-        elements=sum(one.elements for one in conditions),
-        nan=sum(one.nan for one in conditions),
-        infinite=sum(one.infinite for one in conditions),
-        finite_in_eager=all(one.finite_in_eager for one in conditions),
-        all_zero=all(one.all_zero for one in conditions),
+def joined(of_inputs: Sequence[Finiteness]) -> Finiteness:
+    """The finiteness of one output over all inputs."""
+    return Finiteness(
+        elements=sum(one.elements for one in of_inputs),
+        nan=sum(one.nan for one in of_inputs),
+        infinite=sum(one.infinite for one in of_inputs),
+        finite_in_eager=all(one.finite_in_eager for one in of_inputs),
+        all_zero=all(one.all_zero for one in of_inputs),
     )
 
 
-def condition_notes(outputs: Sequence[OutputReport]) -> Iterator[str]:
+def finiteness_notes(outputs: Sequence[OutputReport]) -> Iterator[str]:
     """The notes for readers of a report on outputs that are not finite, or all zeros."""
     broken = [output for output in outputs if not output.finite]
     if broken:

@@ -17,13 +17,16 @@ EXACT = Errors(maximum=0.0, mean=0.0, median=0.0, p99=0.0)
 
 @dataclass(frozen=True)
 class Distance:
-    """The errors of an optimized tensor and of eager's, and whether what is not a number is so in both."""
+    """The errors of an optimized tensor and of eager's, and whether what allows no error agrees.
+
+    That is integers, and which elements are NaN, infinite or at an end of the dtype.
+    """
 
     optimized: Errors
     eager: Errors
     scale: float
     cosine: float
-    same_specials: bool
+    exact_values_agree: bool
 
 
 def measure_distance(optimized: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> Distance:
@@ -56,9 +59,9 @@ def _measure_numbers(optimized: torch.Tensor, eager: torch.Tensor, reference: to
     mine, theirs, angle = _Sample(eager.numel()), _Sample(eager.numel()), _Angle()
     limit, scale, same = torch.finfo(eager.dtype).max, 0.0, True
     for o, e, r in blocks(optimized, eager, reference):
-        o_special, e_special = _specials(o, limit), _specials(e, limit)
-        same = same and torch.equal(o_special, e_special)
-        plain = (o_special == 0) & (e_special == 0) & r.isfinite()
+        our_codes, eager_codes = _exact_value_codes(o, limit), _exact_value_codes(e, limit)
+        same = same and torch.equal(our_codes, eager_codes)
+        plain = (our_codes == 0) & (eager_codes == 0) & r.isfinite()
         exact = r[plain]
         mine.add((o[plain] - exact).abs())
         theirs.add((e[plain] - exact).abs())
@@ -67,7 +70,7 @@ def _measure_numbers(optimized: torch.Tensor, eager: torch.Tensor, reference: to
     return Distance(mine.errors(), theirs.errors(), scale, angle.cosine, same)
 
 
-def _specials(values: torch.Tensor, limit: float) -> torch.Tensor:
+def _exact_value_codes(values: torch.Tensor, limit: float) -> torch.Tensor:
     """2 for NaN, 3 and -3 for infinities, 1 and -1 for either end of the dtype (masks are made of them), else 0."""
     ends = torch.where(values.abs() >= limit, values.sign(), 0.0)
     return torch.where(values.isnan(), 2.0, torch.where(values.isinf(), 3.0 * values.sign(), ends))

@@ -17,7 +17,7 @@ EMBEDDINGS = ("pooler_output", "text_embeds", "image_embeds", "last_hidden_state
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluatedBatch:
     """The outputs of eager and of the optimized model for a batch, its labels, and the mask of its tokens.
 
     A causal model's logits are for the token behind.
@@ -45,7 +45,7 @@ class Tally:
         self.after += after
 
 
-def _accuracy(tally: Tally, batch: Judged) -> None:
+def _accuracy(tally: Tally, batch: EvaluatedBatch) -> None:
     """Add the positions whose greatest logit is the label's."""
     wanted = _labels(batch)
     counted = wanted != IGNORED
@@ -54,28 +54,28 @@ def _accuracy(tally: Tally, batch: Judged) -> None:
     tally.add(int(counted.sum()), before, after)
 
 
-def _perplexity(tally: Tally, batch: Judged) -> None:
+def _perplexity(tally: Tally, batch: EvaluatedBatch) -> None:
     """Add the negative log-likelihoods of the labels, in nats."""
     wanted = _labels(batch)
     before, after = (_loss(_logits(leaves, batch), wanted) for leaves in (batch.eager, batch.ours))
     tally.add(int((wanted != IGNORED).sum()), before, after)
 
 
-def _cosine(tally: Tally, batch: Judged) -> None:
+def _cosine(tally: Tally, batch: EvaluatedBatch) -> None:
     """Add the cosines of eager's embeddings with themselves, and with the optimized ones."""
     eager, ours = _embedding(batch.eager, batch.mask), _embedding(batch.ours, batch.mask)
     before, after = (float(torch.nn.functional.cosine_similarity(eager, one, dim=-1).sum()) for one in (eager, ours))
     tally.add(len(eager), before, after)
 
 
-METRICS: Mapping[str, tuple[Callable[[Tally, Judged], None], Callable[[float], float]]] = {
+METRICS: Mapping[str, tuple[Callable[[Tally, EvaluatedBatch], None], Callable[[float], float]]] = {
     "accuracy": (_accuracy, float),
     "perplexity": (_perplexity, lambda mean: math.exp(mean) if not mean > LARGEST_EXPONENT else math.inf),
     "cosine": (_cosine, float),
 }
 
 
-def count(metric: str, tally: Tally, batch: Judged) -> None:
+def count(metric: str, tally: Tally, batch: EvaluatedBatch) -> None:
     """Add a batch to the tally of a metric; raises `BadData` where outputs and labels do not fit it."""
     METRICS[metric][0](tally, batch)
 
@@ -88,13 +88,13 @@ def result(metric: str, tally: Tally) -> tuple[float, float]:
     return finish(tally.before / tally.counted), finish(tally.after / tally.counted)
 
 
-def _labels(batch: Judged) -> torch.Tensor:
+def _labels(batch: EvaluatedBatch) -> torch.Tensor:
     if batch.labels is None or batch.labels.is_floating_point():
         raise BadData("the file holds no classes as `labels` to measure by", fix="give integers as `labels`")
     return batch.labels[:, 1:] if batch.causal else batch.labels
 
 
-def _logits(leaves: Leaves, batch: Judged) -> torch.Tensor:
+def _logits(leaves: Leaves, batch: EvaluatedBatch) -> torch.Tensor:
     """The logits for each label; those of a causal model are one position ahead of it."""
     found = leaves.tensors.get("logits")
     if found is None:

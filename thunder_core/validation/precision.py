@@ -16,7 +16,7 @@ from thunder_core.validation.state import Observed
 ROOM = 0.7  # of the free memory, for the copy's weights; the rest is for what it computes
 
 
-def twin(model: torch.nn.Module) -> torch.nn.Module:
+def copy_sharing_parameters(model: torch.nn.Module) -> torch.nn.Module:
     """A copy that shares the parameters and nothing else: running it leaves no mark on the model."""
     shared = {id(parameter): parameter for parameter in model.parameters()}
     return _copied(model, shared)
@@ -58,7 +58,7 @@ class Reference:
         self._model = model
         self._lower: list[torch.dtype | None] = [torch.float32, None] if dtype == torch.float64 else [None]
         self._dtype: torch.dtype | None = dtype
-        self._master = self._copy()
+        self._converted = self._copy()
 
     @property
     def name(self) -> str:
@@ -70,20 +70,20 @@ class Reference:
             return self._model
         return _copied(self._model, {}).to(self._dtype)
 
-    def _twin(self, start: torch.nn.Module) -> torch.nn.Module:
-        """A copy of a twin of the model, in the state of that twin, with the weights of the reference."""
-        weights = zip(self._model.parameters(), self._master.parameters(), strict=True)
+    def _copy_of_state(self, start: torch.nn.Module) -> torch.nn.Module:
+        """A copy of the model in the state of `start`, with the weights of the reference."""
+        weights = zip(self._model.parameters(), self._converted.parameters(), strict=True)
         copied = _copied(start, {id(parameter): converted for parameter, converted in weights})
         return copied if self._dtype is None else copied.to(self._dtype)
 
     def observed(self, run: Callable[..., tuple[Observed, Draws]], start: torch.nn.Module, wanted: Draws) -> Observed:
-        """The result of `run(function, model, convert)` for a fresh copy of `start`, a twin of the model.
+        """The result of `run(function, model, convert)` for a fresh copy of `start`, which shares the model's parameters.
 
         Floating inputs are converted as its weights were. One that draws other random numbers than eager has no say.
         """
         while True:
             try:
-                copied = self._twin(start)
+                copied = self._copy_of_state(start)
                 found, draws = run(copied, copied, self._convert)
                 if not self._lower or draws.agree_with(wanted):
                     return found
@@ -100,7 +100,7 @@ class Reference:
         return value
 
     def _step_down(self, reason: str) -> None:
-        self._master = self._model
+        self._converted = self._model
         self._dtype = self._lower.pop(0)
-        self._master = self._copy()
+        self._converted = self._copy()
         self.notes.append(f"{reason}, so the reference is {self.name}")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from thunder_core.errors import OutOfTolerance
 from thunder_core.options.tolerance import Tolerance
-from thunder_core.validation.degenerate_outputs import Condition, joined
+from thunder_core.validation.degenerate_outputs import Finiteness, joined
 from thunder_core.validation.distance import Distance
 from thunder_core.validation.report import LanguageReport, OutputReport, PointReport, ValidationReport
 
@@ -23,7 +23,7 @@ class Measurement:
     shape: tuple[int, ...]
     distance: Distance
     language: LanguageReport | None
-    condition: Condition
+    finiteness: Finiteness
 
 
 def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) -> OutputReport:
@@ -45,7 +45,7 @@ def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) 
         smallest_tolerance=smallest_times_eager(worst, tolerance.floor),
         passed=not failures,
         failures=tuple(failures.values()),
-        **asdict(joined([m.condition for m in measurements])),
+        **asdict(joined([m.finiteness for m in measurements])),
     )
 
 
@@ -74,7 +74,7 @@ def _judge_point(
 
 def smallest_times_eager(distance: Distance, floor: float) -> float:
     """The smallest multiple of eager's own errors that, with the floor, covers the optimized errors."""
-    if not distance.same_specials:
+    if not distance.exact_values_agree:
         return math.inf
     slack = floor * distance.scale
     return max(_needed(getattr(distance.optimized, q), getattr(distance.eager, q), slack) for q in QUANTITIES)
@@ -88,8 +88,8 @@ def _needed(mine: float, theirs: float, slack: float) -> float:
 
 def _failures(measured: Measurement, tolerance: Tolerance) -> dict[str, str]:
     """The errors that the tolerance forbids, in words, by kind."""
-    if not measured.distance.same_specials:
-        return {"specials": "its integers, NaN or infinities are not those of eager"}
+    if not measured.distance.exact_values_agree:
+        return {"exact values": "its integers, NaN or infinities are not those of eager"}
     found = _error_failure(measured.distance, tolerance)
     return found if measured.language is None else found | _language_failures(measured.language, tolerance)
 
