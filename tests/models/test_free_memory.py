@@ -13,6 +13,12 @@ from thunder_core.models.free_memory import free_memory, is_out_of_memory
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(autouse=True)
+def no_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests run in no control group that sets a limit."""
+    monkeypatch.setattr(module, "limited_memory", lambda: None)
+
+
 def test_of_the_cpu_it_is_what_linux_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:  64 kB\nMemAvailable:   48 kB\nHugePages_Total: 0\n")
     monkeypatch.setattr(module, "MEMORY_FILE", tmp_path / "meminfo")

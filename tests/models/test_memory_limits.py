@@ -54,6 +54,12 @@ def test_a_container_whose_group_is_the_root_of_what_it_sees(
     assert free_memory.free_memory(torch.device("cpu")) == 128 * GIB
 
 
+def test_the_first_version_says_by_a_huge_number_that_there_is_no_limit(groups: Path) -> None:
+    set_group(groups / "memory", FIRST, UNLIMITED, GIB)
+    memory_limits.MEMBERSHIPS.write_text("9:memory:/\n")
+    assert limited_memory() is None
+
+
 @pytest.mark.parametrize("text", ["", "0::/nowhere\n", "nonsense\n"])
 def test_without_a_limit_there_is_none(groups: Path, text: str) -> None:
     memory_limits.MEMBERSHIPS.write_text(text)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIPS = Path("/proc/self/cgroup")
+UNLIMITED = 1 << 60  # bytes; the first version says that there is no limit by nearly the largest number of 63 bits
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def groups() -> Iterator[tuple[Controller, Path]]:
 def left_in(group: Path, controller: Controller) -> int | None:
     """Bytes that a group leaves; None where it sets no limit, or is not there."""
     limit, used = (_number(group / name) for name in (controller.limit, controller.used))
-    if limit is None or used is None:
+    if limit is None or used is None or limit >= UNLIMITED:
         return None
     pairs = (line.split() for line in _lines(group / "memory.stat"))
     cached = next((int(pair[1]) for pair in pairs if pair[0] == controller.reclaimable), 0)
