@@ -77,7 +77,7 @@ class Reference:
         return copied if self._dtype is None else copied.to(self._dtype)
 
     def observed(self, run: Callable[..., tuple[Observed, Draws]], start: torch.nn.Module, wanted: Draws) -> Observed:
-        """The result of `run(function, model, convert)` for a fresh copy of `start`, which shares the model's parameters.
+        """The result of `run(function, model, convert)` for a fresh copy of `start`, which has the model's weights.
 
         Floating inputs are converted as its weights were. One that draws other random numbers than eager has no say.
         """
