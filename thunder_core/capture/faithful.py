@@ -149,6 +149,23 @@ def block_diag(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.empty(shape, dtype=result_dtype(tensors), device=tensors[0].device)
 
 
+def assert_metadata(
+    tensor: torch.Tensor,
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
+    dtype: torch.dtype | None = None,
+    *,
+    device: torch.device | None = None,
+    layout: torch.layout | None = None,
+) -> None:
+    """Raise an error where a tensor has other metadata; PyTorch's own function takes no list for its sizes."""
+    require(size is None or tuple(size) == tuple(tensor.shape), "Tensor sizes mismatch!")
+    require(stride is None or tuple(stride) == tuple(tensor.stride()), "Tensor strides mismatch!")
+    require(dtype in (None, tensor.dtype), "Tensor dtype mismatch!")
+    require(device in (None, tensor.device), "Tensor device mismatch!")
+    require(layout in (None, tensor.layout), "Tensor layout mismatch!")
+
+
 def result_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
     """The dtype of arithmetic with all of the tensors (`at::native::result_type`)."""
     kinds = [[tensor.dtype for tensor in tensors if bool(tensor.dim()) == has_dims] for has_dims in (True, False)]
@@ -165,7 +182,8 @@ def require(condition: bool, what: str) -> None:
 
 
 aten = torch.ops.aten
-METADATA: dict[object, Callable[..., torch.Tensor]] = {
+METADATA: dict[object, Callable[..., Any]] = {
+    aten._assert_tensor_metadata.default: assert_metadata,
     aten._grouped_mm.default: grouped_mm,
     aten.block_diag.default: block_diag,
 }

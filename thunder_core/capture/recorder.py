@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator
 
+from thunder_core.analysis.data_errors import is_check
 from thunder_core.capture.all_sizes import COPIES, for_all_sizes
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.batched import Batches, batched_in
@@ -454,7 +455,7 @@ class Recorder:
                 self._memories.end()
 
     def _bound(self, function: Any, args: Any, kwargs: Any, output: Any, call: Call) -> BoundSymbol | None:
-        """The bound symbol for a call; None for one that made nothing and changed nothing."""
+        """The bound symbol for a call; None for one that made nothing, changed nothing and checks no values."""
         symbol = symbol_of(function)
         returned = self.tensors.to_proxies(output if self.environment is None else without_sizes(output))
         if call.valued:
@@ -466,7 +467,7 @@ class Recorder:
         made = (leaf.name for leaf in leaves(returned) if isinstance(leaf, Proxy))
         fresh = any(name not in given and name not in self._defined for name in made)
         ordered = call.random or (is_ordered(symbol) and not call.idle)
-        if not (fresh or mutates or ordered):
+        if not (fresh or mutates or ordered or any(is_check(part.symbol.target) for part in call.subsymbols)):
             return None
         place, opaque = self._place(), call.opaque or call.valued
         args, kwargs = named_before(self.tensors.to_proxies((args, kwargs)), before)

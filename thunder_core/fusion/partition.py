@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.analysis.aliasing import alias_sets, is_view
 from thunder_core.analysis.cuts import divided, is_extern_call
+from thunder_core.analysis.data_errors import LOOK_AT_VALUES, is_check
 from thunder_core.analysis.grad_mode import followed_by_autograd, may_be_recorded
 from thunder_core.fusion.chains import Limits, Rearranged, rearranged
 from thunder_core.fusion.region import RegionOccurrence, region_occurrence
@@ -71,6 +72,8 @@ class _Partitioning:
         self.trace = trace
         self.fuses = fuses
         self.updates = updates
+        self.read = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.inputs}
+        self.read |= {proxy.name for proxy in trace.outputs}
         self.writes = any(bsym.mutates for bsym in trace.bound_symbols)
         made = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
         followed = followed_by_autograd(trace)
@@ -95,12 +98,12 @@ class _Partitioning:
         """Whether a bound symbol may join a region that shares no written memory with the rest (`stands_apart`)."""
         if bsym.executor or bsym.ordered or not bsym.operations or not self._is_unfollowed(bsym):
             return False
-        if not bsym.is_resolved:
+        if not bsym.is_resolved or bsym.symbol.target in LOOK_AT_VALUES:
             return False
         if bsym.mutates:
             return self.updates and is_update(bsym) and self.fuses(bsym)
-        if not bsym.tensors or len(bsym.tensors) < len(bsym.defines):
-            return False
+        if len(bsym.tensors) < len(bsym.defines) or not any(proxy.name in self.read for proxy in bsym.tensors):
+            return False  # what nobody reads is there for its error, and compilers of regions drop it
         return all(_is_pure(one, numbers=self.updates) for one in bsym.operations) and self.fuses(bsym)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
@@ -185,9 +188,9 @@ def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict
 
 
 def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:
-    """Whether an aten operation writes nothing, and all its proxies are tensors that kernels read, or `numbers`."""
+    """Whether an aten operation only computes, and all its proxies are tensors that kernels read, or `numbers`."""
     target = operation.symbol.target
-    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or is_check(target):
         return False
     proxies = (*operation.inputs, *operation.outputs)
     return all(_is_strided(proxy) or (numbers and _is_number(proxy)) for proxy in proxies)

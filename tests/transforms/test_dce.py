@@ -1,0 +1,110 @@
+"""What nobody reads is not computed, but for what eager PyTorch raises an error by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import thunder_core as thunder
+from thunder_core.transforms.autocast import Autocast
+from thunder_core.transforms.functionalize import Functionalize
+
+ATEN: Any = torch.ops.aten
+FAILS: dict[str, Callable[[Tensor], object]] = {
+    "assertion": lambda x: torch._assert_async((x > 0).all()),
+    "assertion with words": lambda x: torch._assert_async((x > 0).all(), "too small"),
+    "assertion with a token": lambda x: ATEN._functional_assert_async.msg(x.sum() > 0, "too small", x[:0]),
+    "range": lambda x: torch.sym_constrain_range_for_size(int(x.sum().item()), min=0),
+    "index": lambda x: x[x.long().clamp(max=0) * 4],
+    "index that is written": lambda x: torch.zeros(3).index_put((x.long() * 4,), x),
+    "gather": lambda x: x.gather(0, x.long()),
+    "embedding": lambda x: functional.embedding(x.long(), x.view(3, 1)),
+    "one hot": lambda x: functional.one_hot(x.long(), 3),
+    "loss": lambda x: functional.cross_entropy(x.view(1, 3), x.long()[:1]),
+    "integers": lambda x: x.long() // (x.long() + 1).clamp(min=0),
+    "matrix": lambda x: torch.linalg.cholesky(x.diag()),
+}
+
+
+def outcome(call: Callable[[Tensor], Tensor], x: Tensor) -> tuple[type, object]:
+    """The class and the text of the error, or the values of the result."""
+    try:
+        return Tensor, call(x).tolist()
+    except RuntimeError as error:
+        return type(error), str(error)
+    except IndexError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_errors_of_unread_results_are_raised(name: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        FAILS[name](x)
+        return x + 1
+
+    fast = thunder.jit(program)
+    kinds = set()
+    for x in (torch.ones(3), -torch.ones(3)):
+        expected = outcome(program, x)
+        assert outcome(fast, x) == expected
+        kinds.add(expected[0])
+    assert kinds != {Tensor}
+
+
+@pytest.mark.parametrize("options", [{"executors": ["inductor", "torch"]}, {"transforms": [Autocast()]}, {}])
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_checks_stay_whoever_runs_the_rest(options: dict[str, Any], requires_grad: bool) -> None:
+    def program(x: Tensor) -> Tensor:
+        y = (x * 2 + 1).relu()
+        y[x.long() - 1]
+        torch._assert_async((x > 0).all(), "too small")
+        return torch.linalg.cholesky((y - 2).diag()) * 3 + 1
+
+    fast = thunder.jit(program, **options)
+    x = torch.ones(3, requires_grad=requires_grad)
+    torch.testing.assert_close(fast(x), program(x))
+    for bad, what in ((x * 5, "out of bounds"), (-x, "too small"), (x * 0.4, "cholesky")):
+        for call in (program, fast):
+            with pytest.raises((RuntimeError, IndexError), match=what):
+                call(bad)
+
+
+def test_a_check_stands_where_writes_were() -> None:
+    def program(x: Tensor) -> Tensor:
+        y = x * 1
+        y.mul_(2)
+        torch._assert_async((y > 1).all(), "too small")
+        return y
+
+    fast = thunder.jit(program, transforms=[Functionalize()])
+    assert fast(torch.ones(2)).tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="too small"):
+        fast(torch.zeros(2))
+
+
+def test_metadata_is_checked_by_lists_too() -> None:
+    def program(x: Tensor) -> Tensor:
+        ATEN._assert_tensor_metadata(x, [3], [1], torch.float32)
+        return x + 1
+
+    assert thunder.jit(program)(torch.ones(3)).tolist() == [2, 2, 2]
+    with pytest.raises(RuntimeError, match="sizes mismatch"):
+        thunder.jit(program)(torch.ones(2))
+
+
+def test_what_cannot_fail_is_dropped() -> None:
+    def program(x: Tensor) -> Tensor:
+        (x.exp() @ x)[0:1:1] if x.dim() > 1 else x.exp()
+        x / (x - 1)
+        return x + 1
+
+    fast = thunder.jit(program)
+    fast(torch.ones(3))
+    names = [bsym.symbol.short_name for bsym in thunder.last_traces(fast)[-1].bound_symbols]
+    assert "exp" not in names
+    assert "div" not in names

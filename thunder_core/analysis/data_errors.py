@@ -1,0 +1,64 @@
+"""Errors by data: the operations that raise, or do not, by the values of the tensors that they are given.
+
+Such an operation matters where nobody reads its result, since eager PyTorch raises its error all the same.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from thunder_core.ir.proxy import Proxy, TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+
+# Checks of metadata, which tensors without data have: they are decided when a program is traced.
+CHECK_METADATA = frozenset({"aten::_assert_tensor_metadata"})
+# Checks that return a tensor, by which the order of operations could be told.
+RETURN_TOKEN = frozenset({"aten::_functional_assert_async", "aten::_functional_assert_scalar"})
+
+# Operators that look for places in memory, probabilities or matrices of a kind, and may find others; in place too.
+RAISE_BY_VALUES = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("index", "index_put", "index_select", "index_add", "index_copy", "index_fill", "index_reduce"),
+        *("gather", "scatter", "scatter_add", "scatter_reduce", "take", "put", "masked_scatter", "segment_reduce"),
+        *("embedding", "_embedding_bag", "_embedding_bag_forward_only", "embedding_renorm", "max_unpool2d"),
+        *("max_unpool3d", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "_ctc_loss"),
+        *("multilabel_margin_loss_forward", "binary_cross_entropy", "repeat_interleave", "bincount", "histc"),
+        *("linalg_eig", "lu_unpack", "_pack_padded_sequence"),
+    )
+)
+# Functions that look at values themselves, which the operations that they do on metadata alone do not tell.
+LOOK_AT_VALUES = frozenset({torch.nn.functional.one_hot})
+# Operators that raise where they divide integers by zero.
+DIVIDE = frozenset(f"aten::{name}" for name in ("div", "floor_divide", "remainder", "fmod"))
+
+
+@cache
+def is_check(target: object) -> bool:
+    """Whether what a bound symbol calls is an operator that is there for its error alone."""
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return False
+    name = target._schema.name
+    return name in RETURN_TOKEN or (not target._schema.returns and name not in CHECK_METADATA)
+
+
+def may_raise(bsym: BoundSymbol) -> bool:
+    """Whether values of tensors decide that a bound symbol raises, as far as its operations are known to."""
+    return bsym.symbol.target in LOOK_AT_VALUES or any(map(_may_raise, bsym.operations))
+
+
+def _may_raise(operation: BoundSymbol) -> bool:
+    target = operation.symbol.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    name = target._schema.name.removesuffix("_")
+    return name in RAISE_BY_VALUES or is_check(target) or (name in DIVIDE and _is_of_integers(operation))
+
+
+def _is_of_integers(operation: BoundSymbol) -> bool:
+    """Whether an operation gives integers, and what it divides by is computed."""
+    divisor = operation.args[1] if len(operation.args) > 1 else None
+    made = (proxy for proxy in operation.outputs if isinstance(proxy, TensorProxy))
+    return isinstance(divisor, Proxy) and not any(one.dtype.is_floating_point or one.dtype.is_complex for one in made)
