@@ -204,3 +204,55 @@ def test_what_is_written_over_as_a_whole_has_eagers_gradient(function: Callable[
         (results[0].sum() + results[1].sum()).backward()
         told.append((results, x.grad, y.grad, [result.requires_grad for result in results]))
     torch.testing.assert_close(told[1], told[0])
+
+
+def overwritten(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    t = x * 1
+    t.copy_(y)
+    return t * 2, x * y
+
+
+def overwritten_by_item(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    t = x * 1
+    t[:] = y
+    return t, x * y
+
+
+def drawn_by_bernoulli(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    t = x.bfloat16()
+    t.bernoulli_(0.5)
+    return t.float(), x * y
+
+
+def drawn_by_normal(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    t = x * 1
+    t.normal_()
+    return t * x, x * y
+
+
+def overwritten_by_what_needs_a_gradient(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    t = y * 1
+    t.copy_(x)
+    return t, x * y
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+@pytest.mark.parametrize(
+    "program",
+    [
+        overwritten,
+        overwritten_by_item,
+        drawn_by_bernoulli,
+        drawn_by_normal,
+        overwritten_by_what_needs_a_gradient,
+    ],
+)
+def test_what_autograd_sees_is_the_same(program: Callable[..., tuple[Tensor, ...]], explicit: bool) -> None:
+    def run(call: Callable[..., tuple[Tensor, ...]]) -> tuple[tuple[Tensor, ...], list[bool], tuple[Tensor, ...]]:
+        x, y = torch.ones(3, requires_grad=True), torch.full((3,), 2.0)
+        torch.manual_seed(0)
+        results = call(x, y)
+        return results, [one.requires_grad for one in results], torch.autograd.grad([one.sum() for one in results], x)
+
+    fast = thunder.jit(program, transforms=[Functionalize()] if explicit else [])
+    torch.testing.assert_close(run(fast), run(program))

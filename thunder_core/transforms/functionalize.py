@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -13,10 +13,12 @@ import torch
 
 from thunder_core.analysis.aliasing import AliasSets, alias_sets, is_view
 from thunder_core.analysis.grad_mode import followed_by_autograd, followed_when_made, grad_modes
+from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.settings import is_decisive
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.writes import is_reshaping, updates_statistics
 from thunder_core.functionalization.functionalizer import Functionalizer
+from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.proxy import Proxy, TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -41,8 +43,9 @@ class Functionalize(Transform):
     writes where several inputs or constants share it, where autograd follows an input or constant in it (the final copy
     would change what autograd saved), where an operation resizes it or replaces its storage, where a bound symbol that
     changes the state of the process may touch it, and where autograd follows it and it is touched with grad mode off or
-    detached. A kept write still bumps the version counter of the tensor, so that autograd can report that it was
-    modified by an in-place operation; a functionalized write does not.
+    detached. All that autograd follows keep their writes where a result would need no gradient any more, or PyTorch has
+    no derivative of an out-of-place operation. A kept write still bumps the version counter of the tensor, so that
+    autograd can report that it was modified by an in-place operation; a functionalized write does not.
     """
 
     before: ClassVar[tuple[str, ...]] = ("cse", "dce")
@@ -58,10 +61,39 @@ class Functionalize(Transform):
             representatives -= _KeptMemory(trace, aliasing).kept_representatives()
         while representatives:
             try:
-                return _Rewriting(trace, aliasing, frozenset(representatives)).trace()
+                functional = _Rewriting(trace, aliasing, frozenset(representatives)).trace()
             except _KeepWrites as unfit:
                 representatives -= unfit.representatives
+                continue
+            if not _changes_derivatives(trace, functional):
+                return functional
+            representatives -= {aliasing.representative(name) for name in followed_by_autograd(trace)}
         return trace.having(trace.bound_symbols, made_by=MADE_BY)
+
+
+def _changes_derivatives(source: Trace, functional: Trace) -> bool:
+    """Whether autograd follows a result of a trace and not that of its functional form, or cannot follow the latter."""
+    before, after = followed_by_autograd(source), followed_by_autograd(functional)
+    pairs = zip(leaves(source.output), leaves(functional.output), strict=True)
+    if any(getattr(old, "name", "") in before and getattr(new, "name", "") not in after for old, new in pairs):
+        return True
+    calls = {bsym.symbol for bsym in source.bound_symbols}
+    new = (bsym for bsym in functional.bound_symbols if bsym.symbol not in calls)
+    by_operator = {bsym.symbol: bsym for bsym in new if any(proxy.name in after for proxy in bsym.inputs)}
+    return any(_lacks_derivative(bsym, after) for bsym in by_operator.values())
+
+
+def _lacks_derivative(operation: BoundSymbol, requires_grad_names: Set[str]) -> bool:
+    """Whether PyTorch has no derivative of an operation, so that autograd raises an error in the backward."""
+    tensors = [proxy for proxy in operation.inputs if isinstance(proxy, TensorProxy)]
+    mode = new_mode(environment_of(operation.inputs))
+    with torch.enable_grad(), torch.inference_mode(False), torch._C._DisableAutocast(), mode:
+        values = {proxy.name: getattr(proxy, "value", 1) for proxy in operation.inputs}  # 1 for numbers out of tensors
+        for proxy in tensors:
+            values[proxy.name] = fake_like(proxy, mode).requires_grad_(proxy.name in requires_grad_names)
+        evaluate([operation], values)
+    nodes = (getattr(values[proxy.name], "grad_fn", None) for proxy in operation.outputs)
+    return any(node is not None and node.name().endswith("NotImplemented") for node in nodes)
 
 
 class _KeepWrites(Exception):
