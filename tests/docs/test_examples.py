@@ -25,7 +25,7 @@ PAGES = (
 )
 MODULES = (
     "thunder_core.cache.store",
-    "thunder_core.compiler",
+    "thunder_core.compiler.last_call",
     "thunder_core.functional",
     "thunder_core.claiming.executor",
     "thunder_core.patterns.pattern",

@@ -15,6 +15,19 @@ from thunder_core.transforms.autocast import Autocast
 from thunder_core.transforms.functionalize import Functionalize
 
 ATEN: Any = torch.ops.aten
+SEEN: list[float] = []
+
+
+@torch.library.custom_op("thunder_tests::note", mutates_args=())
+def note(x: Tensor) -> None:
+    SEEN.append(x.sum().item())
+
+
+@note.register_fake
+def without_data(x: Tensor) -> None:
+    """Nothing is noted of a tensor without data."""
+
+
 FAILS: dict[str, Callable[[Tensor], object]] = {
     "assertion": lambda x: torch._assert_async((x > 0).all()),
     "assertion with words": lambda x: torch._assert_async((x > 0).all(), "too small"),
@@ -108,3 +121,17 @@ def test_what_cannot_fail_is_dropped() -> None:
     names = [bsym.symbol.short_name for bsym in thunder.last_traces(fast)[-1].bound_symbols]
     assert "exp" not in names
     assert "div" not in names
+
+
+def test_an_operator_without_results_is_called() -> None:
+    def program(x: Tensor) -> Tensor:
+        with torch.profiler.record_function("of nobody"):
+            note(x * 2)
+        return x + 1
+
+    fast = thunder.jit(program)
+    for x in (torch.ones(2), torch.zeros(2)):
+        SEEN.clear()
+        torch.testing.assert_close(fast(x), x + 1)
+        assert [x.sum().item() * 2] == SEEN
+    assert not any("profiler" in bsym.symbol.name for bsym in thunder.last_traces(fast)[0].bound_symbols)

@@ -14,6 +14,7 @@ from thunder_core.ir.symbol import BoundSymbol
 
 # Checks of metadata, which tensors without data have: they are decided when a program is traced.
 CHECK_METADATA = frozenset({"aten::_assert_tensor_metadata"})
+MARKS_FOR_PROFILERS = "profiler::"  # begins the names of operators that tell profilers where a program is
 # Checks that return a tensor, by which the order of operations could be told.
 RETURN_TOKEN = frozenset({"aten::_functional_assert_async", "aten::_functional_assert_scalar"})
 
@@ -37,10 +38,12 @@ DIVIDE = frozenset(f"aten::{name}" for name in ("div", "floor_divide", "remainde
 
 @cache
 def is_check(target: object) -> bool:
-    """Whether what a bound symbol calls is an operator that is there for its error alone."""
+    """Whether a bound symbol's target is an operator without results, there for its error or for what else it does."""
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
     name = target._schema.name
+    if name.startswith(MARKS_FOR_PROFILERS):
+        return False
     return name in RETURN_TOKEN or (not target._schema.returns and name not in CHECK_METADATA)
 
 
