@@ -156,3 +156,38 @@ def test_a_llama() -> None:
     ours = torch.autograd.grad(found.loss, list(model.parameters()))
     eagers = torch.autograd.grad(wanted.loss, list(model.parameters()))
     torch.testing.assert_close(ours, eagers, rtol=2e-2, atol=1e-3)
+
+
+def doubling(name: str) -> Any:
+    """A function of a user's that is called like something of PyTorch's."""
+
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 2
+
+    return type(
+        name, (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    )
+
+
+@pytest.mark.parametrize("name", ["autocast_scale", "inference_mode", "requires_grad_", "detach_"])
+@pytest.mark.parametrize("way", ["plain", "transform", "context"])
+def test_effects_are_known_by_what_is_called_and_not_by_its_name(name: str, way: str) -> None:
+    function = doubling(name)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = function.apply(x) * 3
+        y.add_(1)
+        return (y @ y.mT).sum()
+
+    fast = thunder.jit(program, transforms=[Autocast()] if way == "transform" else [])
+    x = torch.eye(3, requires_grad=True)
+    with torch.autocast("cpu", enabled=way != "plain"):
+        theirs = program(x)
+    with torch.autocast("cpu", enabled=way == "context"):
+        ours = fast(x)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, x), torch.autograd.grad(theirs, x))
+    assert "changes what autograd" not in thunder.last_program(fast).recorded

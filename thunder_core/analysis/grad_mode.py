@@ -62,4 +62,6 @@ def may_be_recorded(trace: Trace, requires_grad_names: frozenset[str]) -> list[b
 
 
 def _is_followed(bsym: BoundSymbol, found: set[str]) -> bool:
-    return any(proxy.name in found for proxy in bsym.inputs) or bsym.symbol.short_name == "requires_grad_"
+    return any(proxy.name in found for proxy in bsym.inputs) or (
+        bsym.ordered and bsym.symbol.short_name == "requires_grad_"
+    )

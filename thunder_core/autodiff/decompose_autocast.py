@@ -8,6 +8,7 @@ import torch
 
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.tape import Underivable
+from thunder_core.capture.switches import switches_autocast
 from thunder_core.capture.symbols import as_bound_symbol, symbol_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -18,11 +19,6 @@ DEVICES = ("cpu", "cuda")
 def runs_under_autocast(bsyms: Iterable[BoundSymbol]) -> bool:
     """Whether autocast is on in this thread, or some bound symbol may switch it on."""
     return any(map(torch.is_autocast_enabled, DEVICES)) or any(map(switches_autocast, bsyms))
-
-
-def switches_autocast(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes the state of autocast."""
-    return "autocast" in bsym.symbol.short_name
 
 
 def decompose_autocast(bsyms: Iterable[BoundSymbol]) -> list[BoundSymbol]:

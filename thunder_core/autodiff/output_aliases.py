@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from thunder_core.analysis.aliasing import aliased_inputs
 from thunder_core.analysis.grad_mode import followed_by_autograd, grad_modes
-from thunder_core.autodiff.refusals import AUTOGRAD, underivable
+from thunder_core.autodiff.refusals import concerns_autograd, underivable
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.ir.proxy import NumberProxy, Proxy
@@ -44,7 +44,7 @@ def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
 
 def marked_for_autograd(trace: Trace) -> dict[str, BoundSymbol]:
     """For each tensor that a bound symbol such as `requires_grad_` marks for autograd, that bound symbol."""
-    marks = [bsym for bsym in trace.bound_symbols if bsym.symbol.short_name in AUTOGRAD]
+    marks = [bsym for bsym in trace.bound_symbols if concerns_autograd(bsym)]
     return {proxy.name: bsym for bsym in marks for proxy in bsym.inputs}
 
 

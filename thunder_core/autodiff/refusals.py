@@ -11,6 +11,7 @@ from thunder_core.autodiff.step import Step
 from thunder_core.autodiff.tape import Underivable
 from thunder_core.capture.compiled_call import WHY_RECORDED, call_of
 from thunder_core.capture.settings import is_decisive
+from thunder_core.capture.switches import switches_autocast
 from thunder_core.ir.symbol import BoundSymbol
 
 AUTOGRAD = frozenset(
@@ -26,6 +27,11 @@ AUTOGRAD = frozenset(
         "register_post_accumulate_grad_hook",
     }
 )
+
+
+def concerns_autograd(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol is told to autograd, as hooks and `requires_grad_` are."""
+    return bsym.ordered and bsym.symbol.short_name in AUTOGRAD
 
 
 def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None = None) -> Underivable:
@@ -47,7 +53,7 @@ def require_derivable(bsyms: Iterable[BoundSymbol]) -> None:
 
 def require_plain(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:
     """Raise `Underivable` for a bound symbol whose effect belongs to autograd, or writes to what autograd follows."""
-    if "autocast" in bsym.symbol.short_name or bsym.symbol.short_name in AUTOGRAD:
+    if switches_autocast(bsym) or concerns_autograd(bsym):
         raise underivable(bsym, "it changes what autograd or autocast does")
     if is_decisive(bsym):
         raise underivable(bsym, "it changes what the operations after it give")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from thunder_core.capture.compiled_call import acts_before, call_of
+from thunder_core.capture.compiled_call import acts_before
 from thunder_core.capture.settings import setting_of
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -143,11 +143,6 @@ def is_state(bsym: BoundSymbol) -> bool:
     setting = setting_of(bsym)
     idle = bsym.symbol.name in IRRELEVANT or _is_thunders(bsym) or (setting is not None and not setting.decisive)
     return not (idle or bsym.outputs or bsym.mutates or _sets_seed(bsym))
-
-
-def switches_autocast(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes autocast's state."""
-    return call_of(bsym) is None and "autocast" in bsym.symbol.name
 
 
 def _is_thunders(bsym: BoundSymbol) -> bool:

@@ -17,7 +17,8 @@ from thunder_core.capture.fake import marked
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Made, fresh_fake
 from thunder_core.capture.modes import without_recording
-from thunder_core.capture.slices import Slices, is_state, switches_autocast
+from thunder_core.capture.slices import Slices, is_state
+from thunder_core.capture.switches import switches_autocast
 from thunder_core.capture.symbols import as_bound_symbol
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.trial import apart
@@ -240,7 +241,7 @@ def is_unknowable(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes a state that cannot be taken back."""
     if call_of(bsym) is not None:
         return not is_repeatable(bsym)
-    return bsym.symbol.name in RESEEDS or (bsym.ordered and is_state(bsym) and "autocast" not in bsym.symbol.name)
+    return bsym.symbol.name in RESEEDS or (bsym.ordered and is_state(bsym) and not switches_autocast(bsym))
 
 
 def spare_generator(generator: torch.Generator) -> torch.Generator:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.capture.settings import Setting, settings_of
+from thunder_core.capture.switches import switches_autocast
 from thunder_core.errors import SourceLine
 from thunder_core.ir.printer import Source, print_trace
 from thunder_core.ir.trace import Trace
@@ -102,7 +103,7 @@ class Program:
         object.__setattr__(self, "_written", self.written_before_last())
         for attribute, name in RUNS.items():
             object.__setattr__(self, attribute, self.generated(name))
-        switches = any("autocast" in bsym.symbol.name for bsym in computation.bound_symbols)
+        switches = any(map(switches_autocast, computation.bound_symbols))
         object.__setattr__(self, "_switches_autocast", switches)
         object.__setattr__(self, "_settings", settings_of(computation.bound_symbols))
         if self.derivative is not None:

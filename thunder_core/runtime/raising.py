@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.analysis.aliasing import names_written_to
 from thunder_core.capture.settings import settings_of
+from thunder_core.capture.switches import switches_mode
 from thunder_core.errors import OperationFailed, SharpEdgeWarning, ThunderError
 from thunder_core.ir.printer import print_trace
 from thunder_core.ir.raised import ProgramRaised
@@ -21,7 +22,6 @@ from thunder_core.runtime.generate import executable
 from thunder_core.runtime.library.objects import EXPECTATIONS
 from thunder_core.runtime.program import Program
 
-MODES = ("_set_grad_enabled", "autocast", "inference_mode")  # of autograd's, which a program that fails puts back
 KEPT = 8  # programs that raise, of one subject; asking them takes time in each call that is traced
 
 
@@ -130,9 +130,8 @@ def is_of_epilogue(failure: Exception) -> bool:
 
 def changes_state(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes a state of the process that a failing program does not put back."""
-    name = bsym.symbol.name
-    is_put_back = settings_of((bsym,)) or any(mode in name for mode in MODES)
-    return bsym.ordered and name not in EXPECTATIONS and not is_put_back
+    is_put_back = settings_of((bsym,)) or switches_mode(bsym)
+    return bsym.ordered and bsym.symbol.name not in EXPECTATIONS and not is_put_back
 
 
 def blame_tracing(raised: ProgramRaised) -> NoReturn:

@@ -13,6 +13,7 @@ from thunder_core.capture.autocast import DEVICES, State, autocast_state, change
 from thunder_core.capture.memo import Made, fresh_fake, metadata, signature
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
+from thunder_core.capture.switches import switches_autocast
 from thunder_core.capture.symbols import as_bound_symbol
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.errors import DataDependent, OperationFailed
@@ -24,7 +25,6 @@ from thunder_core.recipe import Transform
 from thunder_core.runtime.library.objects import EXPECTATIONS
 
 CAST = torch.ops.aten._to_copy.default
-STATE = "autocast"  # is in the name of each bound symbol that switches it
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class _Replay:
 
     def _run(self, bsym: BoundSymbol) -> None:
         target = bsym.symbol.target
-        if STATE in bsym.symbol.name:
+        if switches_autocast(bsym):
             self._context.follow(bsym)
         elif target is torch.manual_seed:
             self.bsyms.append(bsym)
@@ -117,7 +117,7 @@ class _Replay:
         """The result of a call, and the bound symbols that it made."""
         start = len(self._recorder.bound_symbols)
         output = target(*args, **kwargs)
-        return output, [bsym for bsym in self._recorder.bound_symbols[start:] if STATE not in bsym.symbol.name]
+        return output, [bsym for bsym in self._recorder.bound_symbols[start:] if not switches_autocast(bsym)]
 
     def _plain(self, target: Callable[..., Any], args: Any, kwargs: Any) -> list[BoundSymbol]:
         """The bound symbols that a call makes without autocast; none if dtypes then differ and it cannot be made."""

@@ -15,6 +15,7 @@ from thunder_core.analysis.aliasing import AliasSets, alias_sets, is_view
 from thunder_core.analysis.grad_mode import followed_by_autograd, followed_when_made, grad_modes
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.settings import is_decisive
+from thunder_core.capture.switches import switches_inference_mode
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.writes import is_reshaping, updates_statistics
 from thunder_core.functionalization.functionalizer import Functionalizer
@@ -28,7 +29,6 @@ from thunder_core.runtime.library.overlap import span
 
 MADE_BY = "functionalize"
 COPY = torch.ops.aten.copy_.default
-INFERENCE = "inference_mode."
 RESIZES = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
 DETACH = "aten.detach."  # autograd does not see writes to its result
 FACTORY = re.compile(r"torch\.ops\.aten\.(new_\w+|\w+_like|zeros|ones|full|empty|rand|randn|eye|arange)\.")
@@ -130,7 +130,7 @@ class _KeptMemory:
             found |= self._kept_for_ordered(bsym) if bsym.ordered else set()
             for operation in bsym.at_level("aten"):
                 found |= self._kept_for_operation(operation, bsym)
-            if INFERENCE in bsym.symbol.name or is_decisive(bsym):
+            if switches_inference_mode(bsym) or is_decisive(bsym):
                 return {
                     self.aliasing.representative(name) for each in self.trace.bound_symbols for name in each.mutates
                 }

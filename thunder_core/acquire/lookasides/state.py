@@ -11,21 +11,13 @@ import torch
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.numbers import concrete, to_proxies
 from thunder_core.capture.settings import GETTERS, SETTERS
+from thunder_core.capture.switches import AUTOCAST
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import Proxy
 from thunder_core.ir.symbol import BoundSymbol
 
-AUTOCAST_STATE = (
-    torch.set_autocast_enabled,
-    torch.set_autocast_dtype,
-    torch.set_autocast_cache_enabled,
-    torch.autocast_increment_nesting,
-    torch.autocast_decrement_nesting,
-    torch.clear_autocast_cache,
-)
 
-
-@lookaside(*AUTOCAST_STATE)
+@lookaside(*AUTOCAST)
 def set_autocast(
     acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[..., Any]:
