@@ -271,6 +271,10 @@ class EffectLog:
             original = self.originals[id(container)] = plain_copy(self.held(container))
             self._undo.append(functools.partial(put_back, container, original))
 
+    def undo_by(self, restore: Callable[[], None]) -> None:
+        """Call this when tracing ends, before what was noted earlier."""
+        self._undo.append(restore)
+
     def undo(self) -> None:
         """Put everything back, the last write first."""
         while self._undo:

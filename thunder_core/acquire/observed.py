@@ -25,8 +25,9 @@ def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
     for guard in guards:
         if guard.kind == "equal" and type(guard.expected) in NUMBERS:
             yield str(guard.path), guard.expected
-        elif guard.kind == "equal" and type(guard.expected) is torch.Size:
-            yield from ((f"{guard.path}[{place}]", size) for place, size in enumerate(guard.expected))
+        elif guard.kind in ("equal", "values") and type(guard.expected) in (torch.Size, tuple):
+            numbers = ((place, one) for place, one in enumerate(guard.expected) if type(one) in NUMBERS)
+            yield from ((f"{guard.path}[{place}]", one) for place, one in numbers)
         elif guard.kind == "tensor" and not is_parameter(guard.path):
             sizes = enumerate(guard.path.value.shape)
             yield from ((f"{guard.path}.size({place})", size) for place, size in sizes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import types
-from collections import deque
-from collections.abc import Collection
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -41,6 +41,8 @@ NUMBERS = (float, int)  # classes of numbers that may change from call to call
 TOGETHER = "compile both functions alike, so that one program holds them, or call one outside of the other"
 VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 MAPPINGS = (dict, types.MappingProxyType)
+EXCHANGING = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may stand for numbers
+NAMESPACES = frozenset({"root", "globals", "class"})  # steps to what holds the names of programs
 
 
 class Outside:
@@ -56,6 +58,7 @@ class Outside:
         self.effects = EffectLog()
         self.surprises: Surprises | None = None
         self.symbolic = CONSTANT
+        self.symbol_at: Callable[[Path], Any] = lambda path: None  # set by the run
         self.closed: dict[int, tuple[Any, SourceLine | None]] = {}  # what a bound symbol writes to, and the user's line
         self.failure: CannotReplay | None = None
         self._roots: dict[int, Path] = {}
@@ -356,12 +359,12 @@ class Outside:
             self._read_keys(path, base, tuple(base.keys(held)))
             for key, item in list(base.items(held)):
                 if key not in leaving:
-                    self.read(self._item_path(path, key, item), item)
+                    self._read_item(container, path, key, item)
         elif issubclass(kind, list | tuple | deque):
             self.guard("length", path, len(held))
             for index, item in enumerate(held):
                 if index not in leaving:
-                    self.read(self._item_path(path, index, item), item)
+                    self._read_item(container, path, index, item)
         elif issubclass(kind, set | frozenset):
             self._read_members(path, tuple(items_of(held)))
         elif issubclass(kind, types.MappingProxyType):
@@ -372,6 +375,27 @@ class Outside:
             mapping = viewed(held)
             self.paths.setdefault(id(mapping), path.attribute("mapping", mapping))
             self.expand(mapping)
+
+    def _read_item(self, container: Any, path: Path, key: Any, item: Any) -> None:
+        """C code is about to see an item: guard it, or put a symbol in its place while the program is traced.
+
+        That is done for numbers that differ from call to call, and tuples with such ones, in lists and dicts that the
+        program has not changed.
+        """
+        found = self._item_path(path, key, item)
+        if self._may_hold_symbols(container, path) and (symbol := self.symbol_at(found)) is not None:
+            store = list.__setitem__ if type(container) is list else mapping_base(container).__setitem__
+            store(container, key, symbol)
+            self.effects.undo_by(lambda: store(container, key, item))
+        else:
+            self.read(found, item)
+
+    def _may_hold_symbols(self, container: Any, path: Path) -> bool:
+        """Whether symbols may stand in an outside container for its numbers, so that C code sees them."""
+        is_namespace = path.step in NAMESPACES or path.key == "__dict__"
+        changed = id(container) in self.effects.originals
+        used = self.symbolic.may_be and self.symbolic.in_containers and self.surprises is None
+        return used and type(container) in EXCHANGING and not changed and not is_namespace
 
     def _read_keys(self, path: Path, base: type, keys: tuple[Any, ...]) -> None:
         """Read those keys of a mapping that are objects, by their places."""
@@ -435,7 +459,10 @@ class Outside:
         self._seen.add((id(function), "__defaults__"))
         for name in ("__defaults__", "__kwdefaults__"):
             held = getattr(function, name)
-            if type(held) is tuple and all(map(is_constant, held)):
+            if type(held) is tuple and (symbols := self.symbol_at(path.attribute(name, held))) is not None:
+                function.__defaults__ = symbols
+                self.effects.undo_by(functools.partial(setattr, function, name, held))
+            elif type(held) is tuple and all(map(is_constant, held)):
                 self.guard("values", path.attribute(name, held), held)
             elif held:
                 self.read(path.attribute(name, held), held)

@@ -84,6 +84,7 @@ class Run(Acquisition):
             root: {key: path for key, value in items if self._holds_symbols(path := root.item(key, value))}
             for root, items in zip(self.roots[1:], (enumerate(args), kwargs.items()), strict=True)
         }
+        self.outside.symbol_at = self._symbol_at
         for found, arguments in zip(self._symbolic_arguments.values(), (args, kwargs), strict=True):
             self.outside.expand(arguments, leaving=found)
 
@@ -119,6 +120,10 @@ class Run(Acquisition):
                 self.outside.read(item, item.value)
         given = (self._with_symbols(item) if holds else item.value for item, holds in zip(items, symbolic, strict=True))
         return type(value)(given)
+
+    def _symbol_at(self, path: Path) -> Any:
+        """What holds symbols in place of a number, or of a tuple of such; None where there are none to hold."""
+        return self._with_symbols(path) if self._holds_symbols(path) else None
 
     def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
         """The ways to the sizes of a tensor that differ from call to call, by dimension."""

@@ -28,9 +28,10 @@ class Symbolic:
     in any case. `met_numbers` and `met_sizes` have those
     that a recording came by, by their paths, with their values in its call. With `sizes`, sizes of tensors are among
     them, and integers are expressions in symbols; without, numbers are known to the trace by their names alone.
-    `avoid_one_hints` and `real_hints_for` are as `capture.sizes.Sizes` has them; an `oblivious` recording is right for
-    sizes of one without asking for them (`capture.all_sizes`). A recording that is `probing` is for constants, and ends
-    with `IsSymbolic` where anything is symbolic.
+    Numbers in lists and dicts that are given whole are among them with `in_containers`. `avoid_one_hints` and
+    `real_hints_for` are as `capture.sizes.Sizes` has them; an `oblivious` recording is right for sizes of one without
+    asking for them (`capture.all_sizes`). A recording that is `probing` is for constants, and ends with `IsSymbolic`
+    where anything is symbolic.
     """
 
     observed: ObservedValues = field(default_factory=ObservedValues)
@@ -41,6 +42,7 @@ class Symbolic:
     avoid_one_hints: bool = False
     real_hints_for: frozenset[str] = frozenset()
     oblivious: bool = True
+    in_containers: bool = True
     probing: bool = False
     met_numbers: dict[str, Number] = field(default_factory=dict, compare=False)
     met_sizes: dict[str, Number] = field(default_factory=dict, compare=False)

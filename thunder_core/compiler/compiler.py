@@ -136,6 +136,9 @@ class Compiler:
                     ways.insert(0, symbolic.again(real_hints_for=symbolic.real_hints_for | error.violated))
                     continue
             except NeedsValues:
+                if symbolic.in_containers and symbolic.may_be:
+                    ways.insert(0, symbolic.again(in_containers=False))
+                    continue
                 reason, ways = reason or NEEDS_VALUES, [CONSTANT]
             except Exception as error:
                 if not ways or symbolic.is_constant:
