@@ -19,9 +19,9 @@ HEAD = """\
 Every operator of PyTorch's own operator database, compiled with `cache="symbolic values"` on one of its samples and
 called with that, and then with the same sample in other sizes: the last element is taken off each dimension of three or
 more, and integers that may be places of such elements become those before. Operators without a sample that eager
-PyTorch takes in other sizes are not listed. *Equal* are those whose results and metadata, or gradients, are eager's in both
-calls; *by one program*, those whose second call was served by the program of the first. A cell says how many samples
-were served so, of how many; the last column, what decided otherwise.
+PyTorch takes in other sizes are not listed. *Equal* are those whose results and metadata, or gradients, are eager's in
+both calls; *by one program*, those whose second call was served by the program of the first. A cell says how many
+samples were served so, of how many; the last column, what decided otherwise.
 """
 
 
