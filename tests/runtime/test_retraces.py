@@ -42,7 +42,9 @@ def test_the_third_time_is_told_and_only_that() -> None:
     x = torch.ones(2)
     (message,) = told(compiled, *((x, number) for number in range(1, 9)))
     assert message.startswith("3: scaled was traced again 3 times for one reason (args[1]: had s0 == 3, needed at ")
-    assert "as a tensor" in message
+    assert f"{__file__}:" in message
+    assert "fix: leave what needs its value, which `s0 == 3` is for, uncompiled" in message
+    assert "symbolic={'factor': (LEAST, GREATEST)}" in message
 
 
 def test_other_reasons_are_counted_apart() -> None:
@@ -51,6 +53,23 @@ def test_other_reasons_are_counted_apart() -> None:
     assert told(compiled, (x, 1), (x, 2), (x.double(), 2), (x, 3)) == []
     (message,) = told(compiled, (x.int(), 3))
     assert "args[0]: was f32[2], is i32[2]" in message
+
+
+def test_the_number_that_decides_is_named_with_its_line_and_what_to_write() -> None:
+    def padded(tokens: torch.Tensor, *, width: int = 8) -> torch.Tensor:
+        for size in (2, 4, 6, 8, 10, 12):
+            if tokens.shape[0] <= size:
+                return torch.nn.functional.pad(tokens, (0, size - tokens.shape[0])) * width
+        return tokens
+
+    compiled = thunder.jit(padded, cache="symbolic values", max_programs=3)
+    messages = told(compiled, *((torch.ones(size),) for size in (2, 4, 6, 8, 10)))
+    again = next(message for message in messages if "traced again 3 times" in message)
+    dropped = next(message for message in messages if "more than 3 programs" in message)
+    for message in (again, dropped):
+        assert "args[0].size(0): had " in message and f"{__file__}:" in message
+        assert "symbolic={'tokens.size(0)': (LEAST, GREATEST)}" in message
+    assert "max_programs" in dropped
 
 
 def test_what_does_not_retrace_is_not_told_of() -> None:
@@ -92,6 +111,7 @@ def test_the_limit_of_programs_is_an_option_and_reaching_it_is_told() -> None:
     assert thunder.cache_misses(compiled) == 2
     (message,) = told(compiled, (x, 3))
     assert "scaled has more than 2 programs" in message and "max_programs" in message
+    assert "2 of them were made for one reason (args[1]: was 1, is 3)" in message
     compiled(x, 1)  # the one that was used longest ago is gone
     assert thunder.cache_misses(compiled) == 3
     (message,) = told(compiled, (x, 2), (x, 3), (x, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from collections import Counter
@@ -18,6 +19,7 @@ from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
 from thunder_core.runtime.program import Program
 from thunder_core.runtime.tracers import LIBRARIES
 
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 OFTEN = 3  # times for one reason
 VALUE_FIX = "decide by a comparison rather than by a value of a tensor, or use torch.where"
 # For what is found now, of one of these classes, what can be done.
@@ -35,21 +37,27 @@ class Retraces:
 
     subject: Callable[..., Any]
     counts: Counter[str] = field(default_factory=Counter)
+    told: dict[str, tuple[str, str]] = field(default_factory=dict)  # by the place, the last reason and its advice
     dropped: bool = False
 
     def note(self, program: Program, error: Exception, reason: str) -> None:
         """A program did not take an input, which is traced: warn at the third time that it is for the same thing."""
         place = place_of(program, error) if isinstance(error, GuardFailed) else type(error).__name__
         self.counts[place] += 1
+        fix = fix_for_constraint(self.subject, program, error) or fix_for(error)
+        self.told[place] = (reason, fix)
         if self.counts[place] == OFTEN:
-            self._warn(f"was traced again {OFTEN} times for one reason ({reason}), which takes long", fix_for(error))
+            self._warn(f"was traced again {OFTEN} times for one reason ({reason}), which takes long", fix)
 
     def note_dropped(self, limit: int) -> None:
         """Warn, at the first time, that as many programs are kept as may be and one had to go."""
         if not self.dropped:
             self.dropped = True
             what = f"has more than {limit} programs, of which the one that was used longest ago was dropped"
-            self._warn(what, "make its inputs differ less, or allow for more: jit(..., max_programs=...)")
+            place = max(self.counts, key=self.counts.__getitem__, default="")
+            reason, fix = self.told.get(place, ("", "make its inputs differ less"))
+            most = f"; {self.counts[place]} of them were made for one reason ({reason})" if reason else ""
+            self._warn(f"{what}{most}", f"{fix}; or allow for more: jit(..., max_programs=...)")
 
     def _warn(self, what: str, fix: str) -> None:
         warn_of(self.subject, what, fix)
@@ -59,6 +67,36 @@ def warn_of(subject: Callable[..., Any], what: str, fix: str, category: type[Use
     """Warn of a subject, at the line that called what was compiled."""
     name = getattr(subject, "__qualname__", type(subject).__name__)
     warnings.warn(printable(f"{name} {what}; fix: {fix}"), category, stacklevel=callers_level())
+
+
+def fix_for_constraint(subject: Callable[..., Any], program: Program, error: Exception) -> str:
+    """The advice where a program refused a call by what it had decided by a number or a size; empty elsewhere."""
+    first = len(program.guards) - len(program.constraints)
+    if not isinstance(error, GuardFailed) or isinstance(error, UnexpectedValue) or error.number < first:
+        return ""
+    constraint = program.constraints[error.number - first]
+    name, is_asked = name_of(subject, constraint.number), "==" in constraint.condition
+    what = f"its value, which `{constraint.condition}` is for," if is_asked else f"`{constraint.condition}`"
+    fix = f"leave what needs {what} uncompiled, or decide it by torch.where"
+    if type(error.found) is not int or not name:
+        return fix
+    return f"{fix}; symbolic={{{name!r}: (LEAST, GREATEST)}} decides once what holds throughout a range"
+
+
+def name_of(subject: Callable[..., Any], path: str) -> str:
+    """The name that `symbolic=` has for an argument's number or size, by its path; empty for what is no argument's."""
+    root, _, rest = path.partition("[")
+    key, _, steps = rest.partition("]")
+    if root == "kwargs":
+        return f"{key[1:-1]}{steps}"
+    if root != "args" or not key.isdigit():
+        return ""
+    try:
+        target = subject.forward if isinstance(subject, torch.nn.Module) else subject
+        names = [one.name for one in inspect.signature(target).parameters.values() if one.kind in POSITIONAL]
+    except (TypeError, ValueError):
+        return ""
+    return f"{names[int(key)]}{steps}" if int(key) < len(names) else ""
 
 
 def fix_for(error: Exception) -> str:
