@@ -31,7 +31,7 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "broadcast places": lambda x: torch.take_along_dim(x, x.argmax(1, keepdim=True), 1),
     "diagonal": lambda x: torch.block_diag(x, x[0], x.t()),
     "pairs": lambda x: (torch.combinations(x[0]), torch.combinations(x[0], 2, True) * 2, torch.combinations(x[0], 1)),
-    "around": lambda x: torch.nn.functional.pad(x[None], (1, x.shape[1] - 1), mode="circular"),
+    "around": lambda x: torch.nn.functional.pad(x.repeat(1, 3)[None], (1, 2), mode="circular"),
     "slopes": lambda x: torch.gradient(x.repeat(1, 2), dim=1)[0] * 3,
 }
 UNFOLLOWED: dict[str, Callable[[torch.Tensor], Any]] = {  # without gradients, or whose backward autograd records
