@@ -296,12 +296,6 @@ def _with(shape: Sequence[Any], dim: int, size: Any) -> list[Any]:
     return [*shape[:dim], size, *shape[dim + 1 :]]
 
 
-@rewrites(torch.block_diag)
-def block_diag(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Matrices along the diagonal of one."""
-    return None if kwargs else (_refs.block_diag, args, kwargs)
-
-
 @rewrites(torch.combinations)
 def combinations(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """The single elements of a vector, or its pairs; None for more, whose number has no simple formula."""
