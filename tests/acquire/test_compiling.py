@@ -51,6 +51,26 @@ def test_shortcuts_are_eagers_too() -> None:
     assert (thunder.cache_misses(compiled), thunder.cache_hits(compiled)) == (2, 1)
 
 
+def test_with_symbolic_sizes_values_are_gone_around_first() -> None:
+    """One program for all masks of all sizes: a guarded value would limit it."""
+    compiled = thunder.jit(with_both, cache="symbolic values")
+    for mask in (torch.tensor([1.0, 0.0, 1.0]), torch.ones(3), torch.ones(4)):
+        x = torch.randn(len(mask))
+        assert torch.equal(compiled(x, mask), with_both(x, mask))
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_with_symbolic_sizes_values_are_guarded_where_nothing_leads_around_them() -> None:
+    def signed(x: Tensor) -> Tensor:
+        shortened = with_shortcut(x, x)
+        return shortened if x.sum() > 0 else -shortened
+
+    compiled = thunder.jit(signed, cache="symbolic values")
+    for x in (torch.ones(3), torch.ones(5), torch.tensor([3.0, -1.0]), torch.tensor([-2.0, -3.0, 1.0])):
+        assert torch.equal(compiled(x), signed(x))
+    assert thunder.cache_misses(compiled) == 3  # of ones, of another mask, and of a sum below zero
+
+
 def test_only_what_leads_around_a_value_is_told_otherwise() -> None:
     """One program for all masks, and the other question has eager's answer all the same."""
     compiled = thunder.jit(with_both, data_dependent="error")

@@ -56,15 +56,20 @@ def acquire(
     on that device. A `functional` program takes nothing but its arguments: what else it reads is a sharp edge, and not
     guarded. A program that `evaluates` may ask for the values of tensors, and checks at each call that they are the
     same. Where a value cannot be had, the program is traced once more, and told that it is being compiled where it last
-    asked for that: there libraries go around values. Numbers and sizes that are `symbolic` are told at each call; what
-    the program decides by them is a constraint, and where it asks for their values, these are guarded.
+    asked for that: there libraries go around values. With symbolic sizes this is tried first, and values are evaluated
+    only where nothing leads around them, for a guarded value limits a program that is to serve all sizes. Numbers and
+    sizes that are `symbolic` are told at each call; what the program decides by them is a constraint, and where it asks
+    for their values, these are guarded.
+
     No object of the user's is changed when this returns or raises. Raises `ProgramRaised` where the program raises
     (with a `device`, what it raises), `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold
     what the program does, and `SharpEdgeError` if it has sharp edges and they are errors.
     """
     detours, is_differentiating = Detours(), False
+    may_evaluate = evaluates and device is None
+    is_evaluating = may_evaluate and not symbolic.sizes
     while True:
-        run = Run(subject, args, kwargs, device, evaluates and device is None, symbolic)
+        run = Run(subject, args, kwargs, device, is_evaluating, symbolic)
         run.recorder.is_differentiating = is_differentiating
         run.nested = nested
         run.detours = detours
@@ -74,9 +79,10 @@ def acquire(
             is_differentiating = True
         except DataDependent:
             further = detours.further()
-            if further is None:
+            if further is None and (is_evaluating or not may_evaluate):
                 raise
-            detours = further
+            is_evaluating = is_evaluating or further is None
+            detours = further or Detours()
         finally:
             run.release()
 
