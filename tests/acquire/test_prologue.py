@@ -51,9 +51,11 @@ or state['_forward_pre_hooks'])): refuse(n, module)
     passed = tensors_match(prologue, tensors)
     if not (passed or tracer_at_work() is None): refuse(n, tracer_at_work())
     if not (passed or type(input_2) is Tensor and input_2.dtype is torch.float32 and input_2.shape == (2, 3) \
-and input_2.stride() == (3, 1) and input_2.device == device and input_2.requires_grad is False): refuse(n, input_2)
+and input_2.stride() == (3, 1) and input_2.device == device and input_2.requires_grad is False \
+and input_2.is_neg() is False): refuse(n, input_2)
     if not (passed or type(weight) is Parameter and weight.dtype is torch.float32 and weight.shape == (4, 3) \
-and weight.stride() == (3, 1) and weight.device == device and weight.requires_grad is True): refuse(n, weight)
+and weight.stride() == (3, 1) and weight.device == device and weight.requires_grad is True \
+and weight.is_neg() is False): refuse(n, weight)
     if not passed: remember(prologue, tensors)
     return (tensors, ())
 """

@@ -122,7 +122,7 @@ class Run(Acquisition):
         return type(value)(given)
 
     def _symbol_at(self, path: Path) -> Any:
-        """What holds symbols in place of a number, or of a tuple of such; None where there are none to hold."""
+        """Symbols in place of the number, or the tuple of numbers, at a path; None where none of them is symbolic."""
         return self._with_symbols(path) if self._holds_symbols(path) else None
 
     def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:

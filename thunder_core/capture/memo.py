@@ -59,7 +59,7 @@ class Memory:
 
 def metadata(proxy: TensorProxy) -> Metadata:
     """A key of what decides of a tensor what an operation does with it."""
-    return (proxy.shape, proxy.stride, proxy.dtype, proxy.device, proxy.requires_grad, proxy.is_conj, proxy.is_neg)
+    return (proxy.shape, proxy.stride, proxy.dtype, proxy.device, proxy.is_conj, proxy.is_neg, proxy.requires_grad)
 
 
 def signature(

@@ -296,6 +296,13 @@ def _with(shape: Sequence[Any], dim: int, size: Any) -> list[Any]:
     return [*shape[:dim], size, *shape[dim + 1 :]]
 
 
+@rewrites(torch.block_diag)
+def block_diag(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Matrices of one dtype along the diagonal of one; None for several, for which the kernel has rules of its own."""
+    dtypes = {getattr(matrix, "dtype", None) for matrix in args}
+    return None if kwargs or len(dtypes) > 1 else (_refs.block_diag, args, kwargs)
+
+
 @rewrites(torch.combinations)
 def combinations(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """The single elements of a vector, or its pairs; None for more, whose number has no simple formula."""

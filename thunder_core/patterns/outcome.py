@@ -159,8 +159,8 @@ def proxies_in(arguments: Any) -> list[TensorProxy]:
 
 def described(proxy: TensorProxy, with_grad: bool, environment: Sizing | None = None) -> tuple[Hashable, ...]:
     """A description of all of a result that the rest of the program may depend on; comparing two decides nothing."""
-    found = metadata(_comparable(proxy, environment))
-    return found if with_grad else found[:-1]
+    comparable = _comparable(proxy, environment)
+    return metadata(replace(comparable, requires_grad=with_grad and proxy.requires_grad))
 
 
 def _comparable(proxy: TensorProxy, environment: Sizing | None) -> TensorProxy:
