@@ -133,3 +133,57 @@ def test_regions_are_compiled_by_one_thread_at_a_time() -> None:
     for function, one, result in zip(functions, compiled, results, strict=True):
         torch.testing.assert_close(result, function(x))
         assert "inductor" in {bsym.executor for bsym in thunder.last_traces(one)[-1].bound_symbols}
+
+
+BODIES: list[Callable[[], Any]] = []
+
+
+@torch.library.custom_op("thunder_tests::in_a_thread", mutates_args=())
+def in_a_thread(x: Tensor) -> Tensor:
+    """Twice the tensor; a thread does meanwhile what there is to do, and is waited for."""
+    for body in BODIES:
+        thread = threading.Thread(target=body, daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive(), "the thread waits for the one that waits for it"
+    return x * 2
+
+
+@in_a_thread.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def test_the_first_run_may_wait_for_a_thread_that_compiles() -> None:
+    results: list[Tensor] = []
+    other, x = thunder.jit(lambda x: x + 3), torch.ones(2)
+    BODIES[:] = [lambda: results.append(other(x))]
+    try:
+        assert torch.equal(thunder.jit(lambda x: in_a_thread(x) + 1)(x), x * 2 + 1)
+    finally:
+        BODIES.clear()
+    assert [result.tolist() for result in results] == [[4, 4]]
+
+
+def scaled(x: Tensor, factor: float = 2.0) -> Tensor:
+    return x * factor
+
+
+def test_other_threads_see_no_symbols_in_the_users_own_objects() -> None:
+    sizes, seen, is_over = [2, 3], set[type](), threading.Event()
+
+    def watch() -> None:
+        while not is_over.is_set():
+            seen.update(map(type, (*sizes, *(scaled.__defaults__ or ()))))
+
+    compiled = thunder.jit(lambda x: scaled(x.new_ones(1).expand(sizes)), cache="symbolic values")
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        for n in range(3):
+            sizes[:], scaled.__defaults__ = [n + 2, 3], (n + 2.5,)
+            assert torch.equal(compiled(torch.ones(1)), torch.full((n + 2, 3), n + 2.5))
+    finally:
+        is_over.set()
+        thread.join()
+    assert seen == {int, float}

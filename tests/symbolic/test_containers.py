@@ -15,8 +15,15 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
+from thunder_core.acquire import outside
 
 FACTORS: list[Any] = [1.0, 2]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that other tests have left behind, such as those of pools, see none of these containers."""
+    monkeypatch.setattr(outside, "is_only_thread", lambda: True)
 
 
 @dataclasses.dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
@@ -42,7 +43,13 @@ TOGETHER = "compile both functions alike, so that one program holds them, or cal
 VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
 MAPPINGS = (dict, types.MappingProxyType)
 EXCHANGING = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may stand for numbers
+MONITORS = frozenset({"tqdm._monitor"})  # modules whose threads look at nothing of the user's
 NAMESPACES = frozenset({"root", "globals", "class"})  # steps to what holds the names of programs
+
+
+def is_only_thread() -> bool:
+    """Whether no other thread of Python's runs, which could see symbols in the user's own objects while one traces."""
+    return sum(type(thread).__module__ not in MONITORS for thread in threading.enumerate()) == 1
 
 
 class Outside:
@@ -380,7 +387,7 @@ class Outside:
         """C code is about to see an item: guard it, or put a symbol in its place while the program is traced.
 
         That is done for numbers that differ from call to call, and tuples with such ones, in lists and dicts that the
-        program has not changed.
+        program has not changed, and that no other thread can see meanwhile.
         """
         found = self._item_path(path, key, item)
         if self._may_hold_symbols(container, path) and (symbol := self.symbol_at(found)) is not None:
@@ -394,7 +401,7 @@ class Outside:
         """Whether symbols may stand in an outside container for its numbers, so that C code sees them."""
         is_namespace = path.step in NAMESPACES or path.key == "__dict__"
         changed = id(container) in self.effects.originals
-        used = self.symbolic.may_be and self.symbolic.in_containers and self.surprises is None
+        used = self.symbolic.may_be and self.symbolic.in_containers and self.surprises is None and is_only_thread()
         return used and type(container) in EXCHANGING and not changed and not is_namespace
 
     def _read_keys(self, path: Path, base: type, keys: tuple[Any, ...]) -> None:
@@ -459,7 +466,8 @@ class Outside:
         self._seen.add((id(function), "__defaults__"))
         for name in ("__defaults__", "__kwdefaults__"):
             held = getattr(function, name)
-            if type(held) is tuple and (symbols := self.symbol_at(path.attribute(name, held))) is not None:
+            alone = type(held) is tuple and is_only_thread()
+            if alone and (symbols := self.symbol_at(path.attribute(name, held))) is not None:
                 function.__defaults__ = symbols
                 self.effects.undo_by(functools.partial(setattr, function, name, held))
             elif type(held) is tuple and all(map(is_constant, held)):

@@ -11,6 +11,7 @@ from thunder_core.claiming.device_code import DeviceCode, targeting
 from thunder_core.compiler.compiler import Compiler
 from thunder_core.compiler.last_call import specializations_of
 from thunder_core.errors import WrongInputs
+from thunder_core.runtime.compiled import COMPILING
 from thunder_core.runtime.program import Program
 
 
@@ -25,11 +26,11 @@ def trace_for(
     if not isinstance(cache.compiler, Compiler):
         raise WrongInputs("this was loaded from an artifact", fix="pass what jit or compile returned")
     compiler = replace(cache.compiler, device=device)
-    with targeting(target):
+    with COMPILING, targeting(target):
         program = compiler(cache.subject, args, kwargs)
+        cache.add(program)
+        cache.last = program
+        cache.misses += 1
     claimed = program.last("computation")
     kernels = [code for executor in compiler.executors for code in executor.device_code(claimed, target)]
-    cache.add(program)
-    cache.last = program
-    cache.misses += 1
     return program, tuple(kernels)

@@ -22,7 +22,7 @@ from thunder_core.runtime.dispatch import ProgramIndex, Refusal, Route
 from thunder_core.runtime.library.objects import GuardFailed, UnexpectedValue
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
-from thunder_core.runtime.raising import RaisingCalls
+from thunder_core.runtime.raising import RaisingCalls, has_effects
 from thunder_core.runtime.retraces import Retraces
 from thunder_core.runtime.selector import Selector
 from thunder_core.runtime.tracers import require_no_tracer
@@ -166,7 +166,8 @@ class Specializations:
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
         """Make a call that every program has refused; one thread compiles at a time.
 
-        The user's own code runs outside of that, since it may start threads and wait for them.
+        Programs and the user's own code run outside of that, since they may start threads and wait for them; but a
+        program that writes to the user's objects does so first while no thread traces, which would undo its writes.
         """
         require_no_tracer((*args, *kwargs.values()))
         with COMPILING:
@@ -177,7 +178,7 @@ class Specializations:
             del finish  # what was raised has a traceback that holds this frame
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Callable[[], Any]:
-        """Compile a program for a call and run it; return what is left to do for the call's result.
+        """Compile a program for a call; return what is left to do for the call's result, such as running it.
 
         The call of a module with lazy parameters, and one that is known to raise, runs in eager PyTorch; where another
         thread has compiled a program meanwhile, that is asked. Raises `WrongInputs` with `cache="same input"`, and
@@ -215,7 +216,9 @@ class Specializations:
             raised = error.with_traceback(None)
         else:
             self._keep(program, route, args, kwargs)
-            return self._run_first(program, inputs, outside, args, kwargs)
+            self.last = program
+            first_run = partial(self._run_first, program, inputs, outside, args, kwargs)
+            return first_run() if has_effects(program) else partial(run_and_finish, first_run)
         try:
             return partial(self.raising.first, raised, args, kwargs, keep=self.options.cache != "no caching")
         finally:
@@ -241,12 +244,15 @@ class Specializations:
     def _run_first(
         self, program: Program, inputs: Any, outside: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], Any]:
-        """Run a new program; return what gives its result, or raises its error."""
-        self.last = program
+        """Run a new program; return what gives its result, or raises its error.
+
+        One that finds another value than it was traced for is dropped, and `DataDependent` raised.
+        """
         try:
             result = program.run(inputs, outside)
         except UnexpectedValue as error:
-            self._drop(program)
+            with COMPILING:
+                self._drop(program)
             raise DataDependent(
                 f"the program decides by the value of a tensor, which is {error.wanted!s:.40} in eager PyTorch and "
                 f"{error.found!s:.40} by what was compiled",
@@ -282,6 +288,11 @@ class Specializations:
         self.programs.pop(program, None)
         self.index.discard(program)
         self.selector.discard(program)
+
+
+def run_and_finish(first_run: Callable[[], Callable[[], Any]]) -> Any:
+    """Run a new program, and do what is left to do for the call's result."""
+    return first_run()()
 
 
 def number_refused(program: Program, error: Exception) -> str | None:

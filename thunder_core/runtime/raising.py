@@ -115,12 +115,16 @@ def is_repeatable(program: Program, failure: Exception) -> bool:
     if isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)) or is_of_epilogue(failure):
         return False
     computation = program.traces("computation")[0]
-    has_effects = any(bsym.output is None for bsym in program.last("epilogue").bound_symbols)
-    if not has_effects and not settings_of(computation.bound_symbols):
+    if not has_effects(program) and not settings_of(computation.bound_symbols):
         return False
     written = names_written_to(computation)
     bsyms = computation.bound_symbols
     return not any(proxy.name in written for proxy in computation.inputs) and not any(map(changes_state, bsyms))
+
+
+def has_effects(program: Program) -> bool:
+    """Whether a program's epilogue writes to the user's objects."""
+    return any(bsym.output is None for bsym in program.last("epilogue").bound_symbols)
 
 
 def is_of_epilogue(failure: Exception) -> bool:
