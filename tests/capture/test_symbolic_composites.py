@@ -86,6 +86,27 @@ def test_products_are_differentiated_where_elements_are_zero(zeros: tuple[int, .
     assert thunder.cache_misses(compiled) <= 2, thunder.recompile_reasons(compiled)
 
 
+def test_powers_of_single_elements_are_refused_as_by_eager() -> None:
+    compiled = thunder.jit(lambda x: (torch.linalg.vander(x), x + 1)[1], cache="symbolic values")
+    for length in (3, 4):
+        assert torch.equal(compiled(torch.ones(length)), torch.full((length,), 2.0))
+    with pytest.raises(RuntimeError, match="N must be greater than 1"):
+        compiled(torch.ones(1))
+
+
+@pytest.mark.parametrize("made", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("given", [torch.float32, torch.float16])
+def test_gradients_of_sums_are_added_in_the_dtype_of_the_input(given: torch.dtype, made: torch.dtype) -> None:
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return (x.cumsum(0, dtype=made) * weight).sum()
+
+    compiled = thunder.jit(program, cache="symbolic values")
+    for length in (50, 70):
+        x, weight = torch.randn(length, dtype=given, requires_grad=True), torch.randn(length, dtype=made)
+        found, wanted = (torch.autograd.grad(run(x, weight), x)[0] for run in (compiled, program))
+        assert torch.equal(found, wanted)
+
+
 def test_the_order_of_a_chain_is_a_constraint() -> None:
     compiled = thunder.jit(lambda *chain: torch.linalg.multi_dot(chain), cache="symbolic values")
     for sizes in ((2, 3, 4, 5), (3, 5, 6, 7), (9, 8, 7, 1), (20, 9, 8, 2)):

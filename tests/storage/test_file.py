@@ -37,3 +37,9 @@ def test_the_new_one_has_the_permissions_of_the_old_and_links_stay(tmp_path: Pat
 def test_a_device_is_written_to_as_it_is() -> None:
     write_whole(Path(os.devnull), "gone")
     assert Path(os.devnull).is_char_device()
+
+
+@pytest.mark.parametrize("name", ["a" * 250 + ".json", "ü" * 125, "a." + "b" * 250])
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path, name: str) -> None:
+    write_whole(tmp_path / name, "text")
+    assert names(tmp_path) == [name]

@@ -11,6 +11,8 @@ import thunder_core
 from thunder_core.errors import NotComparable, OutOfTolerance
 from thunder_core.recipe import Tolerance
 from thunder_core.validation import ValidationReport, validate
+from thunder_core.validation.leaves import Leaves
+from thunder_core.validation.state import changed_paths
 
 
 class Stateful(torch.nn.Module):
@@ -133,3 +135,11 @@ def test_a_call_that_writes_to_parameters_is_not_comparable() -> None:
     model = WritesParameters()
     with pytest.raises(NotComparable, match="writes to its parameter `weight`"):
         check(model, model)
+
+
+@pytest.mark.parametrize("after", [torch.ones(0, 4), torch.ones(0, dtype=torch.int64), torch.ones(0)])
+def test_an_empty_tensor_is_changed_by_its_shape_and_dtype(after: torch.Tensor) -> None:
+    before = torch.ones(0)
+    is_changed = (before.shape, before.dtype) != (after.shape, after.dtype)
+    found = changed_paths(Leaves(tensors={"cache": before}), Leaves(tensors={"cache": after}))
+    assert list(found) == ["cache"] * is_changed

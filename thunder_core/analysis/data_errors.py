@@ -5,7 +5,9 @@ Such an operation matters where nobody reads its result, since eager PyTorch rai
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -27,13 +29,50 @@ RAISE_BY_VALUES = frozenset(
         *("embedding", "_embedding_bag", "_embedding_bag_forward_only", "embedding_renorm", "max_unpool2d"),
         *("max_unpool3d", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss", "_ctc_loss"),
         *("multilabel_margin_loss_forward", "binary_cross_entropy", "repeat_interleave", "bincount", "histc"),
-        *("linalg_eig", "lu_unpack", "_pack_padded_sequence"),
+        *("linalg_eig", "lu_unpack", "_pack_padded_sequence", "histogram", "_histogramdd_bin_edges"),
+        *("_linalg_svd", "linalg_pinv", "linalg_lu_solve", "linalg_ldl_solve"),
     )
 )
 # Functions that look at values themselves, which the operations that they do on metadata alone do not tell.
 LOOK_AT_VALUES = frozenset({torch.nn.functional.one_hot})
-# Operators that raise where they divide integers by zero.
-DIVIDE = frozenset(f"aten::{name}" for name in ("div", "floor_divide", "remainder", "fmod"))
+
+
+def divides_integers(operation: BoundSymbol) -> bool:
+    """Whether an operation gives integers, and what it divides by is zero, or computed and may be."""
+    divisor = argument_beside_tensor(operation)
+    return gives_integers(operation) and (isinstance(divisor, Proxy) or divisor == 0)
+
+
+def raises_integers_to_negative_power(operation: BoundSymbol) -> bool:
+    """Whether an operation raises integers to one power that is negative, or computed and may be; tensors may be."""
+    power = argument_beside_tensor(operation)
+    if power is None or isinstance(power, TensorProxy) or not gives_integers(operation):
+        return False
+    return isinstance(power, Proxy) or power < 0
+
+
+def has_sorter(operation: BoundSymbol) -> bool:
+    """Whether a search is given the places of the sorted elements, which may lie outside."""
+    return operation.kwargs.get("sorter") is not None
+
+
+def argument_beside_tensor(operation: BoundSymbol) -> Any:
+    """The second argument of an operation of two; None where there is none."""
+    return operation.args[1] if len(operation.args) > 1 else None
+
+
+def gives_integers(operation: BoundSymbol) -> bool:
+    """Whether none of the tensors that an operation gives has numbers with fractions."""
+    made = (proxy for proxy in operation.outputs if isinstance(proxy, TensorProxy))
+    return not any(one.dtype.is_floating_point or one.dtype.is_complex for one in made)
+
+
+# Operators that raise by values for some arguments alone, and whether these are such.
+RAISE_BY_ARGUMENTS: Mapping[str, Callable[[BoundSymbol], bool]] = {
+    **{f"aten::{name}": divides_integers for name in ("div", "floor_divide", "remainder", "fmod")},
+    "aten::pow": raises_integers_to_negative_power,
+    "aten::searchsorted": has_sorter,
+}
 
 
 @cache
@@ -57,11 +96,5 @@ def _may_raise(operation: BoundSymbol) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return False
     name = target._schema.name.removesuffix("_")
-    return name in RAISE_BY_VALUES or is_check(target) or (name in DIVIDE and _is_of_integers(operation))
-
-
-def _is_of_integers(operation: BoundSymbol) -> bool:
-    """Whether an operation gives integers, and what it divides by is computed."""
-    divisor = operation.args[1] if len(operation.args) > 1 else None
-    made = (proxy for proxy in operation.outputs if isinstance(proxy, TensorProxy))
-    return isinstance(divisor, Proxy) and not any(one.dtype.is_floating_point or one.dtype.is_complex for one in made)
+    by_arguments = RAISE_BY_ARGUMENTS.get(name)
+    return name in RAISE_BY_VALUES or is_check(target) or (by_arguments is not None and by_arguments(operation))

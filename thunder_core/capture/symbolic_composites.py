@@ -1,8 +1,8 @@
-"""Functions that consist of others in C++ and ask for sizes as plain integers, written in Python for symbolic ones.
+"""Functions in Python that stand for those of PyTorch that are composed in C++ and ask for sizes as plain integers.
 
-Their formulas are PyTorch's own (LinearAlgebra.cpp, Correlation.cpp, SpectralOps.cpp, TensorShape.cpp, its references
-in Python). What runs is the function itself; these give the metadata of its result, and its derivative. Each function
-has the parameters of the one that it stands for.
+With symbolic sizes they give the metadata of a function's result, and its derivative; the program runs the function
+itself. Most formulas are PyTorch's (LinearAlgebra.cpp, Correlation.cpp, SpectralOps.cpp, its references in Python).
+Each has the parameters of the function that it stands for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Python = Callable[..., Any]
 BEFORE = frozenset(REWRITES)
 
 
-def stands_for(*functions: Callable[..., Any], always: bool = False) -> Callable[[Python], Python]:
+def stands_for(*functions: Callable[..., Any]) -> Callable[[Python], Python]:
     """Register a function in Python that stands for some of PyTorch's where sizes are symbolic.
 
     Calls that do not fit its parameters are left as they are, and those for which it is None.
@@ -42,7 +42,7 @@ def stands_for(*functions: Callable[..., Any], always: bool = False) -> Callable
                 return None
             return python, args, kwargs
 
-        rewrites(*functions, always=always)(rewrite)
+        rewrites(*functions)(rewrite)
         return python
 
     return register
@@ -198,8 +198,8 @@ class CumulativeSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        """The gradient of the tensor."""
-        return gradient.flip(ctx.dim).cumsum(ctx.dim).flip(ctx.dim).to(ctx.dtype), None, None
+        """The gradient of the tensor, added in its dtype."""
+        return gradient.to(ctx.dtype).flip(ctx.dim).cumsum(ctx.dim).flip(ctx.dim), None, None
 
 
 class CumulativeProduct(torch.autograd.Function):
@@ -249,7 +249,10 @@ stands_for(torch.cumprod, torch.Tensor.cumprod)(cumulative_product)
 @stands_for(torch.linalg.vander)
 def vander(x: Tensor, *, N: Any = None) -> Tensor:  # noqa: N803 (PyTorch's name for it)
     """The powers of the elements, beginning at zero."""
-    powers = x.unsqueeze(-1).expand(*x.shape, (x.shape[-1] if N is None else N) - 1)
+    count = x.shape[-1] if N is None else N
+    if not count > 1:
+        raise RuntimeError("N must be greater than 1.")
+    powers = x.unsqueeze(-1).expand(*x.shape, count - 1)
     return torch.cat([x.unsqueeze(-1).new_ones((*x.shape, 1)), cumulative_product(powers, -1)], -1)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+LONGEST_SUFFIX = 32  # that a name for writing keeps: names have at most 255 bytes
+
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[Path]:
@@ -20,7 +22,8 @@ def replaced_file(path: Path) -> Iterator[Path]:
     if path.exists() and not path.is_file():
         yield path
         return
-    new = path.with_name(f".{path.stem}.{os.getpid()}-{secrets.token_hex(4)}{path.suffix}")
+    suffix = path.suffix if len(path.suffix) <= LONGEST_SUFFIX else ""
+    new = path.with_name(f".new-{os.getpid()}-{secrets.token_hex(4)}{suffix}")
     try:
         yield new
         if path.exists():

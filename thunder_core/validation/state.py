@@ -48,6 +48,8 @@ def _is_changed(before: Leaves, after: Leaves, path: str) -> bool:
     old, new = before.tensors.get(path), after.tensors.get(path)
     if old is None or new is None:
         return old is not new or before.structure.get(path) != after.structure.get(path)
+    if (old.shape, old.dtype) != (new.shape, new.dtype):  # also where there is no element that could differ
+        return True
     return bool(changed_elements(old, new).any())
 
 
