@@ -137,3 +137,40 @@ def test_a_region_takes_no_float_for_an_integer() -> None:
     for rate in (0.3, 0.9, 1.7):
         torch.testing.assert_close(gradient(compiled, x, rate), gradient(scaled, x, rate))
     assert thunder.cache_misses(compiled) == 1
+
+
+SEVERAL: dict[str, tuple[Callable[..., Tensor], list[tuple[float, ...]]]] = {
+    "equal rates of a norm": (
+        lambda x, rate, eps: functional.batch_norm(x, None, None, training=True, momentum=rate, eps=eps),
+        [(0.2, 0.2), (0.4, 0.1), (0.1, 0.4), (0.3, 0.3)],
+    ),
+    "equal exponents": (
+        lambda x, power, eps: functional.pairwise_distance(x, x * x, power, eps),
+        [(3.0, 3.0), (3.0, 4.0), (4.0, 3.0)],
+    ),
+    "three floats beyond two": (
+        lambda x, margin, power, eps: functional.triplet_margin_loss(x, x * x, -x, margin=margin, p=power, eps=eps),
+        [(2.5, 3.0, 4.0), (3.0, 4.0, 2.5), (3.0, 3.0, 3.0), (5.0, 2.5, 2.5)],
+    ),
+    "an infinite power": (lambda x, power: x.norm(power), [(3.0,), (float("inf"),), (4.0,)]),
+    "an infinite length": (torch.linalg.vector_norm, [(3.0,), (float("inf"),), (-3.0,), (-float("inf"),)]),
+    "an infinite norm of rows": (
+        lambda x, power: torch.renorm(x, power, 0, 1.0),
+        [(3.0,), (float("inf"),), (4.0,)],
+    ),
+}
+
+
+@pytest.mark.parametrize("cache", ["symbolic values", "constant values"])
+@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_floats_that_are_equal_once_stay_apart(name: str, cache: str) -> None:
+    """Equality, order and being finite are constraints: a program never takes one float for another."""
+    function, calls = SEVERAL[name]
+    compiled: Any = thunder.jit(function, cache=cache)
+    x = (torch.rand(4, 3) + 0.5).requires_grad_()
+    for floats in calls:
+        found, wanted = compiled(x, *floats), function(x, *floats)
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+        ours, theirs = (torch.autograd.grad((one * one).sum(), x)[0] for one in (found, wanted))
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)

@@ -14,7 +14,7 @@ from thunder_core.autodiff.tape import first_line
 from thunder_core.autodiff.vjp import call_with_rule, is_differentiable_proxy
 from thunder_core.capture.failures import needs_value
 from thunder_core.capture.fake import fake_like, new_mode
-from thunder_core.capture.probed_floats import stand_in
+from thunder_core.capture.probed_floats import with_stand_ins_alone
 from thunder_core.capture.settings import settings_of
 from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.proxy import NumberProxy, TensorProxy, environment_of, tensor_proxy
@@ -97,7 +97,8 @@ def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, Any]:
     constants = {name: value for name, value in trace.constants.items() if isinstance(value, torch.Tensor)}
     values = {name: fake_like(tensor_proxy(name, value), mode) for name, value in constants.items()}
     symbols = {proxy.name: proxy.value for proxy in trace.inputs if isinstance(proxy, NumberProxy)}
-    numbers = {name: stand_in(value) if isinstance(value, torch.SymFloat) else value for name, value in symbols.items()}
+    floats = {name: value for name, value in symbols.items() if isinstance(value, torch.SymFloat)}
+    numbers = {**symbols, **with_stand_ins_alone(floats)}
     given = {proxy.name: fake_like(proxy, mode).requires_grad_(proxy.requires_grad) for proxy in proxies}
     return {**values, **numbers, **given}
 

@@ -17,7 +17,7 @@ from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.capture.all_sizes import CallsForAllSizes, for_all_sizes
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.memo import metadata
-from thunder_core.capture.probed_floats import FloatAsked, Named, restrict, stand_ins
+from thunder_core.capture.probed_floats import AmbiguousFloats, FloatAsked, Named, restrict, stand_ins
 from thunder_core.capture.sizes import number_of
 from thunder_core.capture.symbolic_probe import named, with_values
 from thunder_core.capture.symbols import symbol_of
@@ -154,12 +154,11 @@ def probed(
     bsym: BoundSymbol, requires_grad_names: frozenset[str], floats: Sequence[NumberProxy]
 ) -> ProbedDerivation | None:
     """The derivation with values that stand in for symbolic floats; None where these cannot be told afterwards."""
-    hints = [float(proxy.value.node.hint) for proxy in floats]
-    pairs = stand_ins(hints)
+    pairs = stand_ins([proxy.value for proxy in floats])
     if pairs is None:
         return None
-    names = Named([(proxy.value, pair) for proxy, pair in zip(floats, pairs, strict=True)], number_of)
     try:
+        names = Named([(proxy.value, pair) for proxy, pair in zip(floats, pairs, strict=True)], number_of)
         one, twin = (
             derived(
                 with_values(bsym, {proxy.name: pair[place] for proxy, pair in zip(floats, pairs, strict=True)}),
@@ -173,10 +172,9 @@ def probed(
         parts = {name: getattr(one, name) for name in ("wanted", "results", "mode", "tape", "inputs", "outputs")}
         found = ProbedDerivation(bsym=bsym, bsyms=tuple(bsyms), **parts, twin=twin, names=names)
         found.vjp(found.results)
-    except Underivable:
+    except (AmbiguousFloats, Underivable):
         return None
-    for proxy, hint in zip(floats, hints, strict=True):
-        restrict(proxy.value, hint)
+    restrict([proxy.value for proxy in floats])
     return found
 
 

@@ -6,7 +6,8 @@ float, or the function of it. Where they differ in anything else, this is not po
 
 PyTorch's formulas take other ways for some values: a power of zero, a norm of one, of less than one, or of more than
 two. So the values that stand for a float lie between the same two of `LANDMARKS` as the float does, and so do all
-floats that a program serves.
+floats that a program serves. Floats between the same two keep their order, and equal ones stay equal, since C++ may
+compare them.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from torch.utils._sympy.functions import OpaqueUnaryFn_log, OpaqueUnaryFn_sqrt
 
 from thunder_core.ir.proxy import NumberProxy, Proxy
 
-LANDMARKS = (-math.inf, 0.0, 1.0, 2.0, math.inf)
+LARGEST = 1e300  # of the floats that something stands for: infinity takes ways of its own
+LANDMARKS = (-LARGEST, 0.0, 1.0, 2.0, LARGEST)
 SPAN = 4.0  # of what stands for floats beyond the last landmark
-STEPS = (0.3819660112501051, 0.6180339887498949)
+STEP = 0.6180339887498949  # whose multiples have fractions that no simple function takes to one another
+TWINS = (1, 2)
 MARGIN = 1.0
+BETWEEN = 0.7316888  # at which functions that are not the same differ
 SINGLE = 1 << 20  # stand-ins are multiples of its inverse, which single precision has, too
 Pair = tuple[Any, Any]
 
@@ -71,6 +75,10 @@ FUNCTIONS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
+class AmbiguousFloats(ValueError):
+    """Two functions of floats have the same values for what stands for these, so that neither can be told."""
+
+
 class FloatAsked(BaseException):
     """Code in C++ asks for the value of a float that is to stay a symbol."""
 
@@ -80,8 +88,12 @@ def landmarks_around(value: float) -> tuple[float, float] | None:
     return next((ends for ends in itertools.pairwise(LANDMARKS) if ends[0] < value < ends[1]), None)
 
 
-def stand_ins(values: Sequence[float]) -> list[Pair] | None:
-    """Two values for each float, between the same landmarks, in the same order; None where a float is a landmark."""
+def stand_ins(numbers: Sequence[Any]) -> list[Pair] | None:
+    """Two values for each symbolic float, between the same landmarks, in the same order; None where one is a landmark.
+
+    Floats of equal values have the same pair: `restrict` sees to it that they are equal in every call.
+    """
+    values = [float(number.node.hint) for number in numbers]
     around = [landmarks_around(value) for value in values]
     ranks = {value: rank for rank, value in enumerate(sorted(set(values)))}
     found: list[Pair] = []
@@ -89,32 +101,38 @@ def stand_ins(values: Sequence[float]) -> list[Pair] | None:
         if ends is None:
             return None
         low, high = _finite(*ends)
-        shares = [(ranks[value] + step) / (len(ranks) + MARGIN) for step in STEPS]
-        one, other = (low + round((high - low) * share * SINGLE) / SINGLE for share in shares)
+        places = [ranks[value] + (len(TWINS) * ranks[value] + twin) * STEP % 1 for twin in TWINS]
+        one, other = (low + round((high - low) * place / (len(ranks) + MARGIN) * SINGLE) / SINGLE for place in places)
         found.append((one, other))
     return found
 
 
 def _finite(low: float, high: float) -> tuple[float, float]:
     """The ends between which values stand for floats that lie between two landmarks."""
-    return (high - SPAN if math.isinf(low) else low), (low + SPAN if math.isinf(high) else high)
+    return (high - SPAN if low == -LARGEST else low), (low + SPAN if high == LARGEST else high)
 
 
-def stand_in(number: Any) -> Any:
-    """A value that stands for a symbolic float, which is restricted to such ones; itself where it is a landmark."""
-    pairs = stand_ins([number.node.hint])
-    if pairs is None:
-        return number
-    restrict(number, number.node.hint)
-    return pairs[0][0]
+def with_stand_ins_alone(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that stand for symbolic floats, which are restricted to such ones; landmarks stay what they are."""
+    between = {name: number for name, number in numbers.items() if landmarks_around(float(number.node.hint))}
+    pairs = stand_ins(list(between.values())) or []
+    restrict(list(between.values()))
+    return {**numbers, **{name: one for name, (one, _) in zip(between, pairs, strict=True)}}
 
 
-def restrict(number: Any, value: float) -> None:
-    """Constrain a symbolic float to lie between the landmarks that it lies between now."""
-    low, high = landmarks_around(value) or (value, value)
-    for bound, holds in ((low, operator.gt), (high, operator.lt)):
-        if math.isfinite(bound):
-            bool(holds(number, bound))
+def restrict(numbers: Sequence[Any]) -> None:
+    """Constrain symbolic floats to the landmarks they lie between now, and to the order that they have there."""
+    ordered = sorted(numbers, key=lambda number: float(number.node.hint))
+    for number in ordered:
+        value = float(number.node.hint)
+        low, high = landmarks_around(value) or (value, value)
+        bool(number > low)
+        bool(number < high)
+    for one, other in itertools.pairwise(ordered):
+        value, following = float(one.node.hint), float(other.node.hint)
+        if one.node.expr != other.node.expr and landmarks_around(value) == landmarks_around(following):
+            bool(one < other)
+            bool(one <= other)
 
 
 class Named(Mapping[Pair, Proxy]):
@@ -129,7 +147,16 @@ class Named(Mapping[Pair, Proxy]):
         self._places: dict[Pair, tuple[Any, Callable[[Any], Any]]] = {}
         for number, pair in reversed(numbers):
             for function in reversed(FUNCTIONS):
-                self._places[function(pair[0]), function(pair[1])] = (number, function)
+                self._claim((function(pair[0]), function(pair[1])), number, function)
+
+    def _claim(self, place: Pair, number: Any, function: Callable[[Any], Any]) -> None:
+        """Note what a pair of values stands for; raises `AmbiguousFloats` where that is something else already."""
+        if any(map(math.isnan, place)):
+            return
+        known, before = self._places.get(place, (number, function))
+        if known.node.hint != number.node.hint or not math.isclose(before(BETWEEN), function(BETWEEN)):
+            raise AmbiguousFloats(f"{place} stands for two functions of floats")
+        self._places[place] = (number, function)
 
     def __getitem__(self, pair: Pair) -> Proxy:
         number, function = self._places[pair]

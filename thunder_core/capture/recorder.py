@@ -385,11 +385,10 @@ class Recorder:
         except FloatAsked:
             pass
         before, values = self.failure, [self.numbers.known[number.proxy.name] for number in numbers]
-        pairs = stand_ins(values)
+        floats = [self.sizes.float_symbol(*pair) for pair in zip(numbers, values, strict=True)]
+        pairs = stand_ins(floats)
         if pairs is None:
             return self.function(function, *symbols)
-        floats = [self.sizes.float_symbol(*pair) for pair in zip(numbers, values, strict=True)]
-        names = Named(list(zip(floats, pairs, strict=True)), number_of)
         keys = {id(number): pair for number, pair in zip(numbers, pairs, strict=True)}
 
         def run(args: Any) -> tuple[Any, Call]:
@@ -397,12 +396,12 @@ class Recorder:
             return self._run(function, args[0], args[1], call), call
 
         try:
+            names = Named(list(zip(floats, pairs, strict=True)), number_of)
             output, call = run_on_floats(run, given, keys, names)
         except Exception:  # it may be that values which stand in will not do, and the right ones do
             self.failure = before
             return self.function(function, *symbols)
-        for number, value in zip(floats, values, strict=True):
-            restrict(number, value)
+        restrict(floats)
         self.has_hidden |= followed
         bsym = self._bound(function, symbols[0], symbols[1], output, call)
         if bsym is not None:
