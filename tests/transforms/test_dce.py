@@ -101,6 +101,17 @@ def test_checks_stay_whoever_runs_the_rest(options: dict[str, Any], requires_gra
                 call(bad)
 
 
+@pytest.mark.parametrize("divide", [lambda n: n // 0, lambda n: 1 / (n - 3), lambda n: n % 0, lambda n: 1 % (n - 3)])
+def test_errors_of_unread_numbers_are_raised(divide: Callable[[int], object]) -> None:
+    def program(x: Tensor) -> Tensor:
+        divide(int(x.sum()))
+        return x + 1
+
+    for call in (program, thunder.jit(program)):
+        with pytest.raises(ZeroDivisionError):
+            call(torch.ones(3))
+
+
 def test_a_check_stands_where_writes_were() -> None:
     def program(x: Tensor) -> Tensor:
         y = x * 1

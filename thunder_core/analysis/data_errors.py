@@ -5,6 +5,7 @@ Such an operation matters where nobody reads its result, since eager PyTorch rai
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -35,17 +36,26 @@ RAISE_BY_VALUES = frozenset(
 )
 # Functions that look at values themselves, which the operations that they do on metadata alone do not tell.
 LOOK_AT_VALUES = frozenset({torch.nn.functional.one_hot})
+# Python's operators on numbers that are computed, which raise where they divide by zero.
+DIVIDE_NUMBERS = frozenset({operator.truediv, operator.floordiv, operator.mod})
 
 
 def divides_integers(operation: BoundSymbol) -> bool:
     """Whether an operation gives integers, and what it divides by is zero, or computed and may be."""
-    divisor = argument_beside_tensor(operation)
+    divisor = second_argument(operation)
     return gives_integers(operation) and (isinstance(divisor, Proxy) or divisor == 0)
+
+
+def divides_numbers(operation: BoundSymbol) -> bool:
+    """Whether an operation on numbers alone divides by zero, or by what is computed and may be."""
+    divisor = second_argument(operation)
+    is_of_tensors = any(isinstance(proxy, TensorProxy) for proxy in operation.inputs)
+    return not is_of_tensors and (isinstance(divisor, Proxy) or divisor == 0)
 
 
 def raises_integers_to_negative_power(operation: BoundSymbol) -> bool:
     """Whether an operation raises integers to one power that is negative, or computed and may be; tensors may be."""
-    power = argument_beside_tensor(operation)
+    power = second_argument(operation)
     if power is None or isinstance(power, TensorProxy) or not gives_integers(operation):
         return False
     return isinstance(power, Proxy) or power < 0
@@ -56,8 +66,8 @@ def has_sorter(operation: BoundSymbol) -> bool:
     return operation.kwargs.get("sorter") is not None
 
 
-def argument_beside_tensor(operation: BoundSymbol) -> Any:
-    """The second argument of an operation of two; None where there is none."""
+def second_argument(operation: BoundSymbol) -> Any:
+    """The second positional argument of an operation; None where there is none."""
     return operation.args[1] if len(operation.args) > 1 else None
 
 
@@ -88,7 +98,10 @@ def is_check(target: object) -> bool:
 
 def may_raise(bsym: BoundSymbol) -> bool:
     """Whether values of tensors decide that a bound symbol raises, as far as its operations are known to."""
-    return bsym.symbol.target in LOOK_AT_VALUES or any(map(_may_raise, bsym.operations))
+    target = bsym.symbol.target
+    if target in DIVIDE_NUMBERS and divides_numbers(bsym):
+        return True
+    return target in LOOK_AT_VALUES or any(map(_may_raise, bsym.operations))
 
 
 def _may_raise(operation: BoundSymbol) -> bool:
