@@ -19,9 +19,11 @@ from tests.artifact.damages import reseal
 from tests.artifact.test_compilers import older
 from tests.processes import run_python
 from thunder_core.artifact import open_artifact
+from thunder_core.artifact.manifest import StoredAutogradSignature
 from thunder_core.errors import ArtifactDamaged, NotDifferentiable
 from thunder_core.inspect.runnable import CALLS, runnable
 from thunder_core.inspect.subject import subject_of
+from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.storage.digest import digest_of
 
 
@@ -232,6 +234,15 @@ def test_facts_that_do_not_fit_each_other_are_damage(saved, tmp_path, key):
     (folder / "manifest.json").write_text(f'{text[:-2]},\n "digest": "{seal}"\n}}\n')
     with pytest.raises(ArtifactDamaged, match="what it says of the backward of program 0 does not fit"):
         thunder.load(folder, two)
+
+
+def test_a_manifest_holds_the_layouts_of_gradients_as_strides_or_ranks():
+    """A negative number is the rank of a dimension in memory, from the fastest on."""
+    layouts = (Strides((1, 3)), DimensionOrder((2, 0, 1)), Strides(()))
+    signature = AutogradSignature(3, (0, 1, 2), layouts, (0,), writes=True, tail_inputs=(1,), downstream=((), (0,), ()))
+    stored = StoredAutogradSignature.of(signature, body=2)
+    assert stored.strides == ((1, 3), (-2, -1, -3), ())
+    assert StoredAutogradSignature.model_validate_json(stored.model_dump_json()).signature == signature
 
 
 # ---- another process ------------------------------------------------------------------------------------------

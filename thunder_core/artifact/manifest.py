@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 from pydantic import AwareDatetime, JsonValue
 
 from thunder_core.options.compile_options import CompileOptions
-from thunder_core.runtime.autograd_signature import AutogradSignature
+from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
 
@@ -71,11 +70,69 @@ class StageFacts(StoredFacts):
     constants: dict[str, ConstantFacts] = {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredAutogradSignature(AutogradSignature):
-    """An autograd signature, and the number of the computation's stage that autograd records instead of a backward."""
+class StoredAutogradSignature(StoredFacts):
+    """An autograd signature, and the number of the computation's stage that autograd records instead of a backward.
 
+    `strides` has for each gradient its strides, or where a size is symbolic the rank of each dimension in memory, from
+    the fastest on, as a negative number: -1, -2. `followed` are the signature's `requires_grad_inputs`, `viewed` its
+    `tail_inputs`, and `within` is its `downstream`.
+    """
+
+    count: int
+    results: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+    followed: tuple[int, ...]
+    random: bool = False
+    writes: bool = False
+    viewed: tuple[int, ...] = ()
+    beneath_autocast: bool = False
+    within: tuple[tuple[int, ...], ...] = ()
     body: int
+
+    @classmethod
+    def of(cls, signature: AutogradSignature, body: int) -> Self:
+        """The signature as manifests hold it."""
+        return cls(
+            count=signature.count,
+            results=signature.results,
+            strides=tuple(map(_strides_or_ranks, signature.layouts)),
+            followed=signature.requires_grad_inputs,
+            random=signature.random,
+            writes=signature.writes,
+            viewed=signature.tail_inputs,
+            beneath_autocast=signature.beneath_autocast,
+            within=signature.downstream,
+            body=body,
+        )
+
+    @property
+    def signature(self) -> AutogradSignature:
+        """The signature as programs have it."""
+        return AutogradSignature(
+            count=self.count,
+            results=self.results,
+            layouts=tuple(map(_layout, self.strides)),
+            requires_grad_inputs=self.followed,
+            random=self.random,
+            writes=self.writes,
+            tail_inputs=self.viewed,
+            beneath_autocast=self.beneath_autocast,
+            downstream=self.within,
+        )
+
+
+def _strides_or_ranks(layout: Strides | DimensionOrder) -> tuple[int, ...]:
+    """A layout as manifests hold it: strides, or the negative rank of each dimension in memory."""
+    if isinstance(layout, Strides):
+        return layout.strides
+    return tuple(place - len(layout.dimensions) for place in map(layout.dimensions.index, sorted(layout.dimensions)))
+
+
+def _layout(stored: tuple[int, ...]) -> Strides | DimensionOrder:
+    """The layout that a manifest holds as strides, or as negative ranks."""
+    if stored and stored[0] < 0:
+        return DimensionOrder(tuple(sorted(range(len(stored)), key=stored.__getitem__)))
+    return Strides(stored)
 
 
 class ProgramFacts(StoredFacts):

@@ -15,7 +15,7 @@ from thunder_core.artifact.read import open_artifact
 from thunder_core.artifact.stored import stored_programs, stored_tensors
 from thunder_core.artifact.tensors import read_tensors
 from thunder_core.artifact.trust import trust_in
-from thunder_core.autodiff.autograd_node import laid_out
+from thunder_core.autodiff.autograd_node import with_layout
 from thunder_core.errors import NoSuchTrace
 from thunder_core.runtime.generate import executable
 from thunder_core.runtime.program import Program
@@ -60,9 +60,9 @@ def given_to(
     with torch.no_grad():
         outputs = executable(program.source("computation"), "computation")(*inputs)
     if trace == "tail":
-        return [*(inputs[place] for place in signature.viewed), *outputs[: signature.count]]
-    ends = zip(signature.results, signature.strides, given, strict=True)
-    ones = [laid_out(torch.ones_like(outputs[place]), stride) for place, stride, one in ends if one]
+        return [*(inputs[place] for place in signature.tail_inputs), *outputs[: signature.count]]
+    ends = zip(signature.results, signature.layouts, given, strict=True)
+    ones = [with_layout(torch.ones_like(outputs[place]), layout) for place, layout, taken in ends if taken]
     return [*outputs[signature.count :], *ones]
 
 

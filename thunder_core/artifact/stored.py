@@ -119,7 +119,7 @@ def stored_derivative(
     pairs = list(zip(kept, sources, strict=True))
     recorded = stored_source(artifact, body, finder)
     return StoredDerivative(
-        signature=told,
+        signature=told.signature,
         body=stored_stage(body, recorded).trace,
         stages=tuple(stored_stage(*pair) for pair in pairs),
         recorded=recorded,

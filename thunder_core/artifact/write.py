@@ -243,7 +243,7 @@ def stored_autograd_signature(program: Program) -> StoredAutogradSignature | Non
     if program.derivative is None:
         return None
     body = next(n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
-    return StoredAutogradSignature(**vars(program.derivative.signature), body=body)
+    return StoredAutogradSignature.of(program.derivative.signature, body)
 
 
 def devices_of(trace: Trace) -> set[str]:

@@ -13,7 +13,7 @@ import torch
 
 from thunder_core.capture.layouts import dense_strides
 from thunder_core.errors import NotDifferentiable
-from thunder_core.runtime.autograd_signature import AutogradSignature
+from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.runtime.randomness import RandomState, drawing_from
 
 Tensors = tuple[torch.Tensor, ...]
@@ -45,20 +45,20 @@ class Bridge:
     recorded: Callable[..., Tensors]
 
     @cached_property
-    def inner(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """The places of results that others are computed from, and which these are."""
-        pairs = zip(self.signature.results, self.signature.within, strict=False)
-        return tuple((place, ends) for place, ends in pairs if ends)
+    def upstream_results(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """The place of each result that other results are computed from, with the positions of these."""
+        pairs = zip(self.signature.results, self.signature.downstream, strict=False)
+        return tuple((place, downstream) for place, downstream in pairs if downstream)
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
         """The results, as one node of autograd's graph."""
-        found: Tensors = Compiled.apply(self, *inputs)  # type: ignore[no-untyped-call]
-        return found
+        results: Tensors = Compiled.apply(self, *inputs)  # type: ignore[no-untyped-call]
+        return results
 
     def gradients(self, run: Backward, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
         """Run a backward; the list is emptied, so that what was saved can go as soon as it was read last."""
-        pairs = zip(incoming, self.signature.strides, strict=True)
-        saved += [laid_out(one, stride) for one, stride in pairs if one is not None]
+        pairs = zip(incoming, self.signature.layouts, strict=True)
+        saved += [with_layout(gradient, layout) for gradient, layout in pairs if gradient is not None]
         del incoming, pairs
         with self.mode(), torch._C.DisableTorchFunctionSubclass():
             return run(saved)
@@ -67,16 +67,18 @@ class Bridge:
         """The context that all parts run under."""
         return torch._C._DisableAutocast() if self.signature.beneath_autocast else nullcontext()
 
-    def again(self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients) -> Gradients:
+    def gradients_by_autograd(
+        self, inputs: Sequence[torch.Tensor], state: RandomState | None, incoming: Gradients
+    ) -> Gradients:
         """The gradients as functions of the inputs: the program is run once more, and autograd records it."""
-        again = torch.is_grad_enabled()
+        create_graph = torch.is_grad_enabled()
         if self.signature.writes:
             some = (
                 "derivatives for many gradients at once"
                 if are_vectorized(incoming)
                 else "one for some of the results alone"
             )
-            asked = "the derivative of a derivative" if again else some
+            asked = "the derivative of a derivative" if create_graph else some
             raise NotDifferentiable(
                 f"{asked} was asked for, of a program that writes to its inputs: it cannot be run once more",
                 fix="leave the part that writes out of the compiled program",
@@ -85,14 +87,16 @@ class Bridge:
             given = [one.view_as(one) if isinstance(one, torch.Tensor) and one.requires_grad else one for one in inputs]
         randomness = nullcontext() if state is None else drawing_from(state)
         with torch.enable_grad(), randomness, self.mode(), torch._C.DisableTorchFunctionSubclass():
-            found = self.recorded(*given)
+            outputs = self.recorded(*given)
         pairs = [
-            (found[place], one) for place, one in zip(self.signature.results, incoming, strict=True) if one is not None
+            (outputs[place], one)
+            for place, one in zip(self.signature.results, incoming, strict=True)
+            if one is not None
         ]
         results, gradients = zip(*pairs, strict=True)
-        wanted = [given[place] for place in self.signature.followed]
+        wanted = [given[place] for place in self.signature.requires_grad_inputs]
         with self.mode():
-            return torch.autograd.grad(results, wanted, gradients, create_graph=again, allow_unused=True)
+            return torch.autograd.grad(results, wanted, gradients, create_graph=create_graph, allow_unused=True)
 
 
 class Compiled(torch.autograd.Function):
@@ -104,11 +108,11 @@ class Compiled(torch.autograd.Function):
         signature = bridge.signature
         ctx.state = RandomState.now() if signature.random else None
         with bridge.mode():
-            found = bridge.forward(*inputs)
-        results = found[: signature.count]
-        ctx.watched = [(ref(results[place]), ends) for place, ends in bridge.inner]
+            outputs = bridge.forward(*inputs)
+        results = outputs[: signature.count]
+        ctx.watched = [(ref(results[place]), downstream) for place, downstream in bridge.upstream_results]
         ctx.set_materialize_grads(False)
-        kept = found[signature.count :]
+        kept = outputs[signature.count :]
         ctx.save_for_backward(*(without_base(one) for one in kept if isinstance(one, torch.Tensor)))
         ctx.numbers = [one for one in kept if not isinstance(one, torch.Tensor)]
         ctx.mark_non_differentiable(*(one for place, one in enumerate(results) if place not in signature.results))
@@ -124,28 +128,28 @@ class Compiled(torch.autograd.Function):
         if all(one is None for one in incoming):
             return tuple(places)
         _require_seen(ctx.watched, incoming)
-        again = torch.is_grad_enabled() or are_vectorized(incoming)
-        run = None if again else bridge.backward(tuple(one is not None for one in incoming))
+        by_autograd = torch.is_grad_enabled() or are_vectorized(incoming)
+        run = None if by_autograd else bridge.backward(tuple(one is not None for one in incoming))
         if run is None:
-            found = bridge.again(_unchanged(ctx.inputs), ctx.state, incoming)
+            outgoing = bridge.gradients_by_autograd(_unchanged(ctx.inputs), ctx.state, incoming)
             if not torch.is_grad_enabled():
                 _let_go(ctx)
         else:
             saved = [*ctx.saved_tensors, *ctx.numbers]
             _let_go(ctx)
             del gradients
-            found = bridge.gradients(run, saved, incoming)
-        for place, one in zip(bridge.signature.followed, found, strict=True):
+            outgoing = bridge.gradients(run, saved, incoming)
+        for place, one in zip(bridge.signature.requires_grad_inputs, outgoing, strict=True):
             places[place + 1] = one
         return tuple(places)
 
 
 def _require_seen(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:
     """Raise `NotDifferentiable` where a hook of a result would miss gradient that comes to it inside the program."""
-    for reference, ends in watched:
+    for reference, downstream in watched:
         result = reference()
         hooked = result is not None and (result.retains_grad or result._backward_hooks)
-        if result is not None and hooked and any(incoming[end] is not None for end in ends):
+        if result is not None and hooked and any(incoming[position] is not None for position in downstream):
             raise NotDifferentiable(
                 f"a result of the compiled program, of shape {list(result.shape)}, has "
                 f"{'retain_grad()' if result.retains_grad else 'a hook'}, and the program computes another result from "
@@ -182,7 +186,7 @@ def connected(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., 
         return bridge
 
     def run(*inputs: torch.Tensor) -> Any:
-        return tail(*(inputs[place] for place in bridge.signature.viewed), *bridge(*inputs))
+        return tail(*(inputs[place] for place in bridge.signature.tail_inputs), *bridge(*inputs))
 
     return run
 
@@ -203,14 +207,14 @@ def are_vectorized(gradients: Gradients) -> bool:
     return any(functorch.is_legacy_batchedtensor(one) or functorch.is_functorch_wrapped_tensor(one) for one in given)
 
 
-def laid_out(gradient: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
-    """A gradient with these strides, whose memory holds its values: itself, or a copy.
+def strides_for(layout: Strides | DimensionOrder, shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a tensor of this shape in a layout."""
+    return layout.strides if isinstance(layout, Strides) else dense_strides(shape, layout.dimensions)
 
-    Strides that are negative say in which order the dimensions of a dense gradient of any size lie in memory: the
-    fastest has -1, the next one -2.
-    """
-    if stride and stride[0] < 0:
-        stride = dense_strides(gradient.shape, sorted(range(len(stride)), key=stride.__getitem__))
+
+def with_layout(gradient: torch.Tensor, layout: Strides | DimensionOrder) -> torch.Tensor:
+    """A gradient that lies in memory in a layout, and whose memory holds its values: itself, or a copy."""
+    stride = strides_for(layout, gradient.shape)
     if gradient.stride() == stride and not (gradient.is_neg() or gradient.is_conj()):
         return gradient
     return torch.empty_strided(gradient.shape, stride, dtype=gradient.dtype, device=gradient.device).copy_(gradient)

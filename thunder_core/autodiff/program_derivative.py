@@ -23,8 +23,8 @@ from thunder_core.autodiff.reverse_mode import (
     REQUIRE_GRAD,
     Differentiated,
     computed_from,
+    cotangent_of,
     differentiate,
-    gradient_of,
 )
 from thunder_core.autodiff.rules import with_rules
 from thunder_core.autodiff.tape import Underivable
@@ -40,7 +40,7 @@ from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_o
 from thunder_core.ir.sizes import generic_hint_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace, numbers_of
-from thunder_core.runtime.autograd_signature import AutogradSignature
+from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.runtime.generate import executable_trace
 from thunder_core.runtime.program import Stage
 
@@ -50,7 +50,7 @@ UNSEEDED = (SET_GRAD, *REQUIRE_GRAD)  # bound symbols that keep their place, and
 
 @dataclass(eq=False)
 class ProgramDerivative:
-    """A differentiated computation: `body` as it was, its forward and backward, and the tail that makes views.
+    """A differentiated computation: its `body`, the forward and backward of it, and the `tail` that makes views.
 
     `steps` are the traces on the way to the forward. A backward is compiled when it is first asked for, and its stages
     go to the `sink` then.
@@ -59,7 +59,7 @@ class ProgramDerivative:
     body: Trace
     tail: Trace | None
     steps: tuple[Trace, ...]
-    parts: Differentiated
+    differentiated: Differentiated
     executors: Sequence[Executor]
     transforms: Sequence[Transform]
     beneath_autocast: bool = False
@@ -89,7 +89,7 @@ class ProgramDerivative:
     @property
     def saved(self) -> Sequence[Proxy]:
         """The proxies that the forward returns behind the results of the computation."""
-        return self.parts.saved
+        return self.differentiated.saved
 
     @cached_property
     def signature(self) -> AutogradSignature:
@@ -97,22 +97,22 @@ class ProgramDerivative:
         names = {proxy.name for proxy in self.tail.inputs} if self.tail else set()
         return AutogradSignature(
             count=len(self.body.output),
-            results=self.parts.results,
-            strides=tuple(order_or_strides(gradient_of(self.body.output[place])) for place in self.parts.results),
-            followed=self.parts.requires_grad_inputs,
+            results=self.differentiated.results,
+            layouts=tuple(layout_of(cotangent_of(self.body.output[place])) for place in self.differentiated.results),
+            requires_grad_inputs=self.differentiated.requires_grad_inputs,
             random=any(bsym.ordered and bsym.symbol.name not in UNSEEDED for bsym in self.body.bound_symbols),
             writes=bool({proxy.name for proxy in self.body.inputs} & names_written_to(self.body)),
-            viewed=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
+            tail_inputs=tuple(place for place, proxy in enumerate(self.body.inputs) if proxy.name in names),
             beneath_autocast=self.beneath_autocast,
-            within=tuple(map(self._computed_from, self.parts.results)),
+            downstream=tuple(map(self._computed_from, self.differentiated.results)),
         )
 
     def _computed_from(self, place: int) -> tuple[int, ...]:
         """The results, of those that gradients come in for, that are computed from the result at a place."""
         start = self.body.output[place].name
-        known = computed_from([start], self.body)
-        ends = [self.body.output[other].name for other in self.parts.results]
-        return tuple(number for number, name in enumerate(ends) if name in known and name != start)
+        reachable = computed_from([start], self.body)
+        ends = [self.body.output[other].name for other in self.differentiated.results]
+        return tuple(number for number, name in enumerate(ends) if name in reachable and name != start)
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """The function that computes the results of the whole computation; `forward` is its compiled forward."""
@@ -122,7 +122,7 @@ class ProgramDerivative:
 
     def backward_trace(self) -> Trace:
         """The backward for all results, as it was derived."""
-        return self.parts.backward(self._all)
+        return self.differentiated.backward(self._all)
 
     def complete(self) -> None:
         """Compile the backward for all results, if none was compiled yet."""
@@ -131,7 +131,7 @@ class ProgramDerivative:
 
     @property
     def _all(self) -> tuple[bool, ...]:
-        return (True,) * len(self.parts.results)
+        return (True,) * len(self.differentiated.results)
 
     def compiled(self, given: tuple[bool, ...]) -> Backward | None:
         """The backward for the results that are given; None where autograd has to record the body for it."""
@@ -151,8 +151,8 @@ class ProgramDerivative:
     def _with_zeros(self, given: tuple[bool, ...]) -> Backward:
         """The backward for all results, with zeros for the gradients that are not given: the body cannot run again."""
         run = self._compile(self._all)
-        results = [gradient_of(self.body.output[place]) for place in self.parts.results]
-        reached = self.parts.reached(given)
+        results = [cotangent_of(self.body.output[place]) for place in self.differentiated.results]
+        reached = self.differentiated.reached(given)
 
         def backward(saved: list[torch.Tensor]) -> Gradients:
             rest = [saved.pop() for _ in range(sum(given))]
@@ -173,7 +173,7 @@ class ProgramDerivative:
             before = time.perf_counter()
             return trace
 
-        trace = note(check_trace(self.parts.backward(given)))
+        trace = note(check_trace(self.differentiated.backward(given)))
         for transform in self.transforms:
             trace = note(check_trace(transform(trace)))
         with torch.no_grad(), torch._C._DisableAutocast():
@@ -244,10 +244,10 @@ def taking_numbers(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None
     return replace(body, inputs=inputs), tail
 
 
-def claimed_forward(parts: ProgramDerivative) -> Trace:
+def claimed_forward(derivative: ProgramDerivative) -> Trace:
     """The forward with an executor named on every bound symbol."""
     with torch.no_grad(), torch._C._DisableAutocast():
-        return claim(parts.parts.forward, parts.executors)
+        return claim(derivative.differentiated.forward, derivative.executors)
 
 
 def unpacking(trace: Trace) -> Trace:
@@ -256,13 +256,12 @@ def unpacking(trace: Trace) -> Trace:
     return trace.having((*bsyms, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
 
 
-def order_or_strides(proxy: TensorProxy) -> tuple[int, ...]:
-    """The strides of a dense tensor; where its size is symbolic, the negative ranks of its dimensions in memory."""
+def layout_of(proxy: TensorProxy) -> Strides | DimensionOrder:
+    """The layout of a dense tensor: its strides, or the order of its dimensions in memory where a size is symbolic."""
     if all(type(size) is int for size in (*proxy.shape, *proxy.stride)):
-        return proxy.stride
+        return Strides(proxy.stride)
     examples = [generic_hint_of(stride) for stride in proxy.stride]
-    order = sorted(range(len(examples)), key=lambda place: (examples[place], -place))
-    return tuple(-1 - order.index(place) for place in range(len(order)))
+    return DimensionOrder(tuple(sorted(range(len(examples)), key=lambda place: (-examples[place], place))))
 
 
 def zeros_like(proxy: TensorProxy) -> torch.Tensor:

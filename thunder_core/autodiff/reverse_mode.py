@@ -44,27 +44,28 @@ class Differentiated:
 
     `requires_grad_inputs` are the places of the inputs that gradients are for, and `results` those of the outputs that
     gradients come in for. `forward` returns the outputs, then `saved`, then the symbolic `numbers` that the backward
-    takes behind what is saved; `backward` makes the trace for the results that a gradient is given for. `whole` is the
-    reverse sweep for all results, before anything is recomputed, and `done` the rematerialized forward.
+    takes behind what is saved; `backward` makes the trace for the results that a gradient is given for. `full_backward`
+    is the reverse sweep for all results, before anything is recomputed, and `rematerialized` the forward with what
+    is saved of it.
     """
 
     requires_grad_inputs: tuple[int, ...]
     results: tuple[int, ...]
-    done: Rematerialized = field(repr=False)
-    whole: Trace = field(repr=False)
+    rematerialized: Rematerialized = field(repr=False)
+    full_backward: Trace = field(repr=False)
     sweep: ReverseSweep = field(repr=False)
     numbers: tuple[NumberProxy, ...]
 
     @cached_property
     def forward(self) -> Trace:
         """The computation, which also returns what is saved and the numbers."""
-        forward = self.done.forward
+        forward = self.rematerialized.forward
         return with_number_inputs(replace(forward, output=(*forward.output, *self.numbers)))
 
     @property
     def saved(self) -> tuple[TensorProxy, ...]:
         """The tensors that the backward takes besides the gradients of the results."""
-        return self.done.saved
+        return self.rematerialized.saved
 
     def backward(self, given: Sequence[bool]) -> Trace:
         """Return the backward for the results that are marked in `given`.
@@ -72,14 +73,14 @@ class Differentiated:
         Its inputs are `saved`, `numbers` and the gradients of those results; it returns a gradient for each of
         `requires_grad_inputs`, None where there is none. Raises `Underivable` if it would read what was not saved.
         """
-        swept = self.whole if all(given) else self.sweep.backward(given)
+        swept = self.full_backward if all(given) else self.sweep.backward(given)
         taking = swept.having(
             swept.bound_symbols,
             made_by=MADE_BY,
             inputs=(*self.saved, *self.numbers, *swept.inputs),
             origins={**self.forward.origins, **swept.origins},
         )
-        trace = with_recomputation(taking, self.done)
+        trace = with_recomputation(taking, self.rematerialized)
         unsaved = _undefined_names(trace)
         if unsaved:
             raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
@@ -87,9 +88,9 @@ class Differentiated:
 
     def reached(self, given: Sequence[bool]) -> list[bool]:
         """For each gradient that goes out, whether it depends on some of those that come in."""
-        starts = (proxy.name for proxy, taken in zip(self.whole.inputs, given, strict=True) if taken)
-        known = computed_from(starts, self.whole)
-        return [proxy is not None and proxy.name in known for proxy in self.whole.output]
+        starts = (proxy.name for proxy, taken in zip(self.full_backward.inputs, given, strict=True) if taken)
+        reachable = computed_from(starts, self.full_backward)
+        return [proxy is not None and proxy.name in reachable for proxy in self.full_backward.output]
 
 
 def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0) -> Differentiated:
@@ -104,25 +105,27 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     sweep = ReverseSweep.of(trace)
     if not sweep.results:
         raise Underivable("no result depends on a tensor that requires a gradient")
-    whole = sweep.backward([True] * len(sweep.results))
-    read = {p.name: p for bsym in whole.bound_symbols for p in bsym.inputs if isinstance(p, TensorProxy)}
-    made = {p.name for bsym in whole.bound_symbols for p in bsym.defines} | {p.name for p in whole.inputs}
-    saved = tuple(proxy for name, proxy in read.items() if name not in made)
+    full_backward = sweep.backward([True] * len(sweep.results))
+    bsyms = full_backward.bound_symbols
+    read = {p.name: p for bsym in bsyms for p in bsym.inputs if isinstance(p, TensorProxy)}
+    defined = {p.name for bsym in bsyms for p in bsym.defines} | {p.name for p in full_backward.inputs}
+    saved = tuple(proxy for name, proxy in read.items() if name not in defined)
     # The sweep above has filled the `reads` of each step, which this looks at.
     require_unwritten(sweep.steps, {proxy.name for proxy in saved}, trace.aliases)
     forward, results = sweep.forward(saved), len(trace.output)
-    done = rematerialize(forward, saved, results, cheap=recompute)
-    done = done if budget == 1.0 else fit_budget(budget, done, forward, saved, results, cheap=recompute)
-    taking = replace(whole, inputs=(*done.saved, *whole.inputs))
-    backward = with_recomputation(taking, done)
+    rematerialized = rematerialize(forward, saved, results, cheap=recompute)
+    if budget != 1.0:
+        rematerialized = fit_budget(budget, rematerialized, forward, saved, results, cheap=recompute)
+    taking = replace(full_backward, inputs=(*rematerialized.saved, *full_backward.inputs))
+    backward = with_recomputation(taking, rematerialized)
     sizes = symbols_in(proxy for bsym in backward.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs))
     return Differentiated(
         requires_grad_inputs=tuple(
             place for place, proxy in enumerate(trace.inputs) if proxy.name in sweep.requires_grad_names
         ),
         results=tuple(place for place, proxy in enumerate(trace.output) if proxy.name in sweep.requires_grad_names),
-        done=done,
-        whole=whole,
+        rematerialized=rematerialized,
+        full_backward=full_backward,
         sweep=sweep,
         numbers=tuple({proxy.name: proxy for proxy in (*numbers_of(backward), *sizes)}.values()),
     )
@@ -144,7 +147,7 @@ class ReverseSweep:
 
         `names` yields fresh names; it is given where the trace is a part of something that has names of its own.
         """
-        sweep = cls(trace, [], set(), names or free_names(trace))
+        sweep = cls(trace, [], set(), names or fresh_names(trace))
         sweep.requires_grad_names |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
         if any(getattr(value, "requires_grad", False) for value in trace.constants.values()):
             raise Underivable("a tensor that no path leads to requires a gradient")
@@ -216,7 +219,7 @@ class ReverseSweep:
         Its inputs are their gradients alone: what it reads besides has to be added to them.
         """
         chosen = [proxy for proxy, taken in zip(self.results, given, strict=True) if taken]
-        inputs = {proxy.name: gradient_of(proxy) for proxy in chosen}
+        inputs = {proxy.name: cotangent_of(proxy) for proxy in chosen}
         bsyms, gradients = self.apply_vjps(inputs)
         requires_grad_inputs = [proxy for proxy in self.trace.inputs if proxy.name in self.requires_grad_names]
         wanted = [gradients.get(proxy.name) for proxy in requires_grad_inputs]
@@ -315,15 +318,15 @@ def computed_from(names: Iterable[str], trace: Trace) -> set[str]:
     return known
 
 
-def free_names(trace: Trace) -> Iterator[str]:
-    """Names that nothing in a trace has."""
+def fresh_names(trace: Trace) -> Iterator[str]:
+    """Yield names for new values: `v0`, `v1`, and so on, without those that the trace has."""
     taken = {p.name for bsym in trace.bound_symbols for p in bsym.outputs} | {p.name for p in trace.inputs}
     taken |= {p.name for bsym in trace.at_level("aten") for p in bsym.outputs}
     return (name for number in itertools.count() if (name := f"v{number}") not in taken)
 
 
-def gradient_of(proxy: TensorProxy) -> TensorProxy:
-    """Return the proxy of the incoming gradient of a tensor: dense, strided as `torch.empty_like` would.
+def cotangent_of(proxy: TensorProxy) -> TensorProxy:
+    """Return the proxy of a tensor's cotangent, the gradient that comes in for it, strided as `torch.empty_like` would.
 
     Raises `Underivable` for a sparse tensor.
     """

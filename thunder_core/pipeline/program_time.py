@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.autodiff.autograd_node import with_layout
 from thunder_core.benchmark.time_shares import Timed, time_shares
 from thunder_core.ir.printer import print_trace
 from thunder_core.runtime.generate import executable
@@ -42,10 +43,6 @@ def _backward(program: Program, tensors: Any) -> list[Timed]:
     signature, stage = program.derivative.signature, program.stages_of("backward")[-1]
     with torch.no_grad():
         found = executable(print_trace(program.last("computation")), "computation")(*tensors)
-    pairs = zip(signature.results, signature.strides, stage.given, strict=True)
-    gradients = [_ones(found[place], strides) for place, strides, given in pairs if given]
+    pairs = zip(signature.results, signature.layouts, stage.given, strict=True)
+    gradients = [with_layout(torch.ones_like(found[place]), layout) for place, layout, given in pairs if given]
     return [Timed(stage.trace, lambda: [[*found[signature.count :], *gradients]])]
-
-
-def _ones(result: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    return torch.empty_strided(result.shape, strides, dtype=result.dtype, device=result.device).fill_(1.0)

@@ -6,23 +6,38 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Strides:
+    """The layout of a tensor whose sizes are integers: its strides, in elements."""
+
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DimensionOrder:
+    """The layout of a dense tensor of any size: the order of its dimensions in memory, the slowest first."""
+
+    dimensions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class AutogradSignature:
     """The results and inputs by which autograd knows a computation that is one of its operations.
 
     It has `count` results, and behind them what is saved. `results` are the places of those that gradients come in
-    for, `strides` how these are laid out (in elements), and `followed` the inputs that gradients go out for. `random`
-    programs draw random numbers, and those that write to their inputs cannot be run a second time. `viewed` are the
-    inputs that the tail takes before the results, where there is a tail. With `beneath_autocast`, forward and backward
-    hold the casts that autocast makes, and run while it is off. `within` has, for each of `results`, those of its
-    number that are computed from it: what comes through them, a hook of that result cannot be shown.
+    for, `layouts` those of these gradients, and `requires_grad_inputs` the places of the inputs that gradients go out
+    for. `random` programs draw random numbers, and one that `writes` to its inputs cannot be run a second time.
+    `tail_inputs` are the places of the inputs that the tail takes before the results, where there is a tail. With
+    `beneath_autocast`, forward and backward hold the casts that autocast makes, and run while it is off. `downstream`
+    has, for each of `results`, the positions in `results` of those that are computed from it: a gradient that comes
+    back through these is not shown to a hook of that result.
     """
 
     count: int
     results: tuple[int, ...]
-    strides: tuple[tuple[int, ...], ...]
-    followed: tuple[int, ...]
+    layouts: tuple[Strides | DimensionOrder, ...]
+    requires_grad_inputs: tuple[int, ...]
     random: bool = False
     writes: bool = False
-    viewed: tuple[int, ...] = ()
+    tail_inputs: tuple[int, ...] = ()
     beneath_autocast: bool = False
-    within: tuple[tuple[int, ...], ...] = ()
+    downstream: tuple[tuple[int, ...], ...] = ()
