@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 import torch
 
+from thunder_core.analysis.disjoint_sets import DisjointSets
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -16,37 +16,15 @@ from thunder_core.ir.tree import leaves
 UNDECLARED_VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias"})
 
 
-@dataclass
-class AliasSets:
-    """Sets of names that may share memory: a union-find structure (Galler and Fischer, 1964) with listed members."""
-
-    _parents: dict[str, str] = field(default_factory=dict)
-    _members: dict[str, set[str]] = field(default_factory=dict)
-
-    def representative(self, name: str) -> str:
-        """The one name that stands for all that may share memory with this one."""
-        while (parent := self._parents.get(name, name)) != name:
-            self._parents[name] = self._parents.get(parent, parent)
-            name = parent
-        return name
-
-    def members(self, name: str) -> frozenset[str]:
-        """All names that may share memory with this one, and the name itself."""
-        return frozenset(self._members.get(self.representative(name), {name}))
-
-    def unite(self, one: str, other: str) -> None:
-        """Record that two names may share memory."""
-        small, large = self.representative(one), self.representative(other)
-        if small != large:
-            self._parents[small] = large
-            self._members.setdefault(large, {large}).update(self._members.pop(small, {small}))
+class AliasSets(DisjointSets[str]):
+    """Sets of names that may share memory."""
 
     def add(self, bsym: BoundSymbol) -> None:
-        """Record what a bound symbol, through its aten operations, makes of memory that it is given."""
+        """Record which results of a bound symbol's aten operations may share memory with what these are given."""
         for operation in bsym.at_level("aten"):
-            for made in operation.outputs:
-                for given in aliased_inputs(operation):
-                    self.unite(made.name, given.name)
+            for result in operation.outputs:
+                for source in aliased_inputs(operation):
+                    self.unite(result.name, source.name)
 
 
 def alias_sets(bsyms: Iterable[BoundSymbol], aliases: Iterable[Iterable[str]] = ()) -> AliasSets:
@@ -104,7 +82,7 @@ def may_return_view(bsym: BoundSymbol) -> bool:
 
 
 def shares_storage(operation: BoundSymbol) -> bool:
-    """Whether an aten operation is known to return the storage of what it reads, by its schema or for all that."""
+    """Whether an aten operation is known to return the storage of what it reads: by its schema, or undeclared."""
     schema = schema_of(operation)
     if schema is None:
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ class FusionExecutor(Executor):
         """The compiled function of each region, or why there is none; all regions are different."""
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
-        """Nothing: single bound symbols are not its business."""
+        """Return None: an executor of regions claims no single bound symbol."""
         return None
 
     def claim_all(self, trace: Trace) -> Trace:
@@ -73,9 +74,9 @@ class Fused:
 
 
 def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
-    """The trace with each region that the executor compiles as one bound symbol; what has an executor stays as it is.
+    """The trace with each region that the executor compiles as one bound symbol; claimed ones stay as they are.
 
-    What was brought together for a region that is then refused stays where it was.
+    Bound symbols that were moved together for a region that is then refused stay where they were.
     """
     compiled: dict[str, Fused | Refusal] = {}
     excluded: set[str] = set()
@@ -84,7 +85,7 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
         plan = partition_into_regions(trace, executor.fuses, updates=executor.updates, excluded=excluded)
         regions = {one.region.digest: one.region for _, one in plan.occurrences if one.region.digest not in compiled}
         compiled |= zip(regions, executor.compile(list(regions.values())), strict=True) if regions else ()
-        lost = [(places, one) for places, one in plan.rearranged if isinstance(compiled[one.region.digest], Refusal)]
+        lost = [(places, one) for places, one in plan.chain_regions if isinstance(compiled[one.region.digest], Refusal)]
         if not lost:
             break
         refused += _refused(lost, compiled, executor.name)
@@ -118,9 +119,9 @@ def _replaced(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executo
         symbol = symbols.get(one.region.digest)
         if symbol is not None:
             taken |= {place: [] for place in places}
-            taken[places.start] = [_line(one, symbol, executor)]
-    for place, whole in enumerate(plan.bsyms):
-        yield from taken.get(place, [whole])
+            taken[places.start] = [_region_bound_symbol(one, symbol, executor)]
+    for place, bsym in enumerate(plan.bsyms):
+        yield from taken.get(place, [bsym])
 
 
 def _refused(
@@ -135,15 +136,16 @@ def _refused(
 
 def _symbols(compiled: Mapping[str, Fused | Refusal]) -> dict[str, Symbol]:
     """The symbols of compiled regions, numbered in the order in which they are met."""
-    done = {digest: one for digest, one in compiled.items() if isinstance(one, Fused)}
-    return {digest: _symbol(one, f"{REGION}_{number}") for number, (digest, one) in enumerate(done.items())}
+    fused = {digest: result for digest, result in compiled.items() if isinstance(result, Fused)}
+    return {digest: _symbol(result, f"{REGION}_{number}") for number, (digest, result) in enumerate(fused.items())}
 
 
-def _symbol(one: Fused, name: str) -> Symbol:
-    return Symbol(name, one.function(name), one.empties)
+def _symbol(fused: Fused, name: str) -> Symbol:
+    return Symbol(name, fused.function(name), fused.empties)
 
 
-def _line(one: RegionOccurrence, symbol: Symbol, executor: str) -> BoundSymbol:
+def _region_bound_symbol(one: RegionOccurrence, symbol: Symbol, executor: str) -> BoundSymbol:
+    """The bound symbol that calls a compiled region in the place of its bound symbols."""
     first = one.bsyms[0]
     modules = {bsym.module for bsym in one.bsyms}
     return BoundSymbol(
@@ -153,18 +155,12 @@ def _line(one: RegionOccurrence, symbol: Symbol, executor: str) -> BoundSymbol:
         output=one.outputs[0] if len(one.outputs) == 1 else one.outputs,
         subsymbols=one.bsyms,
         source=first.source,
-        module=_common(modules) or ROOT,
+        module=_common_module(modules) or ROOT,
         mutates=one.written,
         executor=executor,
     )
 
 
-def _common(modules: Iterable[str]) -> str:
-    """The innermost module that all of them are in."""
-    parts = [module.split(".") for module in modules]
-    shared = []
-    for level in zip(*parts, strict=False):
-        if len(set(level)) > 1:
-            break
-        shared.append(level[0])
-    return ".".join(shared)
+def _common_module(modules: Iterable[str]) -> str:
+    """The innermost module that all of them are in; empty for the model itself."""
+    return ".".join(os.path.commonprefix([module.split(".") for module in modules]))  # noqa: RUF071 - of lists, it compares items

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 
 from thunder_core.analysis.aliasing import AliasSets
 from thunder_core.ir.symbol import BoundSymbol
@@ -17,43 +19,43 @@ def ordered(
 ) -> tuple[list[Group], list[Group]]:
     """The places of bound symbols, each group in a row where its last one was, each other one as a group of its own.
 
-    Second, the groups that cannot be in a row, as bound symbols in between depend on some of theirs and others on
-    these; then the order is not whole.
+    The second list has the groups that cannot be in a row, since bound symbols in between depend on some of theirs, and
+    others of theirs on these; the order then lacks them.
     """
     grouped = {place for group in groups for place in group}
     every = [*groups, *((place,) for place in range(len(bsyms)) if place not in grouped)]
     owner = {place: number for number, group in enumerate(every) for place in group}
-    edges = {(owner[one], owner[other]) for one, other in _dependencies(bsyms, aliasing)}
-    before: list[set[int]] = [set() for _ in every]
-    after: list[set[int]] = [set() for _ in every]
-    for one, other in edges:
-        if one != other:
-            before[other].add(one)
-            after[one].add(other)
-    order = _sorted(every, before, after)
-    left = set(range(len(every))) - set(order)
-    ends = _sorted(every, after, before, left)
-    stuck = [every[number] for number in sorted(left - set(ends)) if len(every[number]) > 1]
+    before: dict[int, set[int]] = {number: set() for number in range(len(every))}
+    after: dict[int, set[int]] = {number: set() for number in range(len(every))}
+    for earlier, later in ((owner[one], owner[other]) for one, other in _dependencies(bsyms, aliasing)):
+        if earlier != later:
+            before[later].add(earlier)
+            after[earlier].add(later)
+    order = _sorted(every, before)
+    left = before.keys() - set(order)
+    behind_cycles = _sorted(every, {number: after[number] & left for number in left})
+    stuck = [every[number] for number in sorted(left - set(behind_cycles)) if len(every[number]) > 1]
     return [every[number] for number in order], stuck
 
 
-def _sorted(
-    every: Sequence[Group], before: list[set[int]], after: list[set[int]], among: set[int] | None = None
-) -> list[int]:
-    """The numbers of groups behind all that is before them, otherwise by their last places; not those in circles."""
-    numbers = range(len(every)) if among is None else among
-    missing = {number: len(before[number] if among is None else before[number] & among) for number in numbers}
-    ready = [(every[number][-1], number) for number in numbers if not missing[number]]
-    heapq.heapify(ready)
-    found = []
-    while ready:
+def _sorted(every: Sequence[Group], before: Mapping[int, Collection[int]]) -> list[int]:
+    """The numbers of groups, each behind those `before` it and else by their last places; none that is on a cycle.
+
+    What comes behind a cycle is not among them either.
+    """
+    sorter = TopologicalSorter(before)
+    with suppress(CycleError):  # it then gives what the cycles do not hold up
+        sorter.prepare()
+    ready: list[tuple[int, int]] = []
+    order: list[int] = []
+    while True:
+        for number in sorter.get_ready():
+            heapq.heappush(ready, (every[number][-1], number))
+        if not ready:
+            return order
         _, number = heapq.heappop(ready)
-        found.append(number)
-        for other in after[number] & missing.keys():
-            missing[other] -= 1
-            if not missing[other]:
-                heapq.heappush(ready, (every[other][-1], other))
-    return found
+        order.append(number)
+        sorter.done(number)
 
 
 @dataclass

@@ -13,9 +13,9 @@ from thunder_core.analysis.aliasing import alias_sets, is_view
 from thunder_core.analysis.cuts import divided, is_extern_call
 from thunder_core.analysis.data_errors import LOOK_AT_VALUES, is_check
 from thunder_core.analysis.grad_mode import followed_by_autograd, may_be_recorded
-from thunder_core.fusion.chains import Limits, Rearranged, rearranged
+from thunder_core.fusion.chains import ChainConditions, ChainOrder, form_chains
 from thunder_core.fusion.region import RegionOccurrence, region_occurrence
-from thunder_core.fusion.updates import is_update, stands_apart
+from thunder_core.fusion.updates import is_update, shares_written_storage_by_one_name
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -37,8 +37,8 @@ class FusionPlan:
     chains: Collection[range]
 
     @property
-    def rearranged(self) -> Places:
-        """The regions for which bound symbols were moved together."""
+    def chain_regions(self) -> Places:
+        """The regions that are chains: their bound symbols were moved together."""
         return [(places, one) for places, one in self.occurrences if places in self.chains]
 
 
@@ -49,17 +49,17 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
     Regions with equal bodies return the same outputs, namely all that is read behind any of them.
     """
     rules = _Partitioning(trace, fuses, updates)
-    arranged = rules.rearranged(excluded)
+    arranged = rules.chain_order(excluded)
     last_read = _last_reads(arranged.bsyms, trace.outputs)
     places = [*_groups(arranged, rules, last_read)]
     groups = [one for one in places if _is_worthwhile(arranged.bsyms[one.start : one.stop])]
-    found = [(one, region_occurrence(arranged.bsyms[one.start : one.stop])) for one in groups]
+    regions = [(one, region_occurrence(arranged.bsyms[one.start : one.stop])) for one in groups]
     returned: dict[str, set[str]] = {}
-    for one, part in found:
-        read = {name for name, proxy in part.made.items() if last_read[proxy.name] >= one.stop}
-        returned.setdefault(part.region.body, set()).update(read)
-    whole = tuple((one, part.returning(returned[part.region.body])) for one, part in found)
-    return FusionPlan(arranged.bsyms, whole, frozenset(arranged.chains))
+    for one, region in regions:
+        read = {name for name, proxy in region.made.items() if last_read[proxy.name] >= one.stop}
+        returned.setdefault(region.region.body, set()).update(read)
+    occurrences = tuple((one, region.returning(returned[region.region.body])) for one, region in regions)
+    return FusionPlan(arranged.bsyms, occurrences, frozenset(arranged.chains))
 
 
 class _Partitioning:
@@ -83,19 +83,18 @@ class _Partitioning:
         pairs = zip(trace.bound_symbols, may_be_recorded(trace, followed), strict=True)
         self.recorded = {id(bsym) for bsym, found in pairs if found}
 
-    def rearranged(self, excluded: Collection[str]) -> Rearranged:
+    def chain_order(self, excluded: Collection[str]) -> ChainOrder:
         """The bound symbols, those of each chain of updates side by side; unchanged without updates."""
         bsyms = self.trace.bound_symbols
         if not (self.updates and self.writes):
-            return Rearranged(bsyms)
+            return ChainOrder(bsyms)
         reads = Counter(proxy.name for bsym in bsyms for proxy in bsym.inputs)
         reads.update(proxy.name for proxy in self.trace.outputs)
-        return rearranged(
-            bsyms, Limits(self.can_fuse_apart, self._can_split_foreach, excluded, self.aliasing, self.written, reads)
-        )
+        takes, divides = self.can_fuse, self._can_split_foreach
+        return form_chains(bsyms, ChainConditions(takes, divides, excluded, self.aliasing, self.written, reads))
 
-    def can_fuse_apart(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may join a region that shares no written memory with the rest (`stands_apart`)."""
+    def can_fuse(self, bsym: BoundSymbol) -> bool:
+        """Whether a bound symbol may join a region that shares each written storage by one name alone."""
         if bsym.executor or bsym.ordered or not bsym.operations or not self._is_unfollowed(bsym):
             return False
         if not bsym.is_resolved or bsym.symbol.target in LOOK_AT_VALUES:
@@ -106,7 +105,7 @@ class _Partitioning:
             return False  # what nobody reads is there for its error, and compilers of regions drop it
         return all(_is_pure(one, numbers=self.updates) for one in bsym.operations) and self.fuses(bsym)
 
-    def can_fuse(self, bsym: BoundSymbol) -> bool:
+    def can_fuse_anywhere(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol may join any region: it writes nothing and returns no memory that is written to.
 
         It may read such memory, since no bound symbol of a region is moved across one that writes.
@@ -125,7 +124,7 @@ class _Partitioning:
         return not bsym.mutates or id(bsym) not in self.recorded
 
 
-def _groups(arranged: Rearranged, rules: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
+def _groups(arranged: ChainOrder, rules: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
     """The chains, and between them the longest runs of bound symbols that are taken, none of them across a cut."""
     borders = sorted((one.start, one.stop) for one in arranged.chains)
     for (_, start), (stop, end) in pairwise([(0, 0), *borders, (len(arranged.bsyms),) * 2]):
@@ -142,14 +141,14 @@ def _regions_between_chains(
     A run that shares written memory with the rest is reduced to the bound symbols that may join any region.
     """
     part = every[places.start : places.stop]
-    takes = [rules.can_fuse_apart(bsym) for bsym in part]
-    fusible_anywhere = [taken and rules.can_fuse(bsym) for taken, bsym in zip(takes, part, strict=True)]
+    takes = [rules.can_fuse(bsym) for bsym in part]
+    fusible_anywhere = [taken and rules.can_fuse_anywhere(bsym) for taken, bsym in zip(takes, part, strict=True)]
     for run in _split_at_unconnected_updates(_runs(divided(part), takes if rules.updates else fusible_anywhere), part):
         group = part[run.start : run.stop]
         made = (proxy.name for bsym in group for proxy in bsym.defines)
         read = {name for name in made if last_read[name] >= places.start + run.stop}
-        apart = not rules.updates or stands_apart(group, read, rules.aliasing, rules.written)
-        for one in [run] if apart else _runs([run], fusible_anywhere):
+        separable = not rules.updates or shares_written_storage_by_one_name(group, read, rules.aliasing, rules.written)
+        for one in [run] if separable else _runs([run], fusible_anywhere):
             yield range(one.start + places.start, one.stop + places.start)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +14,9 @@ from thunder_core.ir.proxy import TensorProxy, environment_of
 from thunder_core.ir.sizes import comparison_keys, generic_hint_of
 from thunder_core.ir.symbol import BoundSymbol
 
-# Element by element too, whatever their tags say.
-WHOLE = frozenset({"aten::copy", "aten::fill", "aten::zero", "aten::masked_fill"})
-OTHERWISE = (torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
+# These compute element by element too, though their tags do not say so.
+POINTWISE_BESIDES = frozenset({"aten::copy", "aten::fill", "aten::zero", "aten::masked_fill"})
+NO_UPDATES = (torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded)
 
 
 def is_update(bsym: BoundSymbol) -> bool:
@@ -25,25 +25,25 @@ def is_update(bsym: BoundSymbol) -> bool:
     written = {proxy.name for operation in operations for proxy in tensors_written(operation)}
     if not operations or bsym.ordered or written != set(bsym.mutates):
         return False
-    return all(result_of(one) is not None for one in operations if any(tensors_written(one)))
+    return all(result_of(operation) is not None for operation in operations if any(tensors_written(operation)))
 
 
 def result_of(operation: BoundSymbol) -> TensorProxy | None:
-    """The tensor, new or written over, of which an aten operation makes each element of such elements."""
+    """The tensor, new or written over, of which an aten operation computes each element from elements of its inputs."""
     target = operation.symbol.target
-    if not isinstance(target, torch._ops.OpOverload) or any(tag in target.tags for tag in OTHERWISE):
+    if not isinstance(target, torch._ops.OpOverload) or any(tag in target.tags for tag in NO_UPDATES):
         return None
     plain = without_write(target) if target._schema.is_mutable else target
-    if plain is None or not (torch.Tag.pointwise in plain.tags or plain._schema.name in WHOLE):
+    if plain is None or not (torch.Tag.pointwise in plain.tags or plain._schema.name in POINTWISE_BESIDES):
         return None
-    made = next(tensors_written(operation)) if target._schema.is_mutable else operation.output
-    if not isinstance(made, TensorProxy) or (target._schema.is_mutable and not is_plain(made)):
+    result = next(tensors_written(operation)) if target._schema.is_mutable else operation.output
+    if not isinstance(result, TensorProxy) or (target._schema.is_mutable and not is_plain(result)):
         return None
-    return made if OUT not in operation.kwargs or _keeps_shape(operation, made) else None
+    return result if OUT not in operation.kwargs or _keeps_shape(operation, result) else None
 
 
 def _keeps_shape(operation: BoundSymbol, made: TensorProxy) -> bool:
-    """Whether what is given as `out` has the shape of the result already; else PyTorch would give it that."""
+    """Whether what is given as `out` has the shape of the result already; else PyTorch would resize it."""
     given = [value for value in operation.args if isinstance(value, TensorProxy)]
     if environment_of((*given, made)) is not None:  # broadcasting symbolic shapes would add constraints
         shapes = {comparison_keys(proxy.shape) for proxy in given if proxy.shape}
@@ -65,27 +65,38 @@ def is_plain(value: object) -> bool:
     return True
 
 
-def stands_apart(
+def shares_written_storage_by_one_name(
     bsyms: Sequence[BoundSymbol], read: Collection[str], aliasing: AliasSets, written: Collection[str]
 ) -> bool:
-    """Whether bound symbols, as a region, share no memory that is written to with more than one name outside of them.
+    """Whether a region shares each storage that is written to by at most one name with what is outside of it.
 
-    `read` are the names that they make and others read; `written` has the representatives of the alias sets that
-    are written to anywhere. What the bound symbols themselves write to, they know by one name from then on.
+    A storage that the region writes to has one name in it from its first write on, and outside of it no other name. Of
+    a storage that is written to elsewhere, the region makes no further name for others. `read` are the names that the
+    region makes and others read; `written` has the representatives of the alias sets that are written to anywhere.
     """
     operations = [operation for bsym in bsyms for operation in bsym.operations]
+    written_names = _written_names(operations, aliasing)
+    if written_names is None:
+        return False
     made = {proxy.name for operation in operations for proxy in operation.defines}
-    updated: dict[str, str] = {}
     outside: dict[str, set[str]] = {}
+    for proxy in (proxy for operation in operations for proxy in (*operation.inputs, *operation.outputs)):
+        if proxy.name not in made or proxy.name in read:
+            outside.setdefault(aliasing.representative(proxy.name), set()).add(proxy.name)
+    for storage, names in outside.items():
+        if storage in written_names and names != {written_names[storage]}:
+            return False
+        if storage not in written_names and storage in written and len(names) > 1 and names & made:
+            return False
+    return True
+
+
+def _written_names(operations: Iterable[BoundSymbol], aliasing: AliasSets) -> dict[str, str] | None:
+    """Map each storage that operations write to to the one name that it has from then on; None if it has another."""
+    names: dict[str, str] = {}
     for operation in operations:
-        updated = {aliasing.representative(proxy.name): proxy.name for proxy in tensors_written(operation)} | updated
+        names = {aliasing.representative(proxy.name): proxy.name for proxy in tensors_written(operation)} | names
         for proxy in (*operation.inputs, *operation.outputs):
-            head = aliasing.representative(proxy.name)
-            if updated.get(head, proxy.name) != proxy.name:
-                return False
-            if proxy.name not in made or proxy.name in read:
-                outside.setdefault(head, set()).add(proxy.name)
-    return not any(
-        names - {updated[head]} if head in updated else head in written and len(names) > 1 and names & made
-        for head, names in outside.items()
-    )
+            if names.get(aliasing.representative(proxy.name), proxy.name) != proxy.name:
+                return None
+    return names
