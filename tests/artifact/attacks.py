@@ -16,7 +16,7 @@ from thunder_core.artifact.manifest import (
     WEIGHTS,
     ConstantFacts,
     CubinFacts,
-    ShellFacts,
+    EmptyModelFacts,
     TransformFacts,
 )
 from thunder_core.storage.digest import digest_of
@@ -30,7 +30,7 @@ PROLOGUE = "traces/0/prologue-*.py"
 
 def attacks() -> Iterator[tuple[str, Attack]]:
     """Every attack by its name."""
-    for table in (PROGRAMS, IMPORTS, SHELLS, MANIFESTS, SCHEMAS, FILES, MODELS, ESCAPES):
+    for table in (PROGRAMS, IMPORTS, EMPTY_MODELS, MANIFESTS, SCHEMAS, FILES, MODELS, ESCAPES):
         yield from table.items()
     yield from ((f"a path {path!r:.20}", listed(path)) for path in PATHS)
     yield from ((f"weights: {name}", crafted(content)) for name, content in CRAFTED.items())
@@ -174,9 +174,11 @@ IMPORTS: dict[str, Attack] = {
     "a step that is none": constant(way(("eval", "1"))),
 }
 
-SHELLS: dict[str, Attack] = {
-    "a shell of anything": added(CONFIG, b"{}", shell=ShellFacts(path="os:system", dtype="float32")),
-    "a shell of a library's": added(CONFIG, b"{}", shell=ShellFacts(path="transformers.utils:os.system", dtype="x")),
+EMPTY_MODELS: dict[str, Attack] = {
+    "an empty model of anything": added(CONFIG, b"{}", shell=EmptyModelFacts(path="os:system", dtype="float32")),
+    "an empty model of a library's": added(
+        CONFIG, b"{}", shell=EmptyModelFacts(path="transformers.utils:os.system", dtype="x")
+    ),
 }
 
 MANIFESTS: dict[str, Attack] = {
@@ -254,20 +256,22 @@ MODELS: dict[str, Attack] = {
     "a source that lacks all": resealed(source={"kind": "folder"}, weights={}),
     "a source of other kinds": resealed(source=source(seed="x", path=5), weights={}),
     "code of the hub": added(
-        CONFIG, b"{}", shell=ShellFacts(path="transformers:LlamaForCausalLM", dtype="float32", attention="evil/kernel")
+        CONFIG,
+        b"{}",
+        shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32", attention="evil/kernel"),
     ),
     "code of the hub inside": added(
         CONFIG,
         json.dumps({"text_config": {"attn_implementation": "evil/kernel"}}).encode(),
-        shell=ShellFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
+        shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
     ),
     "a config that nests": added(
-        CONFIG, b'{"a":' * 100_000, shell=ShellFacts(path="transformers:LlamaForCausalLM", dtype="float32")
+        CONFIG, b'{"a":' * 100_000, shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32")
     ),
     "a config of many digits": added(
         CONFIG,
         b'{"hidden_size": ' + b"9" * 4000 + b"}",
-        shell=ShellFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
+        shell=EmptyModelFacts(path="transformers:LlamaForCausalLM", dtype="float32"),
     ),
 }
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from tests.artifact.attacks import MODELS, SHELLS, STRANGER, attacks
+from tests.artifact.attacks import EMPTY_MODELS, MODELS, STRANGER, attacks
 from tests.artifact.damages import groups, restore
 from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of
 from thunder_core.artifact import open_artifact
@@ -23,7 +23,7 @@ from thunder_core.inspect.subject import subject_of
 ALL = dict(attacks())
 DAMAGED = 300
 MOST_SECONDS = 2.0  # of the processor; a manifest of 64 MB takes one of them
-FOREIGN = {*MODELS, *SHELLS}  # of which nothing is needed where a model is passed in
+FOREIGN = {*MODELS, *EMPTY_MODELS}  # of which nothing is needed where a model is passed in
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from thunder_core.artifact.lazy_model import (
     lazy_module,
     unbuilt_programs,
 )
-from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, ShellFacts
+from thunder_core.artifact.manifest import CONFIG, GENERATION, WEIGHTS, CompilerFacts, EmptyModelFacts
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.retracing import Retracer, Strict
 from thunder_core.artifact.signature import require_authentic
@@ -37,7 +37,7 @@ from thunder_core.runtime.program import Program
 
 # Imported when it is needed: building a model imports transformers, which takes seconds.
 REBUILD = "thunder_core.models.load:rebuild_model"
-SHELL = "thunder_core.models.shell:build_shell"
+BUILD_EMPTY_MODEL = "thunder_core.models.empty_model:build_empty_model"
 
 
 def load(
@@ -111,16 +111,16 @@ def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torc
     """The artifact's model, not built before it is needed; None where its programs cannot run without it here."""
     require_compatible(artifact.manifest)
     trust = trust_in(None, consent.trusted_modules)
-    parts, shell = standalone_here(artifact, trust), artifact.manifest.shell
-    if not parts or shell is None:
+    standalone, facts = standalone_here(artifact, trust), artifact.manifest.shell
+    if not standalone or facts is None:
         return None
     kept = ArtifactInMemory.of(artifact)
-    read = {name: kind for one in parts.values() for name, kind in one.weights.items()}
-    packages = frozenset().union(*(one.packages for one in parts.values()))
-    programs = unbuilt_programs(kept, parts, trust, strict=strict)
+    read = {name: kind for one in standalone.values() for name, kind in one.weights.items()}
+    packages = frozenset().union(*(one.packages for one in standalone.values()))
+    programs = unbuilt_programs(kept, standalone, trust, strict=strict)
 
     def build(weights: LazyWeights) -> torch.nn.Module:
-        model = from_shell(kept, shell, trust_remote_code=consent.trust_remote_code)
+        model = empty_model_of(kept, facts, trust_remote_code=consent.trust_remote_code)
         adopt_weights(kept.manifest, weights.tensors, weights.values, model)
         model = on_device_of_weights(kept, model)
         compiled: torch.nn.Module = bind_programs(kept, model, verified(kept, model, consent), strict=strict)
@@ -210,7 +210,9 @@ def rebuilt_model(artifact: Artifact, device: str | None = None, *, trust_remote
     """
     if artifact.manifest.shell is None:
         return with_weights(artifact, from_source(artifact, device, trust_remote_code=trust_remote_code))
-    model = with_weights(artifact, from_shell(artifact, artifact.manifest.shell, trust_remote_code=trust_remote_code))
+    model = with_weights(
+        artifact, empty_model_of(artifact, artifact.manifest.shell, trust_remote_code=trust_remote_code)
+    )
     return on_device_of_weights(artifact, model) if device is None else torch.nn.Module.to(model, device)
 
 
@@ -219,17 +221,17 @@ def on_device_of_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn
     return torch.nn.Module.to(model, next(iter(artifact.manifest.weights.values())).device)
 
 
-def from_shell(artifact: Artifact, shell: ShellFacts, *, trust_remote_code: bool) -> torch.nn.Module:
+def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_code: bool) -> torch.nn.Module:
     """The model from its class and config, which the artifact keeps; its weights are yet to come."""
-    build: Any = plugins.imported(SHELL)
+    build: Any = plugins.imported(BUILD_EMPTY_MODEL)
     kept = {name: artifact.text(name) if name in artifact.manifest.files else "" for name in (CONFIG, GENERATION)}
     file = artifact.folder / CONFIG
-    allowed = {"trust_remote_code": trust_remote_code, **shell.model_dump()}
+    allowed = {"trust_remote_code": trust_remote_code, **facts.model_dump()}
     try:
         model: torch.nn.Module = build(config=kept[CONFIG], file=file, generation=kept[GENERATION], **allowed)
     except (ImportError, AttributeError, TypeError, ValueError, LookupError, RuntimeError, BadModelFolder) as error:
         raise ArtifactForeign(
-            f"the class of the artifact's model, {shell.path}, is not what it was: {error}",
+            f"the class of the artifact's model, {facts.path}, is not what it was: {error}",
             fix="install the version of transformers that the artifact was made with, or make it anew",
         ) from error
     return model

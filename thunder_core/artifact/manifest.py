@@ -180,7 +180,7 @@ class WeightFacts(StoredFacts):
     requires_grad: bool = False
 
 
-class ShellFacts(StoredFacts):
+class EmptyModelFacts(StoredFacts):
     """The facts by which a model is built without its weights: its class, and what its config file does not say."""
 
     path: str
@@ -213,8 +213,8 @@ class Manifest(SealedManifest):
     the sizes and the seed that they were drawn with, and `dynamic` the ranges of sizes that the programs serve. `train`
     says that what is called is a step of training, with labels and in train mode; `tolerance` by what its outputs are
     validated. `weights` are the model's parameters and buffers by their names, where they were included, and `shell`
-    what they are put into. `machine` is where compiled regions run. `cubins` are kernels for a GPU of the architecture
-    `target` (`sm_90`), where it was made for one.
+    the facts of the empty model that they are put into. `machine` is where compiled regions run. `cubins` are kernels
+    for a GPU of the architecture `target` (`sm_90`), where it was made for one.
     """
 
     leaves_out_defaults: ClassVar[bool] = True
@@ -239,7 +239,7 @@ class Manifest(SealedManifest):
     validation: ValidationState = "off"
     tolerance: ToleranceFacts | None = None
     weights: dict[str, WeightFacts] = {}
-    shell: ShellFacts | None = None
+    shell: EmptyModelFacts | None = None
     machine: str = ""
     target: str = ""
     cubins: tuple[CubinFacts, ...] = ()

@@ -195,8 +195,8 @@ def needs_no_consent(artifact: Artifact, trust: Trust) -> bool:
         config = json.loads(artifact.text(CONFIG))
     except (ValueError, RecursionError):
         return False
-    shell = artifact.manifest.shell
-    attention = shell.attention if shell is not None else ""
+    model = artifact.manifest.shell
+    attention = model.attention if model is not None else ""
     return isinstance(config, dict) and code_of_the_hub({**config, "attn_implementation": attention}) is None
 
 

@@ -16,7 +16,7 @@ import torch
 
 from thunder_core.artifact.code import fingerprint_of
 from thunder_core.artifact.constants import Finder
-from thunder_core.artifact.loading import from_shell
+from thunder_core.artifact.loading import empty_model_of
 from thunder_core.artifact.manifest import WeightFacts, running
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.separation import PRESENT, SeparatedPrologue, package_of
@@ -44,12 +44,12 @@ def finding(artifact: Artifact) -> StandaloneFacts | None:
     """The programs whose guards on the model hold, and where; raises whatever building the model raises."""
     parts = candidates(artifact)
     packages = frozenset().union(*(one.packages for one in parts.values()))
-    shell = artifact.manifest.shell
-    if is_imported(packages) or shell is None:
+    facts = artifact.manifest.shell
+    if is_imported(packages) or facts is None:
         return None
     shared = objects_of_modules()
     with torch.device("meta"):
-        model = from_shell(artifact, shell, trust_remote_code=False)
+        model = empty_model_of(artifact, facts, trust_remote_code=False)
     if fingerprint_of(model) != artifact.manifest.fingerprint or not takes_its_place(model):
         return None
     if not are_tied_alike(artifact, model):

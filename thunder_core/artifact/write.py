@@ -23,9 +23,9 @@ from thunder_core.artifact.manifest import (
     SCHEMA_VERSION,
     WEIGHTS,
     CubinFacts,
+    EmptyModelFacts,
     Manifest,
     ProgramFacts,
-    ShellFacts,
     StageFacts,
     StoredAutogradSignature,
     ToleranceFacts,
@@ -43,7 +43,7 @@ from thunder_core.errors import WrongInputs
 from thunder_core.fusion.machine_code import machine
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.trace import Trace
-from thunder_core.models.shell import config_text, generation_text, is_rebuildable, shell_of
+from thunder_core.models.empty_model import config_text, empty_model_facts, generation_text, is_rebuildable
 from thunder_core.package import __version__
 from thunder_core.report import Report, describe_environment, write_report
 from thunder_core.runtime.compiled import Specializations
@@ -85,11 +85,10 @@ def write_artifact(
     not whole.
     """
     private = None if sign_key is None else computing("read_private_key")(sign_key)
-    weights = kept_weights(specializations_of(compiled).subject) if include_weights else NOTHING
-    parts = gather_parts(specializations_of(compiled), weights.on(GPU) if target else weights, kernels, include_weights)
+    content = gather_content(specializations_of(compiled), kernels, target, include_weights=include_weights)
     manifest = Manifest(
-        **what_runs(parts),
-        **when_and_where(report),
+        **content_facts(content),
+        **origin_facts(report),
         recipe=recipe,
         options=as_json(options),
         source=as_json(source),
@@ -102,18 +101,23 @@ def write_artifact(
         target=target,
     )
     with whole_folder(folder, force=force) as new:
-        write_parts(new, parts)
+        write_content(new, content)
         write_tensors(new / EXAMPLE, example or {})
-        if report is not None:
-            write_report(report, new)
-        whole = with_finding(new, sealed(new, manifest))
-        if private is not None:
-            sign_folder(new, whole, private)
+        finish_folder(new, manifest, report, private)
     return Path(folder).expanduser().absolute()
 
 
-def when_and_where(report: Report | None) -> dict[str, Any]:
-    """The facts that the manifest says of this version and this machine, and of what the report says of both."""
+def finish_folder(folder: Path, manifest: Manifest, report: Report | None, private: Any) -> None:
+    """Write the report, the manifest of all that is then in the folder, and with a private key its signature."""
+    if report is not None:
+        write_report(report, folder)
+    manifest = with_standalone_facts(folder, sealed(folder, manifest))
+    if private is not None:
+        sign_folder(folder, manifest, private)
+
+
+def origin_facts(report: Report | None) -> dict[str, Any]:
+    """The fields of the manifest that tell of this version and this machine, and what the report says of both."""
     return {
         "schema_version": SCHEMA_VERSION,
         "created": datetime.now(UTC).replace(microsecond=0),
@@ -125,15 +129,15 @@ def when_and_where(report: Report | None) -> dict[str, Any]:
 
 
 def sealed(folder: Path, manifest: Manifest) -> Manifest:
-    """The manifest of all that is in a folder, which is written there."""
+    """The manifest with the size and digest of each file in a folder, and with its own digest; it is written there."""
     files = {name: facts for name, facts in files_of(folder).items() if name != MANIFEST}
-    whole = manifest.model_copy(update={"files": files}).sealed()
-    (folder / MANIFEST).write_bytes(whole.to_bytes())
-    return whole
+    manifest = manifest.model_copy(update={"files": files}).sealed()
+    (folder / MANIFEST).write_bytes(manifest.to_bytes())
+    return manifest
 
 
-def with_finding(folder: Path, manifest: Manifest) -> Manifest:
-    """The manifest with what was found of the programs that run before their model is built, if there are any."""
+def with_standalone_facts(folder: Path, manifest: Manifest) -> Manifest:
+    """The manifest with a file about the programs that can run before their model is built, if there are any."""
     facts = check_standalone(Artifact(folder, manifest))
     if facts is None:
         return manifest
@@ -142,10 +146,11 @@ def with_finding(folder: Path, manifest: Manifest) -> Manifest:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
-    """The parts of an artifact but for the report: all that has to be had of the process that compiled it.
+class ArtifactContent:
+    """The content of an artifact but for the report: all that the process that compiled it has to give.
 
-    `stages` has each program's stages with their facts; `shell` is the model where it can be built without its weights.
+    `stages` has each program's stages with their facts; `rebuildable` is the model where it can be built from its class
+    and its config, without its weights.
     """
 
     specializations: Specializations
@@ -154,54 +159,63 @@ class Parts:
     constants: Mapping[str, torch.Tensor]
     files: Mapping[str, bytes]
     weights: KeptWeights
-    shell: Any
+    rebuildable: Any
     cubins: tuple[CubinFacts, ...]
 
 
-def gather_parts(
-    specializations: Specializations, weights: KeptWeights, kernels: Sequence[DeviceCode], alone: bool
-) -> Parts:
+def gather_content(
+    specializations: Specializations, kernels: Sequence[DeviceCode], target: str, *, include_weights: bool
+) -> ArtifactContent:
     """Everything that is to be written; nothing is written yet, and what cannot be kept is refused.
 
-    What is to be loaded `alone` brings along how its model is built.
+    With `include_weights`, the facts by which the model is built come along, so that the artifact can be loaded alone.
     """
+    subject: Any = specializations.subject
+    weights = kept_weights(subject) if include_weights else NOTHING
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
-    keeper = Keeper(specializations.subject)
+    keeper = Keeper(subject)
     keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
     stages = [[(stage, with_constants(stage, keeper)) for stage in one] for one in printed]
     cubins, images = kept_cubins(kernels)
-    subject: Any = specializations.subject
-    shell = subject if alone and is_rebuildable(subject) else None
-    files = {**keeper.files, **images, **(shell_files(shell) if shell else {})}
-    return Parts(specializations, programs, stages, keeper.tensors, files, weights, shell, cubins)
+    rebuildable = subject if include_weights and is_rebuildable(subject) else None
+    return ArtifactContent(
+        specializations=specializations,
+        programs=programs,
+        stages=stages,
+        constants=keeper.tensors,
+        files={**keeper.files, **images, **(empty_model_files(rebuildable) if rebuildable else {})},
+        weights=weights.on(GPU) if target else weights,
+        rebuildable=rebuildable,
+        cubins=cubins,
+    )
 
 
-def what_runs(parts: Parts) -> dict[str, Any]:
-    """The facts that the manifest says of the parts."""
-    facts = [[one for _, one in stages] for stages in parts.stages]
-    subject = parts.specializations.subject
+def content_facts(content: ArtifactContent) -> dict[str, Any]:
+    """The fields of the manifest that tell of the content."""
+    facts = [[stage_facts for _, stage_facts in stages] for stages in content.stages]
+    subject = content.specializations.subject
     return {
         "subject": name_of(subject),
-        "code": code_of(subject, parts.programs, [stage for stages in facts for stage in stages]),
-        "compiler": compiler_facts(parts.specializations.compiler),
-        "programs": tuple(program_facts(*pair) for pair in zip(parts.programs, facts, strict=True)),
-        "weights": dict(parts.weights.facts),
-        "shell": ShellFacts(**shell_of(parts.shell)) if parts.shell else None,
-        "machine": machine() if any(name.endswith(".so") for name in parts.files) else "",
-        "cubins": parts.cubins,
+        "code": code_of(subject, content.programs, [stage for stages in facts for stage in stages]),
+        "compiler": compiler_facts(content.specializations.compiler),
+        "programs": tuple(program_facts(*pair) for pair in zip(content.programs, facts, strict=True)),
+        "weights": dict(content.weights.facts),
+        "shell": EmptyModelFacts(**empty_model_facts(content.rebuildable)) if content.rebuildable else None,
+        "machine": machine() if any(name.endswith(".so") for name in content.files) else "",
+        "cubins": content.cubins,
     }
 
 
-def write_parts(folder: Path, parts: Parts) -> None:
-    """Write all parts, if there is room."""
-    require_room(folder, parts.weights.size)
-    write_tensors(folder / WEIGHTS, parts.weights.tensors)
-    for stages in parts.stages:
+def write_content(folder: Path, content: ArtifactContent) -> None:
+    """Write all of the content, if there is room."""
+    require_room(folder, content.weights.size)
+    write_tensors(folder / WEIGHTS, content.weights.tensors)
+    for stages in content.stages:
         for stage, facts in stages:
             write_stage(folder, stage, facts)
-    write_tensors(folder / CONSTANTS, parts.constants)
-    write_files(folder, parts.files)
+    write_tensors(folder / CONSTANTS, content.constants)
+    write_files(folder, content.files)
 
 
 def programs_of(specializations: Specializations) -> list[Program]:
@@ -252,7 +266,7 @@ def devices_of(trace: Trace) -> set[str]:
     return {str(proxy.device) for proxy in (*trace.inputs, *made) if isinstance(proxy, TensorProxy)}
 
 
-def shell_files(model: Any) -> dict[str, bytes]:
+def empty_model_files(model: Any) -> dict[str, bytes]:
     """The files that a model is built from without its weights."""
     files = {CONFIG: config_text(model.config), GENERATION: generation_text(model)}
     return {name: text.encode() for name, text in files.items() if text}

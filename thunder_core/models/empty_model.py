@@ -28,7 +28,7 @@ def is_rebuildable(model: object) -> bool:
     return isinstance(model, PreTrainedModel) and type(model).__module__.startswith(LIBRARY)
 
 
-def shell_of(model: PreTrainedModel) -> dict[str, Any]:
+def empty_model_facts(model: PreTrainedModel) -> dict[str, Any]:
     """The class, dtype, attention and mode of a model, as plain data."""
     return {
         "path": f"{type(model).__module__}:{type(model).__qualname__}",
@@ -50,7 +50,7 @@ def generation_text(model: PreTrainedModel) -> str:
     return generation.to_json_string(use_diff=False) if isinstance(generation, GenerationConfig) else ""
 
 
-def build_shell(
+def build_empty_model(
     path: str,
     *,
     config: str,
