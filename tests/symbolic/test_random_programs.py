@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.symbolic.random_programs import case, differences, reduced
-from thunder_core.capture.sizes import Sizes
+from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.errors import SymbolicAttemptWarning
 
 
@@ -26,7 +26,7 @@ def test_random_programs_equal_eager_at_all_sizes(seed: int) -> None:
 
 
 def test_a_program_without_its_constraints_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sizes, "guards", lambda self: iter(()))
+    monkeypatch.setattr(SymbolicSizes, "guards", lambda self: iter(()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert any(differences(case(random.Random(seed)))[0] for seed in range(40))

@@ -16,7 +16,7 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.symbolic.programs import FEATURES, PROGRAMS
 from tests.symbolic.test_sizes import assert_same
-from thunder_core.capture.sizes import LateConstraint
+from thunder_core.capture.sizes import ConstraintAfterPrologue
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.compiler.compiler import Compiler
 from thunder_core.compiler.own_errors import is_own_error
@@ -260,7 +260,7 @@ def test_nothing_is_decided_by_a_size_when_the_prologue_is_made() -> None:
     inputs = last_program(compiled).last("computation").inputs
     size = next(size for proxy in inputs for size in getattr(proxy, "shape", ()) if isinstance(size, torch.SymInt))
     assert size > 0
-    with pytest.raises(LateConstraint, match="is decided when the prologue has been made"):
+    with pytest.raises(ConstraintAfterPrologue, match="is decided when the prologue has been made"):
         bool(size > 2)
 
 

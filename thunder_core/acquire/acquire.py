@@ -17,7 +17,7 @@ from thunder_core.acquire.lookasides.compiled import Nested
 from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.prologue import Prologue
 from thunder_core.acquire.run import Run, process_state
-from thunder_core.acquire.sharp import SharpEdge, Surprises, settle, users_line
+from thunder_core.acquire.sharp import SharpEdge, Surprises, apply_policy, users_line
 from thunder_core.acquire.symbolic import CONSTANT, IsSymbolic, Symbolic
 from thunder_core.capture.symbolic_probe import HiddenNumbers
 from thunder_core.errors import DataDependent, ThunderError
@@ -103,7 +103,7 @@ def traced(run: Run, sharp_edges: SharpEdges, functional: bool) -> Acquired:
         if (failure := run.recorder.failure or run.outside.failure) is not None:
             raise failure
         edges = run.edges()
-        settle(sharp_edges, edges)
+        apply_policy(sharp_edges, edges)
         log_gradients(run)
         with collection_paused():
             return assembled(run, state | run.settings.asked, output, edges)
@@ -139,7 +139,7 @@ def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) ->
         if run.device is not None:
             raise
         edges = run.edges()
-        settle(sharp_edges, edges)
+        apply_policy(sharp_edges, edges)
         raised = _raised(run, state | run.settings.asked, error, sharp=bool(edges))
     try:
         raise raised

@@ -20,7 +20,7 @@ from thunder_core.acquire.run import Run
 from thunder_core.acquire.settings import with_chosen_attention
 from thunder_core.acquire.sharp import SharpEdge
 from thunder_core.analysis.aliasing import names_written_to
-from thunder_core.capture.sizes import Sizes
+from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
@@ -46,7 +46,7 @@ class Acquired:
     numbers: Mapping[int, str]
     places: Mapping[int, tuple[tuple[str, Any], ...]]
     observed: Mapping[str, int | float]
-    sizes: Sizes | None = None
+    sizes: SymbolicSizes | None = None
     constraints: tuple[StatedConstraint, ...] = ()
 
 

@@ -63,21 +63,21 @@ def _of_type(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
     base = _base_with(owner, name)
     if base is None or isinstance(getattr(type(owner), name, None), property):
         return path.attribute(name, value) if type(owner) is type else _of_class(outside, path, name, value)
-    raw = dict_of(base)[name]
-    if not is_interpreted(raw):
+    unbound = dict_of(base)[name]
+    if not is_interpreted(unbound):
         return path.attribute(name, value)
     for hiding in mro_of(owner)[: mro_of(owner).index(base)]:
         hidden = outside.root("class", hiding.__name__, hiding)
         outside.absent(hidden.attribute("__dict__", dict_of(hiding)), name)
-    outside.read(outside.root("class", base.__name__, base).entry(name, raw), raw)
+    outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
     return None
 
 
-def is_interpreted(raw: Any) -> bool:
+def is_interpreted(unbound: Any) -> bool:
     """Whether reading what a class holds from the class runs Python code, whose own reads are known."""
-    if isinstance(raw, classmethod):
-        return isinstance(raw.__func__, property)
-    return isinstance(getattr(type(raw), "__get__", None), types.FunctionType)
+    if isinstance(unbound, classmethod):
+        return isinstance(unbound.__func__, property)
+    return isinstance(getattr(type(unbound), "__get__", None), types.FunctionType)
 
 
 def _of_module(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
@@ -100,22 +100,22 @@ def _of_class(outside: Reads, path: Path, name: str, value: Any) -> Path | None:
     for base in mro_of(kind):
         if name not in dict_of(base):
             continue
-        raw = dict_of(base)[name]
-        if isinstance(raw, types.FunctionType | property | staticmethod):
-            _unshadowed(outside, path, name, raw)
-            read = raw.__func__ if isinstance(raw, staticmethod) else raw
+        unbound = dict_of(base)[name]
+        if isinstance(unbound, types.FunctionType | property | staticmethod):
+            _unshadowed(outside, path, name, unbound)
+            read = unbound.__func__ if isinstance(unbound, staticmethod) else unbound
             outside.read(outside.root("class", kind.__name__, kind).attribute(name, read), read)
             return None
-        if isinstance(raw, classmethod) or isinstance(getattr(type(raw), "__get__", None), types.FunctionType):
-            _unshadowed(outside, path, name, raw)
-            outside.read(outside.root("class", base.__name__, base).entry(name, raw), raw)
+        if isinstance(unbound, classmethod) or isinstance(getattr(type(unbound), "__get__", None), types.FunctionType):
+            _unshadowed(outside, path, name, unbound)
+            outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
             return None
         return path.attribute(name, value)
     return None if hasattr(kind, "__getattr__") else path.attribute(name, value)
 
 
-def _unshadowed(outside: Reads, path: Path, name: str, raw: Any) -> None:
+def _unshadowed(outside: Reads, path: Path, name: str, unbound: Any) -> None:
     """Guard that the instance gets no attribute of that name, which would win over the class's."""
     namespace = getattr(path.value, "__dict__", None)
-    if isinstance(namespace, dict) and not hasattr(type(raw), "__set__"):
+    if isinstance(namespace, dict) and not hasattr(type(unbound), "__set__"):
         outside.absent(path.attribute("__dict__", namespace), name)

@@ -90,8 +90,8 @@ class Classes:
     def described(self, holder: type, descriptor: Any) -> None:
         """Guard the entry of a class that holds a descriptor which the program uses."""
         for base in self._bases(holder):
-            for name, raw in dict_of(base).items():
-                if raw is descriptor:
+            for name, unbound in dict_of(base).items():
+                if unbound is descriptor:
                     self.found(holder, name)
                     return
 
@@ -118,13 +118,13 @@ class Classes:
             if is_held:
                 return
 
-    def _read(self, path: Any, raw: Any) -> None:
+    def _read(self, path: Any, unbound: Any) -> None:
         """Guard what a class holds; the functions that it consists of are known from then on."""
-        if isinstance(raw, types.MemberDescriptorType | types.GetSetDescriptorType):
+        if isinstance(unbound, types.MemberDescriptorType | types.GetSetDescriptorType):
             return
-        self._outside.read(path, raw)
-        for part in PARTS.get(type(raw), ()):
-            function = getattr(raw, part)
+        self._outside.read(path, unbound)
+        for part in PARTS.get(type(unbound), ()):
+            function = getattr(unbound, part)
             if function is not None:
                 self._outside.read(path.attribute(part, function), function)
 
@@ -135,7 +135,9 @@ class Classes:
         for base in bases:
             if named in dict_of(base):
                 return named if _holds(dict_of(base)[named], function) else None
-        return next((name for base in bases for name, raw in dict_of(base).items() if _holds(raw, function)), None)
+        return next(
+            (name for base in bases for name, unbound in dict_of(base).items() if _holds(unbound, function)), None
+        )
 
     def _bases(self, kind: type) -> Iterable[type]:
         """The user's own classes among a class and its bases."""
@@ -158,10 +160,10 @@ def _is_users_module(kind: type, module: Any) -> bool:
     return is_users_file(file) if isinstance(file, str) else module is None or kind.__module__ == "__main__"
 
 
-def _holds(raw: Any, function: Any) -> bool:
+def _holds(unbound: Any, function: Any) -> bool:
     """Whether what a class holds is a function or stands in its place."""
-    return raw is function or any(part is function for part in _parts(raw))
+    return unbound is function or any(part is function for part in _parts(unbound))
 
 
-def _parts(raw: Any) -> Iterator[Any]:
-    return (getattr(raw, name) for name in PARTS.get(type(raw), ()))
+def _parts(unbound: Any) -> Iterator[Any]:
+    return (getattr(unbound, name) for name in PARTS.get(type(unbound), ()))

@@ -16,7 +16,7 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import statement
 from thunder_core.capture.quiet_attempts import quiet_attempt
-from thunder_core.capture.sizes import Origin, Sizes
+from thunder_core.capture.sizes import Origin, SymbolicSizes
 from thunder_core.ir.literal import Code
 from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.sizes import symbols_of, text_of
@@ -125,7 +125,7 @@ class Merged:
     others: dict[str, Constraint]
 
 
-def merged_constraints(sizes: Sizes) -> Merged:
+def merged_constraints(sizes: SymbolicSizes) -> Merged:
     """The constraints of a recording, merged."""
     intervals = {
         symbol: Interval(symbol, *sizes.range_of(symbol), given=sizes.has_given_range(symbol))
@@ -150,7 +150,7 @@ def merged_constraints(sizes: Sizes) -> Merged:
     return Merged(intervals, with_equalities(left))
 
 
-def simplified_constraints(sizes: Sizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Origin]]:
+def simplified_constraints(sizes: SymbolicSizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Origin]]:
     """The constraints of a recording as Python, each with its symbols and who first needed it."""
     merged = merged_constraints(sizes)
     found: list[tuple[str, tuple[sympy.Symbol, ...], Origin]] = []
@@ -231,7 +231,9 @@ def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
     return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(values))
 
 
-def with_constraint_checks(prologue: Trace, number: int, sizes: Sizes) -> tuple[Trace, tuple[StatedConstraint, ...]]:
+def with_constraint_checks(
+    prologue: Trace, number: int, sizes: SymbolicSizes
+) -> tuple[Trace, tuple[StatedConstraint, ...]]:
     """The prologue, which has that `number` of checks, with a check of each constraint, and these in words."""
     bsyms = list(prologue.bound_symbols)
     stated: list[StatedConstraint] = []

@@ -62,7 +62,7 @@ from thunder_core.autodiff.vjp import backward_of
 from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
-from thunder_core.capture.sizes import Sizes
+from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.capture.storages import shown_device
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import CannotReplay, SourceLine
@@ -127,9 +127,9 @@ class Acquisition(Observer):
         """The program's line; None before it runs."""
         return self.place().source if hasattr(self, "machine") else None
 
-    def _sizes(self, symbolic: Symbolic) -> Sizes:
+    def _sizes(self, symbolic: Symbolic) -> SymbolicSizes:
         """The symbols of the recording."""
-        return Sizes(
+        return SymbolicSizes(
             self._line,
             self.symbolic_sizes,
             expression_path,

@@ -150,7 +150,7 @@ def users_line(error: BaseException) -> SourceLine | None:
     return line
 
 
-def settle(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
+def apply_policy(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
     """Do as the policy says: a warning for each edge, or for loud ones alone, or one error that lists them all."""
     found = list(edges)
     if policy != "error":

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sympy
 
 from thunder_core.acquire.constraints import Interval, Merged, merged_constraints, origin_text
-from thunder_core.capture.sizes import Origin, Sizes
+from thunder_core.capture.sizes import Origin, SymbolicSizes
 from thunder_core.ir.sizes import symbols_of, text_of
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 
@@ -24,7 +24,7 @@ class Shortfall:
     fix: str
 
 
-def shortfalls(sizes: Sizes, named: Mapping[str, SymbolicArgument]) -> Iterator[Shortfall]:
+def shortfalls(sizes: SymbolicSizes, named: Mapping[str, SymbolicArgument]) -> Iterator[Shortfall]:
     """The shortfalls of a recording, by the paths of what was named; names that are hints alone have none."""
     merged = merged_constraints(sizes)
     for symbol, interval in merged.intervals.items():

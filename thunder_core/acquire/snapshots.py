@@ -84,9 +84,9 @@ def entry_snapshot(table: dict[str, Any], name: str, order: Iterable[str]) -> Re
 
 def _descriptor(owner: Any, name: str) -> Any:
     """The descriptor of C's through which an object's attribute is written; tensors have theirs recorded elsewhere."""
-    raw = type_lookup(type(owner), name)
-    of_c = isinstance(raw, types.MemberDescriptorType | types.GetSetDescriptorType)
-    return raw if of_c and not isinstance(owner, torch.Tensor) else None
+    unbound = type_lookup(type(owner), name)
+    of_c = isinstance(unbound, types.MemberDescriptorType | types.GetSetDescriptorType)
+    return unbound if of_c and not isinstance(owner, torch.Tensor) else None
 
 
 def _descriptor_snapshot(descriptor: Any, owner: Any, name: str) -> Restore:

@@ -29,9 +29,9 @@ class Symbolic:
     that a recording came by, by their paths, with their values in its call. With `sizes`, sizes of tensors are among
     them, and integers are expressions in symbols; without, numbers are known to the trace by their names alone.
     Numbers in lists and dicts that are given whole are among them with `in_containers`. `avoid_one_hints` and
-    `real_hints_for` are as `capture.sizes.Sizes` has them; an `oblivious` recording is right for sizes of one without
-    asking for them (`capture.all_sizes`). A recording that is `probing` is for constants, and ends with `IsSymbolic`
-    where anything is symbolic.
+    `real_hints_for` are as `capture.sizes.SymbolicSizes` has them; an `oblivious` recording is right for sizes of one
+    without asking for them (`capture.all_sizes`). A recording that is `probing` is for constants, and ends with
+    `IsSymbolic` where anything is symbolic.
     """
 
     observed: ObservedValues = field(default_factory=ObservedValues)

@@ -115,7 +115,7 @@ class LazyModel:
                 return result
             try:
                 raising = specializations(self.become_built(module)).raising
-                return raising.once_more(program, failure, args, kwargs)
+                return raising.call_after_failure(program, failure, args, kwargs)
             finally:
                 del failure  # its traceback holds this frame
         return self.become_built(module)(*args, **kwargs)

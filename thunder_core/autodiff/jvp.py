@@ -93,7 +93,7 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
         inputs |= duals
         output = evaluate_on_tape(bsym, inputs, mode, tape)
         for proxy, tensor in paired(bsym.output, output):
-            tape.settle(tensor, proxy)
+            tape.name_result(tensor, proxy)
             with mode, tape:
                 tangent = torch._VF._unpack_dual(tensor, level=level)[1]
             if tangent is not None:

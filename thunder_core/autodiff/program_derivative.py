@@ -28,7 +28,7 @@ from thunder_core.autodiff.reverse_mode import (
 )
 from thunder_core.autodiff.rules import with_rules
 from thunder_core.autodiff.tape import Underivable
-from thunder_core.capture.sizes import LateConstraint
+from thunder_core.capture.sizes import ConstraintAfterPrologue
 from thunder_core.claiming.claim import claim, claim_operations
 from thunder_core.claiming.executor import Executor
 from thunder_core.claiming.free import UNPACK, free_after_last_use
@@ -144,7 +144,7 @@ class ProgramDerivative:
     def _compiled_or_left(self, given: tuple[bool, ...]) -> Backward | None:
         try:
             return self._compile(given)
-        except (Underivable, LateConstraint):
+        except (Underivable, ConstraintAfterPrologue):
             zeros = self.signature.writes and environment_of(self.body.output) is None
             return self._with_zeros(given) if zeros else None
 

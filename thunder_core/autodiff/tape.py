@@ -75,7 +75,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise Underivable("it uses a hidden tensor, which no recorded operation made")
         return known[1]
 
-    def settle(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
+    def name_result(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
         """Give a result the name that it has outside; where the tensor has another name, an alias of it is recorded."""
         before = self.proxy(tensor)
         made = {found.name for bsym in self.bsyms for found in bsym.defines}

@@ -243,7 +243,7 @@ def _derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivati
         raise Underivable("it writes what needs a gradient to a tensor that needs none")
     results: list[tuple[TensorProxy, torch.Tensor]] = []
     for proxy, tensor in paired(bsym.output, output):
-        tape.settle(tensor, proxy)
+        tape.name_result(tensor, proxy)
         if tensor.requires_grad and all(proxy.name != known.name for known, _ in results):
             results.append((proxy, tensor))
     if not results:

@@ -33,7 +33,7 @@ from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.probed_floats import FloatAsked, Named, restrict, stand_ins
 from thunder_core.capture.settings import placed
 from thunder_core.capture.shape_changes import ShapeChanges
-from thunder_core.capture.sizes import Sizes, TraceShapeEnv, number_of, without_sizes
+from thunder_core.capture.sizes import SymbolicSizes, TraceShapeEnv, number_of, without_sizes
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
 from thunder_core.capture.subclasses import Subclasses, speaking
 from thunder_core.capture.symbolic_calls import OPAQUE
@@ -91,7 +91,7 @@ class Recorder:
         device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
         asked: Callable[[torch.Tensor, str, object], None] = lambda tensor, query, answer: None,
         evaluates: bool = False,
-        sizes: Sizes | None = None,
+        sizes: SymbolicSizes | None = None,
         environment: TraceShapeEnv | None = None,
     ) -> None:
         self.sizes = sizes

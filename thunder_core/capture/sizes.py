@@ -46,19 +46,19 @@ class NamedSource(Source):
         return self.text
 
 
-class LateConstraint(Bug):
-    """Something is decided by a size behind the prologue, which checks what was decided before it was made."""
+class ConstraintAfterPrologue(Bug):
+    """A constraint on a size that arises after the prologue was made, which therefore does not check it."""
 
 
 class Guards(list[ShapeGuard]):
-    """The guards of an environment, to which none comes when these are checked: `LateConstraint` would be raised."""
+    """The guards of an environment; one that comes after these are checked raises `ConstraintAfterPrologue`."""
 
     closed = False
 
     def append(self, guard: ShapeGuard) -> None:
         """Add a guard."""
         if self.closed:
-            raise LateConstraint(
+            raise ConstraintAfterPrologue(
                 f"{guard.expr} is decided when the prologue has been made, which does not check it", fix=REPORT
             )
         super().append(guard)
@@ -83,7 +83,7 @@ class TraceShapeEnv(ShapeEnv):
         self.guards: list[ShapeGuard] = Guards()
 
     def close(self) -> None:
-        """Let no guard come from now on, for the prologue has been made; raises `LateConstraint` for one."""
+        """Let no guard come from now on, for the prologue has been made; raises `ConstraintAfterPrologue` for one."""
         self.guards.closed = True  # type: ignore[attr-defined]
 
     def proxy_of(self, number: torch.SymInt | torch.SymFloat) -> NumberProxy | int | float:
@@ -174,7 +174,7 @@ class ExpressionInteger(SymbolicInteger):
 
     size: torch.SymInt
 
-    def __init__(self, sizes: Sizes, size: torch.SymInt, numbers: Numbers) -> None:
+    def __init__(self, sizes: SymbolicSizes, size: torch.SymInt, numbers: Numbers) -> None:
         torch.SymInt.__init__(self, size.node)  # type: ignore[no-untyped-call]
         self.sizes, self.numbers = sizes, numbers
         self.size = torch.SymInt(size.node)  # type: ignore[no-untyped-call]
@@ -202,7 +202,7 @@ CONSTANT_SOURCE = object()  # the source of a number that constraints leave but 
 DIVISIONS = (operator.floordiv, operator.mod)
 
 
-class Sizes:
+class SymbolicSizes:
     """The symbols of one recording, and the numbers that are expressions in them.
 
     `where()` is the line of the user's program that runs now. `places_of(tensor)` maps the symbolic dimensions of a

@@ -14,7 +14,7 @@ from thunder_core.capture.fake import Storages, fake_like, fake_of, handle_of, n
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Described, Metadata, metadata
 from thunder_core.capture.numbers import SymbolicNumber
-from thunder_core.capture.sizes import Sizes, TraceShapeEnv, number_of
+from thunder_core.capture.sizes import SymbolicSizes, TraceShapeEnv, number_of
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.sizes import size_for_trace
 from thunder_core.ir.tree import leaves, replace_leaves
@@ -45,7 +45,7 @@ class Tensors:
         self,
         name_input: Callable[[Any], str],
         device_of: Callable[[torch.Tensor], torch.device] = lambda tensor: tensor.device,
-        sizes: Sizes | None = None,
+        sizes: SymbolicSizes | None = None,
         environment: TraceShapeEnv | None = None,
     ) -> None:
         self.sizes = sizes

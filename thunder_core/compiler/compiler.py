@@ -28,7 +28,7 @@ from thunder_core.autodiff.tape import first_line
 from thunder_core.capture.all_sizes import size_oblivious
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.capture.quiet_attempts import quiet_attempt
-from thunder_core.capture.sizes import Sizes
+from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.claiming.claim import claim
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
@@ -331,7 +331,7 @@ def name_for_pickle(executor: Executor) -> str:
     return executor.name
 
 
-def require_oblivious(trace: Trace, sizes: Sizes) -> None:
+def require_oblivious(trace: Trace, sizes: SymbolicSizes) -> None:
     """Raise `NotForThisCall` for a program that tells what is computed without asking whether a size is one."""
     if sizes.tells_copies or tells_copies_from_views(trace):
         raise NotForThisCall

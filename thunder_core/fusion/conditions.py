@@ -39,8 +39,8 @@ OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-Sizes = Mapping[str, Any]
-NO_SIZES: Sizes = {}
+SizesByName = Mapping[str, Any]
+NO_SIZES: SizesByName = {}
 
 
 def named_sizes(symbols: Sequence[NumberProxy]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def named_sizes(symbols: Sequence[NumberProxy]) -> dict[str, Any]:
     return {f"s{place}": proxy.value for place, proxy in enumerate(symbols)}
 
 
-def size_of(text: str, sizes: Sizes) -> Any:
+def size_of(text: str, sizes: SizesByName) -> Any:
     """The value of an expression of sizes.
 
     Raises `NameError` where it has other names, and `ValueError` where it is more than arithmetic and comparisons.
@@ -56,7 +56,7 @@ def size_of(text: str, sizes: Sizes) -> Any:
     return _value(ast.parse(text, mode="eval").body, sizes)
 
 
-def _value(node: ast.expr, sizes: Sizes) -> Any:
+def _value(node: ast.expr, sizes: SizesByName) -> Any:
     match node:
         case ast.Constant(value=value):
             return value

@@ -45,10 +45,10 @@ def _learn(kind: type, hook: Any, fallback: Any, name: str) -> None:
     """Remember that C alone reads this attribute of instances of a type: all of it, or all but `__getattr__`."""
     if (hook is not _GENERIC and hook is not _OF_MODULE) or kind in introspection.ATTRIBUTES:
         return
-    raw = type_lookup(kind, name)
-    if raw is not ABSENT and type(raw).__flags__ & _HEAP_TYPE:
+    unbound = type_lookup(kind, name)
+    if unbound is not ABSENT and type(unbound).__flags__ & _HEAP_TYPE:
         return
-    if type(raw) is property or type(raw) is classmethod:
+    if type(unbound) is property or type(unbound) is classmethod:
         return
     if fallback is ABSENT:
         remember(kind, name, getattr if hook is _GENERIC else _OF_MODULE)
@@ -109,14 +109,14 @@ def _leads_on(kind: type, owner: Any, name: str) -> bool:
     So do the `__get__` of C that a class derives, a class method of something else than a function, and types of C
     that hand the question on, such as weak proxies.
     """
-    raw = type_lookup(kind, name)
-    if raw is ABSENT and issubclass(kind, type):
-        raw = type_lookup(owner, name)
-    if raw is ABSENT:
+    unbound = type_lookup(kind, name)
+    if unbound is ABSENT and issubclass(kind, type):
+        unbound = type_lookup(owner, name)
+    if unbound is ABSENT:
         return type_lookup(kind, "__getattribute__") not in (_GENERIC, _OF_MODULE, type.__getattribute__)
-    if type(raw) is classmethod:
-        return type(raw.__func__) is not FunctionType
-    return bool(type(raw).__flags__ & _HEAP_TYPE) and type_lookup(type(raw), "__get__") is not ABSENT
+    if type(unbound) is classmethod:
+        return type(unbound.__func__) is not FunctionType
+    return bool(type(unbound).__flags__ & _HEAP_TYPE) and type_lookup(type(unbound), "__get__") is not ABSENT
 
 
 Getter = tuple[Any, tuple[Any, ...]]
@@ -124,10 +124,10 @@ Getter = tuple[Any, tuple[Any, ...]]
 
 def _getter(kind: type, owner: Any, name: str) -> Getter | None:
     """The function that reading the attribute of an instance would call, with its arguments."""
-    raw = type_lookup(kind, name)
-    if raw is ABSENT or type(raw) is FunctionType:
+    unbound = type_lookup(kind, name)
+    if unbound is ABSENT or type(unbound) is FunctionType:
         return None
-    return _descriptor_getter(raw, owner, kind, lambda: _in_instance(owner, name))
+    return _descriptor_getter(unbound, owner, kind, lambda: _in_instance(owner, name))
 
 
 def _of_module(module: Any, name: str) -> Getter | None:
@@ -161,34 +161,34 @@ def _class_getter(kind: type, owner: type, name: str) -> Getter | None:
 _PLAIN_IN_CLASS = frozenset({FunctionType, staticmethod, classmethod, property, int, str, float, bool, tuple})
 
 
-def _descriptor_getter(raw: Any, owner: Any, kind: type, hidden: Any) -> Getter | None:
+def _descriptor_getter(unbound: Any, owner: Any, kind: type, hidden: Any) -> Getter | None:
     """The callable behind a descriptor; None where the instance hides it or C does the reading."""
-    if type(raw) is property:
-        return None if raw.fget is None else (raw.fget, (owner,))
-    if type(raw) is classmethod:
-        found = _property_of_class(raw, kind)
+    if type(unbound) is property:
+        return None if unbound.fget is None else (unbound.fget, (owner,))
+    if type(unbound) is classmethod:
+        found = _property_of_class(unbound, kind)
         return None if found is None or hidden() else found
-    method = python_method(type(raw), "__get__")
+    method = python_method(type(unbound), "__get__")
     if method is None:
-        return python_property(raw, owner)
-    if not _is_data(type(raw)) and hidden():
+        return python_property(unbound, owner)
+    if not _is_data(type(unbound)) and hidden():
         return None
-    return method, (raw, owner, kind)
+    return method, (unbound, owner, kind)
 
 
-def python_property(raw: Any, owner: Any) -> Getter | None:
+def python_property(unbound: Any, owner: Any) -> Getter | None:
     """The getter of an instance of a subclass of `property` that keeps its `__get__`."""
-    if isinstance(raw, property) and type_lookup(type(raw), "__get__") is property.__dict__["__get__"]:
-        function = property.__dict__["fget"].__get__(raw)
+    if isinstance(unbound, property) and type_lookup(type(unbound), "__get__") is property.__dict__["__get__"]:
+        function = property.__dict__["fget"].__get__(unbound)
         return None if function is None else (function, (owner,))
     return None
 
 
-def _property_of_class(raw: Any, owner: type) -> Getter | None:
+def _property_of_class(unbound: Any, owner: type) -> Getter | None:
     """The getter of a property under `classmethod`, which 3.11 and 3.12 ask for the class's attribute."""
-    if type(raw) is not classmethod or sys.version_info >= (3, 13):
+    if type(unbound) is not classmethod or sys.version_info >= (3, 13):
         return None
-    return python_property(raw.__func__, owner)
+    return python_property(unbound.__func__, owner)
 
 
 def _is_data(kind: type) -> bool:
@@ -243,11 +243,11 @@ def delete_generic(machine: Machine, hook: Any, owner: Any, name: str) -> None:
 
 def _accessor(owner: Any, name: str, of_property: str, special: str) -> Getter | None:
     """The function that writing or deleting an attribute would call, with its first arguments."""
-    raw = type_lookup(type(owner), name)
-    if raw is ABSENT:
+    unbound = type_lookup(type(owner), name)
+    if unbound is ABSENT:
         return None
-    if type(raw) is property:
-        function = getattr(raw, of_property)
+    if type(unbound) is property:
+        function = getattr(unbound, of_property)
         return None if function is None else (function, (owner,))
-    method = python_method(type(raw), special)
-    return None if method is None else (method, (raw, owner))
+    method = python_method(type(unbound), special)
+    return None if method is None else (method, (unbound, owner))

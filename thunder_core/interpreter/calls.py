@@ -159,10 +159,10 @@ def issubclass_natively(kind: type, base: type) -> bool:
     return base in type.__dict__["__mro__"].__get__(kind)
 
 
-def bound(raw: Any, owner: Any) -> Any:
+def bound(unbound: Any, owner: Any) -> Any:
     """A special method as it is when it is read from an instance."""
-    binder = getattr(type(raw), "__get__", None)
-    return raw if binder is None else binder(raw, owner, type(owner))
+    binder = getattr(type(unbound), "__get__", None)
+    return unbound if binder is None else binder(unbound, owner, type(owner))
 
 
 def call_metaclass(machine: Machine, kind: Any, arguments: Arguments, keywords: Keywords) -> Any:

@@ -24,12 +24,12 @@ _KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATO
 
 def instructions(code: CodeType) -> Iterator[Instruction]:
     """The instructions of a code object, extended arguments joined and caches counted in."""
-    raw = code.co_code
-    offset, argument, length = 0, 0, len(raw)
+    bytecode = code.co_code
+    offset, argument, length = 0, 0, len(bytecode)
     while offset < length:
-        operation, argument = raw[offset], argument << 8 | raw[offset + 1]
+        operation, argument = bytecode[offset], argument << 8 | bytecode[offset + 1]
         end = offset + 2
-        while end < length and raw[end] == _CACHE:
+        while end < length and bytecode[end] == _CACHE:
             end += 2
         yield Instruction(offset, end, operation, dis.opname[operation], argument)
         if operation != dis.EXTENDED_ARG:

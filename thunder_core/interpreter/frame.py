@@ -147,11 +147,11 @@ class Frame:
     def publish(self) -> FrameType:
         """The frame object with position, variables and callers as they are now."""
         made = self.native()
-        self.settle()
+        self.write_state()
         below = made
         for frame in self.callers():
             caller = frame.native()
-            frame.settle_position()
+            frame.write_position()
             set_back(below, caller)
             below = caller
         set_back(below, self.machine.outside)
@@ -162,18 +162,18 @@ class Frame:
         if not self.suspended and self.caller is not None:
             return self.publish()
         made = self.native()
-        self.settle()
+        self.write_state()
         return made
 
-    def settle_position(self) -> None:
+    def write_position(self) -> None:
         """Write the position into the frame object."""
         if self.made is not None:
             set_instruction(self.made, self.program.offsets[self.pc])
 
-    def settle(self) -> None:
+    def write_state(self) -> None:
         """Write position and variables into the frame object."""
         if self.made is not None:
-            self.settle_position()
+            self.write_position()
             set_locals(self.made, self.fast)
 
     def leave(self) -> None:
@@ -183,7 +183,7 @@ class Frame:
         """
         made = self.made
         if made is not None and sys.getrefcount(made) > 3:
-            self.settle()
+            self.write_state()
             if made.f_back is None:
                 back = self.back
                 set_back(made, self.machine.outside if back is None else back.native())

@@ -27,15 +27,15 @@ def binary(number: int) -> Callable[[Any, Any], Any]:
 def _patched(function: Any, replaced: str, by: str, argument: int) -> Callable[..., Any]:
     """A function with one instruction, caches included, replaced by another."""
     code: CodeType = function.__code__
-    raw = bytearray(code.co_code)
-    for offset in range(0, len(raw), 2):
-        if dis.opname[raw[offset]] == replaced:
-            raw[offset : offset + 2] = bytes((dis.opmap[by], argument))
+    bytecode = bytearray(code.co_code)
+    for offset in range(0, len(bytecode), 2):
+        if dis.opname[bytecode[offset]] == replaced:
+            bytecode[offset : offset + 2] = bytes((dis.opmap[by], argument))
             following = offset + 2
-            while dis.opname[raw[following]] == "CACHE":
-                raw[following : following + 2] = bytes((dis.opmap["NOP"], 0))
+            while dis.opname[bytecode[following]] == "CACHE":
+                bytecode[following : following + 2] = bytes((dis.opmap["NOP"], 0))
                 following += 2
-    return FunctionType(code.replace(co_code=bytes(raw)), {"__builtins__": builtins, "__name__": __name__})
+    return FunctionType(code.replace(co_code=bytes(bytecode)), {"__builtins__": builtins, "__name__": __name__})
 
 
 def stop_iteration_error(code: CodeType, error: BaseException) -> BaseException:

@@ -56,17 +56,17 @@ def _of_generator(_machine: Machine, owner: Any, name: str) -> Any:
 @_attributes_of(super)
 def _of_super(machine: Machine, owner: Any, name: str) -> Any:
     """`super().name`: Python-level getters interpreted."""
-    raw, instance, kind = _behind_super(owner, name)
-    if type(raw) is property and type(raw.fget) is FunctionType and instance is not None:
-        return machine.invoke(raw.fget, (instance,), {})
-    getter = ABSENT if raw is ABSENT else type_lookup(type(raw), "__get__")
+    unbound, instance, kind = _behind_super(owner, name)
+    if type(unbound) is property and type(unbound.fget) is FunctionType and instance is not None:
+        return machine.invoke(unbound.fget, (instance,), {})
+    getter = ABSENT if unbound is ABSENT else type_lookup(type(unbound), "__get__")
     if type(getter) is FunctionType:
-        return machine.invoke(getter, (raw, instance, kind), {})
+        return machine.invoke(getter, (unbound, instance, kind), {})
     return getattr(owner, name)
 
 
 def _behind_super(owner: Any, name: str) -> tuple[Any, Any, Any]:
-    """The attribute that `super` finds, raw, the instance to bind it to (None for a class) and its type."""
+    """The unbound attribute that `super` finds, the instance to bind it to (None for a class) and its type."""
     get = super.__getattribute__
     this, instance, kind = (get(owner, own) for own in ("__thisclass__", "__self__", "__self_class__"))
     if kind is None or name == "__class__":

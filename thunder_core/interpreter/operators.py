@@ -133,13 +133,13 @@ def truth(machine: Machine, value: Any) -> bool:
     kind = type(value)
     if kind in PLAIN:
         return bool(value)
-    raw = type_lookup(kind, "__bool__")
-    if type(raw) is FunctionType:
-        result = machine.invoke(raw, (value,), {})
+    unbound = type_lookup(kind, "__bool__")
+    if type(unbound) is FunctionType:
+        result = machine.invoke(unbound, (value,), {})
         if type(result) is not bool:
             raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
         return result
-    if raw is ABSENT:
+    if unbound is ABSENT:
         method = python_method(kind, "__len__")
         if method is not None:
             return length(machine, value) != 0
@@ -180,10 +180,10 @@ def iterate(machine: Machine, value: Any) -> Any:
 def contains(machine: Machine, container: Any, item: Any) -> bool:
     """`item in container`."""
     kind = type(container)
-    raw = type_lookup(kind, "__contains__")
-    if type(raw) is FunctionType:
-        return truth(machine, machine.invoke(raw, (container, item), {}))
-    if raw is ABSENT and python_method(kind, "__iter__") is not None:
+    unbound = type_lookup(kind, "__contains__")
+    if type(unbound) is FunctionType:
+        return truth(machine, machine.invoke(unbound, (container, item), {}))
+    if unbound is ABSENT and python_method(kind, "__iter__") is not None:
         iterator = iterate(machine, container)
         while True:
             found = advance(machine, iterator, ABSENT)
@@ -244,15 +244,15 @@ def delete_item(machine: Machine, container: Any, key: Any) -> None:
 
 def special(machine: Machine, owner: Any, name: str) -> Any:
     """A special method read from the type and bound to the instance; ABSENT if there is none."""
-    raw = type_lookup(type(owner), name)
-    if raw is ABSENT or type(raw) is BuiltinFunctionType:
-        return raw
-    if type(raw) is not FunctionType:
-        method = python_method(type(raw), "__get__")
+    unbound = type_lookup(type(owner), name)
+    if unbound is ABSENT or type(unbound) is BuiltinFunctionType:
+        return unbound
+    if type(unbound) is not FunctionType:
+        method = python_method(type(unbound), "__get__")
         if method is not None:
-            return machine.invoke(method, (raw, owner, type(owner)), {})
-    binder = type_lookup(type(raw), "__get__")
-    return raw if binder is ABSENT else binder(raw, owner, type(owner))
+            return machine.invoke(method, (unbound, owner, type(owner)), {})
+    binder = type_lookup(type(unbound), "__get__")
+    return unbound if binder is ABSENT else binder(unbound, owner, type(owner))
 
 
 def next_of(machine: Machine, iterator: Any) -> Any:

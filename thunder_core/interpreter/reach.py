@@ -291,21 +291,21 @@ def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[F
     for base in _mro_of(kind):
         if not base.__flags__ & _HEAP_TYPE:
             continue
-        for name, raw in _dict_of(base).items():
-            if name not in seen and (chosen(name) or (chosen is _is_special and isinstance(raw, property))):
+        for name, unbound in _dict_of(base).items():
+            if name not in seen and (chosen(name) or (chosen is _is_special and isinstance(unbound, property))):
                 seen.add(name)
-                found.update(dict.fromkeys(_of_raw(raw)))
+                found.update(dict.fromkeys(_functions_of_attribute(unbound)))
     functions = tuple(found)
     remember(kind, label, functions)
     return functions
 
 
-def _of_raw(raw: Any) -> Iterable[FunctionType]:
+def _functions_of_attribute(unbound: Any) -> Iterable[FunctionType]:
     """The functions behind an entry of a class."""
-    kind = type(raw)
+    kind = type(unbound)
     if kind is FunctionType:
-        return (raw,)
-    parts = PARTS[kind](raw) if kind in (staticmethod, classmethod, MethodType, functools.partial) else ()
-    if isinstance(raw, property):
-        parts = (raw.fget, raw.fset, raw.fdel)
+        return (unbound,)
+    parts = PARTS[kind](unbound) if kind in (staticmethod, classmethod, MethodType, functools.partial) else ()
+    if isinstance(unbound, property):
+        parts = (unbound.fget, unbound.fset, unbound.fdel)
     return [part for part in parts if type(part) is FunctionType]

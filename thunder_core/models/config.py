@@ -19,12 +19,12 @@ from thunder_core.plugins import nearest
 
 def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = None) -> PretrainedConfig:
     """The config of a folder; raises `BadModelFolder`, `RemoteCodeRefused` or `UnknownArchitecture`."""
-    raw = require_config(folder)
-    require_depth(folder / CONFIG_FILE, raw)
+    content = require_config(folder)
+    require_depth(folder / CONFIG_FILE, content)
     if not trust_remote_code:
-        refuse_remote_code(folder, raw)
-    if "auto_map" not in raw:
-        require_architecture(folder, raw, task)
+        refuse_remote_code(folder, content)
+    if "auto_map" not in content:
+        require_architecture(folder, content, task)
     with loading_errors(folder / CONFIG_FILE, "is not a valid config of its family"):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
     if not isinstance(config, PretrainedConfig):
@@ -32,38 +32,38 @@ def load_config(folder: Path, *, trust_remote_code: bool, task: str | None = Non
     return config
 
 
-def is_native(raw: Mapping[str, Any]) -> bool:
+def is_native(content: Mapping[str, Any]) -> bool:
     """Whether the installed transformers library has this family, and the class that the config names."""
-    named = architecture_of(raw)
-    return raw.get("model_type") in CONFIG_MAPPING and (named is None or hasattr(transformers, named))
+    named = architecture_of(content)
+    return content.get("model_type") in CONFIG_MAPPING and (named is None or hasattr(transformers, named))
 
 
-def architecture_of(raw: Mapping[str, Any]) -> str | None:
+def architecture_of(content: Mapping[str, Any]) -> str | None:
     """The class that a config names first, if it names one."""
-    named = raw.get("architectures")
+    named = content.get("architectures")
     return str(named[0]) if isinstance(named, list) and named else None
 
 
-def refuse_remote_code(folder: Path, raw: Mapping[str, Any]) -> None:
+def refuse_remote_code(folder: Path, content: Mapping[str, Any]) -> None:
     """Raise `RemoteCodeRefused` where the model needs code that its own folder brings, or that lies on the hub."""
-    if "auto_map" in raw and not is_native(raw):
-        family = raw.get("model_type")
-        named = architecture_of(raw) if family in CONFIG_MAPPING else f"the family {family!r}"
+    if "auto_map" in content and not is_native(content):
+        family = content.get("model_type")
+        named = architecture_of(content) if family in CONFIG_MAPPING else f"the family {family!r}"
         raise RemoteCodeRefused(
             f"{folder / CONFIG_FILE} asks to run Python code of its own for {named}, "
             f"which transformers {transformers.__version__} does not have",
             fix="read that code, and give --trust-remote-code if you trust it",
         )
-    if (named := code_of_the_hub(raw)) is not None:
+    if (named := code_of_the_hub(content)) is not None:
         raise RemoteCodeRefused(
             f"{folder / CONFIG_FILE} asks to fetch and run code of the hub, {named!r}",
             fix="read that code, and give --trust-remote-code if you trust it",
         )
 
 
-def require_architecture(folder: Path, raw: Mapping[str, Any], task: str | None) -> None:
+def require_architecture(folder: Path, content: Mapping[str, Any], task: str | None) -> None:
     """Raise `UnknownArchitecture` where the installed transformers library lacks the family or its class."""
-    family = raw.get("model_type")
+    family = content.get("model_type")
     if not isinstance(family, str):
         raise BadModelFolder(
             f"{folder / CONFIG_FILE} has no model_type, so nothing says which architecture the model has",
@@ -71,7 +71,7 @@ def require_architecture(folder: Path, raw: Mapping[str, Any], task: str | None)
         )
     if family not in CONFIG_MAPPING:
         raise _unknown(folder, "family", family, list(CONFIG_MAPPING.keys()))
-    named = architecture_of(raw)
+    named = architecture_of(content)
     if named is not None and task is None and not hasattr(transformers, named):
         raise _unknown(folder, "class", named, class_names())
 

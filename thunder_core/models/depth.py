@@ -17,9 +17,9 @@ DEPTH = re.compile(r"(.*_)?(n_layer|layers|depths?|num_blocks)", re.IGNORECASE)
 LAYER_BYTES = 256 << 10
 
 
-def require_depth(file: Path, raw: Mapping[str, object]) -> None:
+def require_depth(file: Path, content: Mapping[str, object]) -> None:
     """Raise `OutOfMemory` where the layers of a config take more memory than there is, weights aside."""
-    deepest = max(depths(raw), default=0)
+    deepest = max(depths(content), default=0)
     free = free_memory(torch.device("cpu"))
     if free is None or deepest * LAYER_BYTES <= free:
         return
@@ -30,9 +30,9 @@ def require_depth(file: Path, raw: Mapping[str, object]) -> None:
     )
 
 
-def depths(raw: Mapping[str, object]) -> Iterator[int]:
+def depths(content: Mapping[str, object]) -> Iterator[int]:
     """Every number of layers in a config, those of its parts included."""
-    for name, value in raw.items():
+    for name, value in content.items():
         if isinstance(value, Mapping):
             yield from depths(value)
         elif DEPTH.fullmatch(name):

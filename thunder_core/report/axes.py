@@ -61,9 +61,9 @@ def _extent(values: Iterable[float]) -> tuple[float, float]:
 
 
 def _round_values(low: float, high: float, about: int) -> list[float]:
-    raw = (high - low) / about
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(s * power for s in STEPS if s * power >= raw * 0.999)
+    exact_step = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(exact_step))
+    step = next(s * power for s in STEPS if s * power >= exact_step * 0.999)
     first = math.ceil(low / step - 1e-9)
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
 

@@ -130,7 +130,7 @@ class Specializations:
                     self.last = program
                     return result
                 try:
-                    return self.raising.once_more(program, failure, args, kwargs)
+                    return self.raising.call_after_failure(program, failure, args, kwargs)
                 finally:
                     del failure  # its traceback holds this frame
             return self._compile(args, kwargs, route or Route(self.programs, self.index))
@@ -196,7 +196,7 @@ class Specializations:
         known = self.raising.find(args, kwargs)
         if known is not None:
             self.hits += 1
-            return partial(self.raising.again, known, args, kwargs)
+            return partial(self.raising.call_as_before, known, args, kwargs)
         self.misses += 1
         if is_uninitialized(self.subject):
             return partial(self.subject, *args, **kwargs)
@@ -220,7 +220,7 @@ class Specializations:
             first_run = partial(self._run_first, program, inputs, outside, args, kwargs)
             return first_run() if has_effects(program) else partial(run_and_finish, first_run)
         try:
-            return partial(self.raising.first, raised, args, kwargs, keep=self.options.cache != "no caching")
+            return partial(self.raising.call_first_time, raised, args, kwargs, keep=self.options.cache != "no caching")
         finally:
             del raised  # what it was raised with has a traceback that holds this frame
 
@@ -265,7 +265,7 @@ class Specializations:
         else:
             return lambda: result
         try:
-            return partial(self.raising.once_more, program, failure, args, kwargs)
+            return partial(self.raising.call_after_failure, program, failure, args, kwargs)
         finally:
             del failure
 
@@ -275,7 +275,7 @@ class Specializations:
             return
         self.add(program)
         self.observed.note(program)
-        self.raising.compiled()
+        self.raising.another_compiled()
         self.index.add(program, route.features)
         self.selector.compiled(program, args, kwargs)
         self.selector.learn(program, route.places, self.subject, args, kwargs)

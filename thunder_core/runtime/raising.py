@@ -48,20 +48,20 @@ class Raising:
 class RaisingCalls:
     """The programs of one subject that raise, the latest first.
 
-    The `undecided` are the texts of prologues under which the subject once raised and once did not, as where the value
-    of a tensor decides. Such a program is not kept again before another one is compiled: else calls that raise and
-    calls that do not, in turn, would all be made in eager.
+    The `value_dependent` are the texts of prologues under which the subject raised at one call and not at another, as
+    where the value of a tensor decides. Such a program is not kept again before another one is compiled: else calls
+    that raise and calls that do not, in turn, would all be made in eager.
     """
 
     subject: Callable[..., Any]
     programs: list[Raising] = field(default_factory=list)
-    undecided: set[str] = field(default_factory=set)
+    value_dependent: set[str] = field(default_factory=set)
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Raising | None:
         """The program that takes the arguments, if there is one."""
         return next((program for program in self.programs if program.takes(self.subject, args, kwargs)), None)
 
-    def again(self, program: Raising, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_as_before(self, program: Raising, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call that such a program takes.
 
         It does not raise where values of tensors decide, which the program does not guard. Then it is dropped, so that
@@ -69,19 +69,21 @@ class RaisingCalls:
         """
         result = self.subject(*args, **kwargs)
         self._drop(program)
-        self.undecided.add(str(program.prologue))
+        self.value_dependent.add(str(program.prologue))
         return result
 
-    def first(self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any], *, keep: bool) -> Any:
+    def call_first_time(
+        self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any], *, keep: bool
+    ) -> Any:
         """Make a call that raised when it was traced.
 
         Where it does not raise, tracing was at fault, and `OperationFailed` says so; unless the program met a sharp
         edge, which may have given it another value this time: then a `SharpEdgeWarning` does.
         """
         program = Raising(raised.prologue)
-        if keep and str(program.prologue) not in self.undecided:
+        if keep and str(program.prologue) not in self.value_dependent:
             self.programs = [program, *self.programs[: KEPT - 1]]
-        self.undecided.discard(str(program.prologue))
+        self.value_dependent.discard(str(program.prologue))
         result = self.subject(*args, **kwargs)
         self._drop(program)
         if not raised.sharp:
@@ -89,11 +91,13 @@ class RaisingCalls:
         tell_of_sharp_edges(raised)
         return result
 
-    def compiled(self) -> None:
-        """Another program has been compiled, which takes the calls that do not raise."""
-        self.undecided.clear()
+    def another_compiled(self) -> None:
+        """Note that another program has been compiled, which takes the calls that do not raise."""
+        self.value_dependent.clear()
 
-    def once_more(self, program: Program, failure: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_after_failure(
+        self, program: Program, failure: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Make a call in which a compiled program has failed once more, where it may be, for all that happens before.
 
         Raises what eager Python raises, or else the failure itself.

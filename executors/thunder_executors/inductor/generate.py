@@ -23,7 +23,7 @@ from torch.fx import GraphModule
 
 from thunder_core.capture.all_sizes import size_oblivious
 from thunder_core.capture.layouts import is_symbolic
-from thunder_core.fusion.conditions import NO_SIZES, Sizes, named_sizes, size_of
+from thunder_core.fusion.conditions import NO_SIZES, SizesByName, named_sizes, size_of
 from thunder_core.fusion.fuse import Refusal
 from thunder_core.fusion.region import Region
 from thunder_executors.inductor.graph import graph_of
@@ -149,7 +149,7 @@ def _bounded(region: re.Match[str]) -> str:
     return f"#pragma omp parallel num_threads({allowed} < {region[1]} ? {allowed} : {region[1]})"
 
 
-def strides_of(compiled: Any, sizes: Sizes = NO_SIZES) -> tuple[tuple[Any, ...] | None, ...]:
+def strides_of(compiled: Any, sizes: SizesByName = NO_SIZES) -> tuple[tuple[Any, ...] | None, ...]:
     """The strides of each result, evaluated from the expressions that Inductor gives; None where it gives none."""
     found = compiled.output_strides or ()
     return tuple(None if one is None else tuple(size_of(str(size), sizes) for size in one) for one in found)

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from thunder_core.fusion.conditions import NO_SIZES, Sizes, size_of
+from thunder_core.fusion.conditions import NO_SIZES, SizesByName, size_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_executors.inductor.sizes import is_certain, text_of_sizes
 
@@ -20,7 +20,7 @@ Strides = tuple[Any, ...]
 
 
 def with_strides(
-    body: Sequence[ast.stmt], outputs: Sequence[TensorProxy], sizes: Sizes = NO_SIZES
+    body: Sequence[ast.stmt], outputs: Sequence[TensorProxy], sizes: SizesByName = NO_SIZES
 ) -> Iterator[ast.stmt]:
     """The wrapper's statements, of which the last returns tensors with the outputs' strides.
 
@@ -40,7 +40,7 @@ def with_strides(
         yield statement
 
 
-def strides_of(value: ast.expr, known: dict[str, Strides | None], sizes: Sizes) -> Strides | None:
+def strides_of(value: ast.expr, known: dict[str, Strides | None], sizes: SizesByName) -> Strides | None:
     """The strides of what an expression makes, as its text tells them; None where it does not."""
     if isinstance(value, ast.Name):
         return known.get(value.id)
