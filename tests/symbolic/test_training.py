@@ -151,3 +151,16 @@ def test_what_is_written_to_is_differentiated_at_all_sizes(function: Callable[..
         assert torch.equal(expected, found)
     assert not thunder.last_program(compiled).constant_because
     assert thunder.cache_misses(compiled) == 1
+
+
+def test_interpolation_of_nothing_is_refused_at_all_sizes_as_by_the_kernel() -> None:
+    """PyTorch's decomposition for symbolic sizes, of which gradients come, does not refuse it."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return y * 2, torch.nn.functional.interpolate(x.reshape(1, 1, x.shape[0], -1), scale_factor=2, mode="bilinear")
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
+    for function in (program, compiled):
+        nothing, other = torch.ones(5, 0, requires_grad=True), torch.ones(2, 3, requires_grad=True)
+        with pytest.raises(RuntimeError, match="Input and output sizes should be greater than 0"):
+            function(nothing, other)

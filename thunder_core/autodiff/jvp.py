@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.tape import Tape, Underivable, first_line, paired
 from thunder_core.autodiff.vjp import derive, evaluate_on_tape
 from thunder_core.capture.fake import empty, new_mode
+from thunder_core.capture.quiet_attempts import quiet_attempt
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.proxy import TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol
@@ -70,7 +70,7 @@ def _by_dual_numbers_in_thread(bsym: BoundSymbol, tangents: Mapping[str, TensorP
         except Exception as error:  # PyTorch's formulas raise what they raise
             answers.append(first_line(error))
 
-    with _quiet():
+    with quiet_attempt():
         thread = threading.Thread(target=run)
         thread.start()
         thread.join()
@@ -169,14 +169,3 @@ def _dual_level() -> Iterator[int]:
         yield level
     finally:
         forward_ad.exit_dual_level(level=level)  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No failure is logged while this lasts: another way is tried behind it."""
-    complaints = logging.getLogger("torch._subclasses.fake_tensor")
-    before, complaints.disabled = complaints.disabled, True
-    try:
-        yield
-    finally:
-        complaints.disabled = before

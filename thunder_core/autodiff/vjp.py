@@ -18,11 +18,13 @@ from thunder_core.capture.all_sizes import CallsForAllSizes, for_all_sizes
 from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.memo import metadata
 from thunder_core.capture.probed_floats import AmbiguousFloats, FloatAsked, Named, restrict, stand_ins
+from thunder_core.capture.quiet_attempts import quiet_attempt
 from thunder_core.capture.sizes import number_of
 from thunder_core.capture.symbolic_probe import named, with_values
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.evaluate import evaluate, evaluate_one
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of, tensor_proxy
+from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import replace_leaves
 
@@ -93,7 +95,7 @@ class Derivation:
         names = tuple(None if fake is None else tape.name(fake) for fake in fakes)
         pairs = [(output, fake) for output, fake in zip(self.outputs, fakes, strict=True) if fake is not None]
         try:
-            with torch._C._DisableAutocast(), self.mode, tape:
+            with torch._C._DisableAutocast(), quiet_attempt(), self.mode, tape:
                 found = torch.autograd.grad(
                     [output for output, _ in pairs],
                     self.inputs,
@@ -191,6 +193,8 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivatio
         return None  # numbers that a program asks a tensor for, places, comparisons
     with torch.inference_mode(False):  # in which autograd would record nothing, and every gradient be zero
         found = _derived(bsym, requires_grad_names)
+        if found is not None and is_symbolic_and_empty(bsym):
+            _require_differentiable_at_hints(bsym, requires_grad_names)
     if found is not None and any(_lacks_formula(output) for output in found.outputs):
         target = bsym.symbol.target
         apart = decomposition_table.get(target) if isinstance(target, torch._ops.OpOverload) else None
@@ -201,6 +205,40 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivatio
         error.missing_formula = bsym
         raise error
     return found
+
+
+def is_symbolic_and_empty(bsym: BoundSymbol) -> bool:
+    """Whether a tensor without elements is among the inputs, some of which have symbolic sizes."""
+    shapes = [proxy.shape for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
+    is_empty = any(isinstance(size, int) and not size for shape in shapes for size in shape)
+    return is_empty and environment_of(bsym.inputs) is not None
+
+
+def _require_differentiable_at_hints(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> None:
+    """Raise `Underivable` where the bound symbol has no backward for the sizes that its symbols had while tracing.
+
+    PyTorch decomposes some operations for symbolic sizes, such as bilinear interpolation, and loses what their kernels
+    refuse: tensors without elements. Those kernels' formulas for constant sizes refuse them too.
+    """
+    if any(operation.gives_number for operation in bsym.at_level("aten")):
+        return
+    found = _derived(at_hints(bsym), requires_grad_names)
+    if found is not None:
+        found.vjp(found.results)
+
+
+def at_hints(bsym: BoundSymbol) -> BoundSymbol:
+    """The bound symbol with the sizes and numbers that its symbols had while tracing, known at its own level only."""
+
+    def constant(leaf: Any) -> Any:
+        if isinstance(leaf, NumberProxy):
+            return leaf.value.node.hint if hasattr(leaf.value, "node") else leaf.value
+        if not isinstance(leaf, TensorProxy):
+            return leaf
+        return replace(leaf, shape=tuple(map(hint_of, leaf.shape)), stride=tuple(map(hint_of, leaf.stride)))
+
+    args, kwargs, output = replace_leaves((bsym.args, dict(bsym.kwargs), bsym.output), constant)
+    return replace(bsym, args=args, kwargs=kwargs, output=output, subsymbols=())
 
 
 def backward_of(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Sequence[BoundSymbol] | None:
@@ -286,7 +324,7 @@ def call_with_rule(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, A
 def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
     """The result for these tensors by the names of its inputs, with the aten operations of it written on the tape."""
     try:
-        with torch.enable_grad(), torch._C._DisableAutocast(), mode, tape, calls_for_all_sizes(bsym):
+        with torch.enable_grad(), torch._C._DisableAutocast(), quiet_attempt(), mode, tape, calls_for_all_sizes(bsym):
             return evaluate_with_rule(bsym, fakes)
     except Underivable:
         raise

@@ -1,4 +1,4 @@
-"""Attempts to trace with symbols are quiet: what PyTorch logs of one that fails is not told."""
+"""Attempts to run operations on tensors without data are quiet: what PyTorch logs of one that fails is not told."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NotOfThisThread(logging.Filter):
 
 @contextmanager
 def quiet_attempt() -> Iterator[None]:
-    """While this lasts, PyTorch's functions for symbolic sizes log nothing in this thread."""
+    """While this lasts, PyTorch's functions for metadata and for symbolic sizes log nothing in this thread."""
     loggers, dropped = [logging.getLogger(name) for name in LOGGERS], NotOfThisThread()
     for logger in loggers:
         logger.addFilter(dropped)

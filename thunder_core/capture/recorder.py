@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from thunder_core.capture.numbers import Numbers, SymbolicNumber, concrete, numb
 from thunder_core.capture.operators import OperatorLevel
 from thunder_core.capture.place import ForwardPlaces, Place
 from thunder_core.capture.probed_floats import FloatAsked, Named, restrict, stand_ins
+from thunder_core.capture.quiet_attempts import quiet_attempt
 from thunder_core.capture.settings import placed
 from thunder_core.capture.shape_changes import ShapeChanges
 from thunder_core.capture.sizes import SymbolicSizes, TraceShapeEnv, number_of, without_sizes
@@ -128,13 +128,8 @@ class Recorder:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """While this lasts, every torch operation of this thread is recorded and none touches data."""
-        complaints = logging.getLogger("torch._subclasses.fake_tensor")
-        before, complaints.disabled = complaints.disabled, True
-        try:
-            with self.tensors.mode, OperatorMode(self.dispatch), FunctionMode(self.function):
-                yield
-        finally:
-            complaints.disabled = before
+        with quiet_attempt(), self.tensors.mode, OperatorMode(self.dispatch), FunctionMode(self.function):
+            yield
 
     @property
     def inputs(self) -> Mapping[int, tuple[torch.Tensor, TensorProxy]]:
