@@ -82,7 +82,7 @@ FUNCTIONS: dict[SDPBackend | None, Callable[..., torch.Tensor]] = {
 
 
 def backend_for(bsym: BoundSymbol) -> SDPBackend | None:
-    """The backend that will take a line's inputs on this machine's GPU; None where there is none to ask.
+    """The backend that will take a bound symbol's inputs on this machine's GPU; None where there is none to ask.
 
     Which one takes symbolic sizes is seen when they are known, too.
     """
@@ -125,7 +125,7 @@ class ScaledDotProductAttention(Executor):
         return None
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """The line as the function of the backend that it will be run by; for a GPU elsewhere, that is found there."""
+        """The bound symbol as a call of the backend that will run it, which for a GPU elsewhere is found there."""
         on_cuda = all(p.device.type == "cuda" for p in bsym.inputs if isinstance(p, TensorProxy))
         if bsym.symbol.name != ATTENTION or not on_cuda:
             return None

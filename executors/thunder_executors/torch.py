@@ -1,4 +1,4 @@
-"""Eager PyTorch: runs any line as the user wrote it."""
+"""Eager PyTorch, as an executor: it runs any bound symbol as the user wrote it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Torch(Executor):
 
     @property
     def claims(self) -> str:
-        """Everything."""
+        """The operations that the executor claims, in words."""
         return "every operation, as the program wrote it"
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol:
-        """The line as it is."""
+        """Claim the bound symbol as it is."""
         return replace(bsym, executor=self.name)
 
 

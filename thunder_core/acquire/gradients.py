@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.recording import Recording
-from thunder_core.autodiff.decompose_autocast import DEVICES, with_autocast_off
+from thunder_core.autodiff.decompose_autocast import with_autocast_off
 from thunder_core.autodiff.rules import is_ruled
+from thunder_core.capture.autocast import AUTOCAST_DEVICES
 from thunder_core.capture.gradients import Hooks, Outside
 from thunder_core.capture.symbols import SET_GRAD, as_bound_symbol, symbol_of
 from thunder_core.errors import OperationFailed
@@ -101,7 +102,7 @@ def spelled_out(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple
 
 def under_autocast(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
     """For bound symbols with a derivative of their own, by their identity, the devices that autocast is on for."""
-    on = {device: torch.is_autocast_enabled(device) for device in DEVICES}
+    on = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
     found: dict[int, tuple[str, ...]] = {}
     for bsym in bsyms:
         if bsym.symbol.target is torch.set_autocast_enabled and len(bsym.args) == 2:

@@ -16,6 +16,7 @@ from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import RESERVED, path_name
 from thunder_core.acquire.sharp import SharpEdge
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic, is_parameter
+from thunder_core.capture.autocast import autocast_devices
 from thunder_core.capture.settings import device_contexts
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.ir.literal import unique_name
@@ -38,7 +39,7 @@ def process_state(device: torch.device | None = None) -> dict[str, object]:
 
     A default device is one of the torch function modes. `device` is where the program will run, if not here.
     """
-    devices = ("cpu", "cuda") if device is not None or torch.cuda.is_available() else ("cpu",)
+    devices = autocast_devices(elsewhere=device is not None)
     state: dict[str, object] = {query: ask() for query, ask in STATE}
     state |= {DEFAULT_DEVICE.format(place): context.device for place, context in device_contexts().items()}
     state |= {f'torch.is_autocast_enabled("{device}")': torch.is_autocast_enabled(device) for device in devices}

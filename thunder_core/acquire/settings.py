@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from thunder_core.autodiff.decompose_autocast import DEVICES, with_autocast_off
+from thunder_core.autodiff.decompose_autocast import with_autocast_off
+from thunder_core.capture.autocast import AUTOCAST_DEVICES
 from thunder_core.capture.settings import GETTERS, Setting, chooses_attention, device_contexts
 from thunder_core.capture.symbols import as_bound_symbol, symbol_of
 from thunder_core.ir.symbol import BoundSymbol
@@ -48,7 +49,7 @@ class Settings:
 def with_chosen_attention(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
     """The bound symbols; attention whose kernel the program has chosen, as the operations that it then consists of."""
     chosen = False
-    autocast = {device: torch.is_autocast_enabled(device) for device in DEVICES}
+    autocast = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
     for bsym in bsyms:
         chosen = chosen or chooses_attention(bsym)
         if bsym.symbol.target is torch.set_autocast_enabled and len(bsym.args) == 2:

@@ -11,6 +11,7 @@ from thunder_core.analysis.aliasing import shares_storage
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.runtime.library.extent import extent
 
 BLOCKS = {"cuda": 512}  # bytes to whose multiples an allocator rounds (c10/cuda/CUDACachingAllocator.h: kMinBlockSize)
 
@@ -84,18 +85,13 @@ class Storages:
 def size_of(proxy: TensorProxy) -> int:
     """The bytes of a storage that is as large as a tensor of this metadata needs; of symbols, for their hints."""
     shape, stride = map(hint_of, proxy.shape), map(hint_of, proxy.stride)
-    return rounded(extent(shape, stride) * proxy.dtype.itemsize, proxy.device)
+    return rounded(length_of(shape, stride) * proxy.dtype.itemsize, proxy.device)
 
 
-def extent(shape: Iterable[int], stride: Iterable[int]) -> int:
-    """The number of elements from the first to the last of a tensor in memory, both included."""
-    sizes = tuple(shape)
-    steps = tuple(stride)
-    if not all(sizes):
-        return 0
-    if len(steps) != len(sizes):  # not strided: as if it were dense
-        return int(torch.Size(sizes).numel())
-    return 1 + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
+def length_of(shape: Iterable[int], stride: Iterable[int]) -> int:
+    """The number of elements that a storage needs for a tensor; one that is not strided counts as if it were dense."""
+    sizes, steps = tuple(shape), tuple(stride)
+    return extent(sizes, steps) if len(steps) == len(sizes) else torch.Size(sizes).numel()
 
 
 def rounded(size: int, device: torch.device) -> int:

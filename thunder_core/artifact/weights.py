@@ -11,6 +11,7 @@ from thunder_core.artifact.manifest import WEIGHTS, Manifest, WeightFacts
 from thunder_core.artifact.read import Artifact, damaged
 from thunder_core.artifact.tensors import NAMES, read_tensors
 from thunder_core.errors import ArtifactForeign, CannotReplay, WrongInputs
+from thunder_core.runtime.library.extent import extent
 
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 ALIGNED = 16  # bytes: more than any dtype's
@@ -96,8 +97,7 @@ def one_storage(names: list[str], named: Mapping[str, torch.Tensor]) -> tuple[to
 def span(tensor: torch.Tensor) -> tuple[int, int]:
     """The first byte of its storage that a tensor uses, and the first that it does not use any more."""
     start = int(tensor.storage_offset())
-    steps = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    end = start + steps + 1 if tensor.numel() else start
+    end = start + extent(tensor.shape, tensor.stride())
     return start * tensor.element_size(), end * tensor.element_size()
 
 

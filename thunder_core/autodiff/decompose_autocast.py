@@ -8,17 +8,16 @@ import torch
 
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.tape import Underivable
+from thunder_core.capture.autocast import AUTOCAST_DEVICES
 from thunder_core.capture.switches import switches_autocast
 from thunder_core.capture.symbols import as_bound_symbol, symbol_of
 from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 
-DEVICES = ("cpu", "cuda")
-
 
 def runs_under_autocast(bsyms: Iterable[BoundSymbol]) -> bool:
     """Whether autocast is on in this thread, or some bound symbol may switch it on."""
-    return any(map(torch.is_autocast_enabled, DEVICES)) or any(map(switches_autocast, bsyms))
+    return any(map(torch.is_autocast_enabled, AUTOCAST_DEVICES)) or any(map(switches_autocast, bsyms))
 
 
 def decompose_autocast(bsyms: Iterable[BoundSymbol]) -> list[BoundSymbol]:
@@ -44,7 +43,7 @@ def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
 def with_autocast_off(bsyms: Sequence[BoundSymbol], on: Sequence[str] | None = None) -> list[BoundSymbol]:
     """Bound symbols with autocast off around them, for a program that runs under it on the devices `on`."""
     if on is None:
-        on = [device for device in DEVICES if torch.is_autocast_enabled(device)]
+        on = [device for device in AUTOCAST_DEVICES if torch.is_autocast_enabled(device)]
     return [*(_switch(device, False) for device in on), *bsyms, *(_switch(device, True) for device in on)]
 
 

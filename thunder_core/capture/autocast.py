@@ -10,8 +10,16 @@ import torch
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.symbol import BoundSymbol
 
-DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+AUTOCAST_DEVICES = ("cpu", "cuda")  # the kinds of devices that programs run on; PyTorch has autocast for more
 State = tuple[tuple[bool, torch.dtype], ...]
+
+
+def autocast_devices(*, elsewhere: bool = False) -> tuple[str, ...]:
+    """The kinds of devices for which autocast matters to a program that runs here, or on a machine elsewhere."""
+    return AUTOCAST_DEVICES if elsewhere or torch.cuda.is_available() else ("cpu",)
+
+
+DEVICES = autocast_devices()
 
 
 def autocast_state() -> State:

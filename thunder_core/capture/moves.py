@@ -10,7 +10,7 @@ import sympy
 import torch
 
 from thunder_core.capture.sizes import TraceShapeEnv
-from thunder_core.ir.proxy import NumberProxy, TensorProxy
+from thunder_core.ir.proxy import NumberProxy, with_sizes
 from thunder_core.ir.sizes import hint_of, size_for_trace
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import replace_leaves
@@ -40,12 +40,8 @@ def at_hints(tree: Any) -> Any:
 
 
 def _at_hints(leaf: Any) -> Any:
-    if isinstance(leaf, NumberProxy):
-        return AT_HINTS.simplified(leaf.value)
-    if not isinstance(leaf, TensorProxy):
-        return leaf
-    shape, stride = (tuple(map(AT_HINTS.simplified, sizes)) for sizes in (leaf.shape, leaf.stride))
-    return replace(leaf, shape=shape, stride=stride)
+    mapped = with_sizes(leaf, AT_HINTS.simplified)
+    return mapped.value if isinstance(mapped, NumberProxy) else mapped
 
 
 @dataclass(frozen=True)
@@ -66,11 +62,7 @@ class Move:
 
     def leaf(self, leaf: Any) -> Any:
         """A proxy with its sizes in the other environment; all else as it is."""
-        if isinstance(leaf, NumberProxy):
-            return NumberProxy(leaf.name, self.size(leaf.value))
-        if not isinstance(leaf, TensorProxy):
-            return leaf
-        return replace(leaf, shape=tuple(map(self.size, leaf.shape)), stride=tuple(map(self.size, leaf.stride)))
+        return with_sizes(leaf, self.size)
 
     def operation(self, operation: BoundSymbol) -> BoundSymbol:
         """An operation on proxies in the other environment."""

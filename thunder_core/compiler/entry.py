@@ -33,8 +33,8 @@ def jit(
     """Compile a function or a module; the work is done at the first call, and again for inputs that differ.
 
     A module gives a module of the same class that shares all its state; a function gives a function. `transforms`
-    are applied in the order of their traits, before dead code is dropped; `executors` claim lines in the order given,
-    and eager PyTorch runs the rest. `cache` is `"constant values"` (a program serves all inputs that its guards
+    are applied in the order of their traits, before dead code is dropped; `executors` claim bound symbols in the order
+    given, and eager PyTorch runs the rest. `cache` is `"constant values"` (a program serves all inputs that its guards
     take), `"symbolic values"` (sizes of tensors, and numbers, among the arguments are symbols, so that a program serves
     all that satisfy what was decided by them), `"same input"` (the first program serves every call, and an input that
     it does not take is refused) or `"no caching"` (trace at each call).

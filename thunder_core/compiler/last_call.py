@@ -45,8 +45,8 @@ def last_backward_traces(compiled: Any) -> list[Trace]:
     """The backward of the latest call, stage by stage; empty where it has none, see `last_backward_reason`.
 
     A backward is compiled when it first runs, for the results that gradients are given for; before that there is the
-    trace as it was derived, for gradients of all results. Each line is tagged with the line of the program that it
-    differentiates.
+    trace as it was derived, for gradients of all results. Each bound symbol is tagged with the line of the program
+    that it differentiates.
     """
     return last_program(compiled).traces("backward")
 

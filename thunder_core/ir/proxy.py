@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -125,3 +125,12 @@ def symbols_in(proxies: Iterable[Proxy]) -> tuple[NumberProxy, ...]:
                 hint = int(environment.backed_var_to_val[symbol])
                 found[symbol] = environment.proxy_of(environment.create_symintnode(symbol, hint=hint))
     return tuple(found.values())
+
+
+def with_sizes(leaf: Any, size: Callable[[Any], Any]) -> Any:
+    """A proxy with `size` of each of its sizes and strides, or of its number, in their place; all else as it is."""
+    if isinstance(leaf, NumberProxy):
+        return replace(leaf, value=size(leaf.value))
+    if not isinstance(leaf, TensorProxy):
+        return leaf
+    return replace(leaf, shape=tuple(map(size, leaf.shape)), stride=tuple(map(size, leaf.stride)))

@@ -1,4 +1,4 @@
-"""Symbols (what can be called) and bound symbols (one call of one of them: a line of a trace)."""
+"""Symbols, which are what can be called, and bound symbols, which are calls of them: a trace is a list of these."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.errors import SourceLine
 from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.tree import leaves, replace_leaves
 
-BACKWARD_OF = "backward of "  # begins the module of a line that computes the derivative of one of the module's
+BACKWARD_OF = "backward of "  # begins the module of a bound symbol that computes the derivative of one of the module's
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class BoundSymbol:
     `args`, `kwargs` and `output` are nested tuples, lists, dicts and slices whose leaves are proxies or constants.
     `subsymbols` say what the call means one level below, in the same names. `mutates` names the tensors that
     the call writes to; `ordered` calls change a state of the process (the grad mode, the random number
-    generator) and must keep their place among the others. `derives` is the line whose derivative the call is part of.
-    The results of a `fresh` one have memory of their own each, where nothing below says so.
+    generator) and must keep their place among the others. `derives` is the bound symbol whose derivative the
+    call is part of. Each result of a `fresh` call has memory of its own, where nothing below says so.
     """
 
     symbol: Symbol
@@ -76,7 +76,7 @@ class BoundSymbol:
 
     @cached_property
     def defines(self) -> tuple[Proxy, ...]:
-        """The outputs that no input already was: the names that come into being on this line."""
+        """The outputs that are not among the inputs: the names that the call defines."""
         read = {proxy.name for proxy in self.inputs}
         return tuple(proxy for proxy in self.outputs if proxy.name not in read)
 
@@ -105,7 +105,7 @@ class BoundSymbol:
 
     @property
     def tensors(self) -> tuple[TensorProxy, ...]:
-        """The tensors that come into being on this line."""
+        """The tensors among the outputs that the call defines."""
         return tuple(proxy for proxy in self.defines if isinstance(proxy, TensorProxy))
 
     def at_level(self, level: str) -> Iterator[BoundSymbol]:

@@ -14,7 +14,7 @@ from thunder_core.ir.tree import leaves
 
 @dataclass(frozen=True)
 class RefusedOperations:
-    """A number of bound symbols of the program that an executor could have run and did not, and why.
+    """A `count` of bound symbols of the program that an executor could have run and did not, and why.
 
     A `lasting` reason lies in the bound symbols, not in the state of the machine; one `by_sizes` in that sizes are
     symbolic: the executor runs these for the sizes of a call.
@@ -22,21 +22,21 @@ class RefusedOperations:
 
     executor: str
     reason: str
-    lines: int
+    count: int
     lasting: bool = True
     by_sizes: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A function: its name, its inputs, its lines, what it returns, and by which step it was made.
+    """A function: its name, its inputs, its bound symbols, what it returns, and by which step it was made.
 
-    `origins` says for an input where its value comes from (`module.lm_head.weight`), and in a backward what a name is
-    the gradient of; `constants` are the objects
-    that lines use by name and that cannot be written down as source; `imports` are modules that lines of plain
-    Python need; `aliases` are the groups of inputs and constants that overlap in memory; `refused` is what executors
-    were offered and left to others. `blocks` has the names that are made within a checkpointed function, with the
-    number of its call: a backward makes them once more instead of having them saved.
+    `origins` says for an input where its value comes from (`module.lm_head.weight`), and in a backward what a name
+    is the gradient of; `constants` are the objects that bound symbols use by name and that cannot be written down
+    as source; `imports` are modules that bound symbols of plain Python need; `aliases` are the groups of inputs and
+    constants that overlap in memory; `refused` is what executors were offered and left to others. `blocks` has the
+    names that are made within a checkpointed function, with the number of its call: a backward makes them once more
+    instead of having them saved.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Trace:
         return replace(self, bound_symbols=tuple(bound_symbols), made_by=made_by, **changes)
 
     def at_level(self, level: str) -> Iterator[BoundSymbol]:
-        """The lines at level `torch` (as the user wrote them) or `aten` (what PyTorch makes of them)."""
+        """The bound symbols at level `torch` (as the user wrote them) or `aten` (as PyTorch decomposes them)."""
         for bsym in self.bound_symbols:
             yield from bsym.at_level(level)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from thunder_core.analysis.storages import Storages, births, extent, size_of
+from thunder_core.analysis.storages import Storages, births, length_of, size_of
 from thunder_core.fusion.conditions import size_of as expression_value
 from thunder_core.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.ir.sizes import hint_of
@@ -148,4 +148,4 @@ def _allocated(call: ast.Call, numbers: Mapping[str, int]) -> int:
     """The bytes that `empty_strided_cpu(shape, stride, dtype)` takes, with these values for symbols."""
     shape, stride = (expression_value(ast.unparse(argument), numbers) for argument in call.args[:2])
     dtype: torch.dtype = getattr(torch, ast.unparse(call.args[2]).rpartition(".")[2])
-    return extent(shape, stride) * dtype.itemsize
+    return length_of(shape, stride) * dtype.itemsize

@@ -9,7 +9,7 @@ from typing import Any
 import sympy
 import torch
 
-from thunder_core.ir.proxy import NumberProxy, TensorProxy, environment_of
+from thunder_core.ir.proxy import environment_of, with_sizes
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.ir.tree import replace_leaves
@@ -52,9 +52,7 @@ class _Substitution:
 
     def leaf(self, leaf: Any) -> Any:
         """A proxy with integers for its sizes; all else as it is."""
-        if isinstance(leaf, TensorProxy):
-            return replace(leaf, shape=tuple(map(self.size, leaf.shape)), stride=tuple(map(self.size, leaf.stride)))
-        return replace(leaf, value=self.size(leaf.value)) if isinstance(leaf, NumberProxy) else leaf
+        return with_sizes(leaf, self.size)
 
     def size(self, size: Any) -> Any:
         """A size as an integer."""

@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.analysis.copies import tells_copies_from_views
 from thunder_core.capture.all_sizes import is_size_oblivious
+from thunder_core.capture.autocast import AUTOCAST_DEVICES
 from thunder_core.capture.memo import Made, fresh_fake, metadata
 from thunder_core.capture.moves import Move, Sizing
 from thunder_core.capture.place import Place
@@ -26,7 +27,6 @@ from thunder_core.patterns.placeholder import Parameter
 from thunder_core.patterns.spelling import key, viewed_whole
 
 MOST_REMEMBERED = 256
-AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def given_up(traces: Sequence[Trace]) -> Iterator[Degradation]:
     for executor in dict.fromkeys(one.executor for one in offered):
         of_executor = [one for one in offered if one.executor == executor]
         reasons = "; ".join(dict.fromkeys(one.reason for one in of_executor))
-        count = sum(one.lines for one in of_executor)
+        count = sum(one.count for one in of_executor)
         yield Degradation(
             FUSED,
             f"{executor} gave up {count} operation{'' if count == 1 else 's'}: {reasons}",

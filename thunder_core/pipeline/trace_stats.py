@@ -75,7 +75,7 @@ def refusals(candidates: Iterable[NamedExecutor], trace: Trace) -> tuple[Executo
     absent = (ExecutorRefusal(executor=one.name, reason=one.reason) for one in candidates if one.reason)
     counts: Counter[tuple[str, str]] = Counter()
     for one in trace.refused:
-        counts[one.executor, one.reason] += one.lines
+        counts[one.executor, one.reason] += one.count
     offered = (
         ExecutorRefusal(executor=name, reason=reason, operations=count)
         for (name, reason), count in counts.most_common()

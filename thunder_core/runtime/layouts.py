@@ -20,7 +20,7 @@ from thunder_core.capture.symbols import symbol_of
 from thunder_core.errors import SourceLine
 from thunder_core.ir.literal import Scope
 from thunder_core.ir.printer import statement
-from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.proxy import TensorProxy, with_sizes
 from thunder_core.ir.sizes import hint_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -103,7 +103,8 @@ class _Sizes:
         if not any(isinstance(size, torch.SymInt) for size in (*proxy.shape, *proxy.stride)):
             return proxy
         if found.dim() != len(proxy.shape):
-            return replace(proxy, shape=tuple(map(hint_of, proxy.shape)), stride=tuple(map(hint_of, proxy.stride)))
+            at_hints: TensorProxy = with_sizes(proxy, hint_of)
+            return at_hints
         shape = [self._value(*pair) for pair in zip(proxy.shape, found.shape, strict=True)]
         stride = [self._value(*pair) for pair in zip(proxy.stride, found.stride(), strict=True)]
         return replace(proxy, shape=tuple(shape), stride=tuple(stride))

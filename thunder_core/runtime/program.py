@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from thunder_core.capture.autocast import DEVICES, autocast_state
 from thunder_core.capture.settings import Setting, settings_of
 from thunder_core.capture.switches import switches_autocast
 from thunder_core.errors import SourceLine
@@ -188,14 +189,13 @@ class Autocast:
     """The state of autocast as it is now."""
 
     def __init__(self) -> None:
-        devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-        self.devices = [(one, torch.is_autocast_enabled(one), torch.get_autocast_dtype(one)) for one in devices]
+        self.state = autocast_state()
         self.caches = torch.is_autocast_cache_enabled()
         self.depth = depth()
 
     def put_back(self) -> None:
         """Make it so again."""
-        for device, enabled, dtype in self.devices:
+        for device, (enabled, dtype) in zip(DEVICES, self.state, strict=True):
             torch.set_autocast_enabled(device, enabled)
             torch.set_autocast_dtype(device, dtype)
         torch.set_autocast_cache_enabled(self.caches)

@@ -18,7 +18,7 @@ ON_HOST = frozenset({"torch.tensor", "torch.as_tensor", "torch.from_numpy"})
 
 @dataclass(frozen=True)
 class CudaGraphs(WrappingExecutor):
-    """Wraps lines whose tensors are all on one GPU, whoever runs them."""
+    """Wraps bound symbols whose tensors are all on one GPU, whichever executor has claimed them."""
 
     name: str = "cudagraphs"
     wrapper: str = "thunder_executors.cudagraphs.graph.captured"
@@ -26,19 +26,19 @@ class CudaGraphs(WrappingExecutor):
 
     @property
     def claims(self) -> str:
-        """Claimed lines."""
+        """The operations that the executor wraps, in words."""
         return "what the other executors run on CUDA, recorded as CUDA graphs: one launch for many kernels"
 
     def missing(self) -> str | None:
-        """A GPU, where there is none."""
+        """The reason why nothing can be recorded here: there is no GPU; None where there is one."""
         return Cuda().missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Nothing: it is recorded where the program will run."""
+        """Return None: graphs are recorded where the program will run."""
         return None
 
     def wraps(self, bsym: BoundSymbol) -> bool:
-        """Lines on one GPU that do not make the host wait."""
+        """Whether a bound symbol runs on one GPU and does not make the host wait."""
         proxies = (*bsym.inputs, *bsym.outputs)
         devices = {proxy.device for proxy in proxies if isinstance(proxy, TensorProxy)}
         if len(devices) != 1 or next(iter(devices)).type != "cuda" or bsym.symbol.name in ON_HOST:

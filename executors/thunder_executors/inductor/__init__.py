@@ -59,7 +59,7 @@ class Inductor(FusionExecutor):
         return None if plugins.installed("triton") else 'needs triton: pip install "thunder-optimize[triton]"'
 
     def fuses(self, bsym: BoundSymbol) -> bool:
-        """Lines whose tensors all lie on the CPU or one GPU, in dtypes that Inductor writes kernels for."""
+        """Whether all tensors of a bound symbol lie on the CPU or one GPU, in dtypes that Inductor has kernels for."""
         tensors = [p for one in bsym.operations for p in (*one.inputs, *one.outputs) if isinstance(p, TensorProxy)]
         devices = {proxy.device for proxy in tensors}
         numbers = [one for one in bsym.operations if takes_numbers(one)]

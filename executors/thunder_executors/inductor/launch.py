@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import wraps
+from dataclasses import dataclass
+from functools import cached_property, wraps
 from typing import Any
 
 import torch
 
 from thunder_core.errors import ArtifactForeign
+from thunder_core.runtime.library.extent import extent
 from thunder_executors.triton.cubin import Cubin
-from thunder_executors.triton.driver import SCALARS, driver
+from thunder_executors.triton.driver import LoadedCubin, driver
 from thunder_executors.triton.launch import ALIGNMENT
 
 LENGTH = 8  # bytes of the number before the facts
@@ -29,22 +29,16 @@ class CubinLaunch:
     cubin: Cubin
     arguments: tuple[str, ...]
     grid: tuple[int, ...]
-    functions: dict[int, ctypes.c_void_p] = field(default_factory=dict)
+
+    @cached_property
+    def loaded(self) -> LoadedCubin:
+        """The machine code with its functions on devices."""
+        return LoadedCubin(self.cubin)
 
     def __call__(self, *values: Any) -> None:
         """Launch it on the current device's current stream."""
-        given = dict(zip(self.arguments, values, strict=True))
-        device = torch.cuda.current_device()
-        driver().enter(device)
-        if device not in self.functions:
-            self.functions[device] = driver().function(self.cubin)
-        packed = [_packed(kind, given[name]) for name, kind in self.cubin.specialization.types]
-        stream = torch.cuda.current_stream(device).cuda_stream
-        driver().launch(self.functions[device], self.grid, self.cubin, stream, packed)
-
-
-def _packed(kind: str, value: Any) -> Any:
-    return ctypes.c_void_p(value.data_ptr()) if kind.startswith("*") else SCALARS[kind](value)
+        arguments = dict(zip(self.arguments, values, strict=True))
+        self.loaded.launch(driver(), torch.cuda.current_device(), self.grid, arguments)
 
 
 def library_of(kernels: Mapping[str, CubinLaunch]) -> bytes:
@@ -117,6 +111,5 @@ def aligned(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy of it in the same strides, at an address from which vectors can be loaded."""
     if tensor.data_ptr() % ALIGNMENT == 0:
         return tensor
-    size: Sequence[int] = tensor.shape
-    extent = 1 + sum((count - 1) * stride for count, stride in zip(size, tensor.stride(), strict=True))
-    return tensor.as_strided((extent,), (1,)).clone().as_strided(size, tensor.stride())
+    length = extent(tensor.shape, tensor.stride())
+    return tensor.as_strided((length,), (1,)).clone().as_strided(tensor.shape, tensor.stride())

@@ -16,8 +16,8 @@ from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal
 from thunder_core.fusion.machine_code import ENTRY, MachineCode
 from thunder_core.fusion.region import Region
 from thunder_core.fusion.watch import advance
-from thunder_core.ir.proxy import TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.runtime.library.extent import extent
 from thunder_executors.nvfuser import operations  # noqa: F401 (it fills the table)
 from thunder_executors.nvfuser.definition import Definition, Unsupported, printed
 
@@ -42,7 +42,7 @@ class Nvfuser(FusionExecutor):
         return "; ".join(lacking()) or None
 
     def fuses(self, bsym: BoundSymbol) -> bool:
-        """Lines whose operations nvFuser has."""
+        """Whether nvFuser has all operations of a bound symbol."""
         definition = Definition()
         try:
             for operation in bsym.operations:
@@ -97,15 +97,11 @@ def quiet() -> Iterator[None]:
 
 def zeros(region: Region) -> list[torch.Tensor]:
     """Tensors like the region's inputs."""
-    return [
-        torch.zeros(extent(proxy), dtype=proxy.dtype, device=proxy.device).as_strided(proxy.shape, proxy.stride)
+    memories = (
+        torch.zeros(extent(proxy.shape, proxy.stride), dtype=proxy.dtype, device=proxy.device)
         for proxy in region.inputs
-    ]
-
-
-def extent(proxy: TensorProxy) -> int:
-    """The number of elements between the first and the last one of a tensor, both included."""
-    return 1 + sum((size - 1) * stride for size, stride in zip(proxy.shape, proxy.stride, strict=True))
+    )
+    return [memory.as_strided(proxy.shape, proxy.stride) for memory, proxy in zip(memories, region.inputs, strict=True)]
 
 
 EXECUTOR = Nvfuser()

@@ -47,7 +47,7 @@ class Triton(OperatorExecutor):
         return "TRITON_INTERPRET is set, and Triton's interpreter compiles nothing" if INTERPRETED else None
 
     def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:
-        """The cubins of the kernels that its lines of a trace launch."""
+        """The cubins of the kernels that the executor's bound symbols of a trace launch."""
         return device_code(trace, self.name, target)
 
     def keep(self, kernels: Iterable[DeviceCode]) -> None:

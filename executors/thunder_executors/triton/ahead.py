@@ -22,7 +22,7 @@ IMAGE, FACTS = "kernel.cubin", "facts.json"
 
 
 def device_code(trace: Trace, executor: str, target: str) -> tuple[DeviceCode, ...]:
-    """The machine code of every kernel that the executor's lines launch, each once, in the order of the lines."""
+    """The machine code of every kernel that the executor's bound symbols launch, each once, in their order."""
     wanted = dict.fromkeys(launch.specialization for launch in launches_of(trace, executor))
     return tuple(from_cache(wanted, executor, target))
 

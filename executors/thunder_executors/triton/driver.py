@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -98,7 +98,7 @@ def driver() -> Driver:
         ) from error
 
 
-def packed(specialization: Specialization, values: dict[str, Any]) -> list[Any]:
+def packed(specialization: Specialization, values: Mapping[str, Any]) -> list[Any]:
     """The arguments of a launch as C values, in the order of the kernel's parameters."""
     return [
         ctypes.c_void_p(values[name].data_ptr()) if kind.startswith("*") else SCALARS[kind](values[name])
@@ -107,25 +107,41 @@ def packed(specialization: Specialization, values: dict[str, Any]) -> list[Any]:
 
 
 @dataclass
+class LoadedCubin:
+    """Machine code and its functions on the devices that it was launched on: it is loaded when first needed there."""
+
+    cubin: Cubin
+    functions: dict[int, ctypes.c_void_p] = field(default_factory=dict)
+
+    def launch(self, driver: Driver, device: int, grid: tuple[int, ...], values: Mapping[str, Any]) -> None:
+        """Launch it on the current stream of this device, which is the current one; `values` are its arguments."""
+        driver.enter(device)
+        if device not in self.functions:
+            self.functions[device] = driver.function(self.cubin)
+        stream = torch.cuda.current_stream(device).cuda_stream
+        arguments = packed(self.cubin.specialization, values)
+        driver.launch(self.functions[device], grid, self.cubin, stream, arguments)
+
+
+@dataclass
 class CubinKernel:
-    """Machine code that launches as the kernel that it was compiled from; loaded on each device when first needed."""
+    """Machine code that launches as the kernel of ours that it was compiled from."""
 
     cubin: Cubin
     driver: Driver
-    functions: dict[int, ctypes.c_void_p] = field(default_factory=dict)
+
+    @cached_property
+    def loaded(self) -> LoadedCubin:
+        """The machine code with its functions on devices."""
+        return LoadedCubin(self.cubin)
 
     def __call__(self, launch: Launch) -> None:
         """Launch it on the current stream of the device of the arguments."""
         if launch.specialization != self.cubin.specialization:
             raise Bug(f"{launch.specialization} cannot be launched as {self.cubin.specialization}", fix=OURS[1])
-        values = packed(self.cubin.specialization, launch.values)
         device = launch.device.index or 0
         with torch.cuda.device(device) if device != torch.cuda.current_device() else nullcontext():
-            self.driver.enter(device)
-            if device not in self.functions:
-                self.functions[device] = self.driver.function(self.cubin)
-            stream = torch.cuda.current_stream(device).cuda_stream
-            self.driver.launch(self.functions[device], launch.grid, self.cubin, stream, values)
+            self.loaded.launch(self.driver, device, launch.grid, launch.values)
 
 
 def keep(cubins: Iterable[Cubin]) -> None:

@@ -25,7 +25,7 @@ Tensors = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Claim:
-    """A pattern, the function that computes it by our kernels, and for which lines that is the same."""
+    """A pattern, the function that computes it by our kernels, and for which bound symbols that is the same."""
 
     pattern: Pattern
     function: Callable[..., Any]
@@ -33,12 +33,12 @@ class Claim:
 
 
 def takes_all(bsym: BoundSymbol) -> bool:
-    """Whether our kernels compute with every tensor of a line."""
+    """Whether our kernels compute with every tensor of a bound symbol."""
     return all(takes(proxy) for proxy in bsym.inputs)
 
 
 def is_in_one_dtype(bsym: BoundSymbol) -> bool:
-    """Whether our kernels compute with every tensor of a line, and all have one dtype."""
+    """Whether our kernels compute with every tensor of a bound symbol, and all have one dtype."""
     return takes_all(bsym) and len({proxy.dtype for proxy in proxies(bsym)}) == 1
 
 
@@ -48,13 +48,13 @@ def is_in_float32(bsym: BoundSymbol) -> bool:
 
 
 def is_of_labels(bsym: BoundSymbol) -> bool:
-    """Whether a line's last tensor is of int64 labels, and our kernels compute with the others."""
+    """Whether a bound symbol's last tensor is of int64 labels, and our kernels compute with the others."""
     *others, labels = bsym.inputs
     return is_here(labels, torch.int64) and all(takes(proxy) for proxy in others)
 
 
 def proxies(bsym: BoundSymbol) -> list[TensorProxy]:
-    """The tensors that a line reads and makes."""
+    """The tensors that a bound symbol reads and returns."""
     return [proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy)]
 
 

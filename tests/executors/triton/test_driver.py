@@ -217,6 +217,6 @@ def test_on_a_gpu_kept_machine_code_does_what_triton_does(
             for one, kernel in kernels.items():
                 patch.setitem(KEPT, one, kernel)
             actual = tensors(operator(*arguments))
-        assert all(kernel.functions for kernel in kernels.values())
+        assert all(kernel.loaded.functions for kernel in kernels.values())
         for found, wanted in zip(actual, expected, strict=True):
             assert torch.equal(found.float(), wanted.float())

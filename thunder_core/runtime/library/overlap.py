@@ -6,15 +6,14 @@ from typing import Any
 
 import torch
 
+from thunder_core.runtime.library.extent import extent
+
 Overlaps = tuple[tuple[tuple[int, int], ...], ...]
 
 
 def span(tensor: torch.Tensor) -> int:
     """The bytes from a tensor's first element to the end of its last one."""
-    if not tensor.numel():
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return (last + 1) * tensor.element_size()
+    return extent(tensor.shape, tensor.stride()) * tensor.element_size()
 
 
 def overlaps(tensors: tuple[torch.Tensor, ...]) -> Overlaps:
