@@ -7,6 +7,7 @@ types, whose dimensions share sizes, and with several numbers, in all the ways i
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import linecache
 import random
@@ -417,12 +418,17 @@ def without_a_call(tried: Case) -> Iterator[Case]:
 
 
 def main(count: int, first: int = 0) -> int:
-    """Try so many programs; the number of those that differ."""
+    """Try so many programs; the number of those that differ.
+
+    The last line on stderr is the seed that runs: of a process that dies in C++ nothing else is left.
+    """
     failed = programs = 0
+    faulthandler.enable()
     warnings.simplefilter("ignore")
     warnings.simplefilter("error", SymbolicAttemptWarning)
     gc.freeze()  # what was imported is not looked at again at each collection
     for seed in range(first, first + count):
+        print(f"program {seed}", end="\r", file=sys.stderr, flush=True)
         tried = case(random.Random(seed))
         told, misses = differences(tried)
         programs += misses
