@@ -10,6 +10,7 @@ from torch import Tensor
 
 import thunder_core as thunder
 from thunder_core.errors import NotDifferentiable
+from thunder_core.transforms.functionalize import Functionalize
 
 
 def written_by_another_name(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -77,3 +78,61 @@ def test_a_derivative_within_a_program_is_told_of_other_names(before: bool) -> N
     else:
         with pytest.raises(NotDifferentiable, match="writes to a tensor that the backward reads"):
             thunder.jit(program)(*given)
+
+
+def data_of_the_base(w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    exponent = w * 1
+    power = 2.0**exponent
+    return power.view(-1), exponent.data.mul_(x)
+
+
+def data_under_autocast(w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.autocast("cpu", torch.bfloat16):
+        product = w * x
+        result = product.exp()
+        product.data.zero_()
+        return result, product.data
+
+
+def data_that_the_backward_reads(w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    product = w * x
+    squares = product * product
+    product.mT.data.add_(1)
+    return squares, product.data
+
+
+def data_where_autograd_is_off(w: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    product = w * x
+    squares = product * product
+    with torch.no_grad():
+        product.data.add_(x)
+    return squares, product.detach()
+
+
+@pytest.mark.parametrize("transforms", [(), (Functionalize(),)], ids=["plain", "functionalized"])
+@pytest.mark.parametrize(
+    "program",
+    [data_of_the_base, data_under_autocast, data_that_the_backward_reads, data_where_autograd_is_off],
+)
+def test_writes_to_data_are_not_noticed(
+    program: Callable[..., tuple[Tensor, Tensor]], transforms: tuple[Functionalize, ...]
+) -> None:
+    outcomes = []
+    compiled = thunder.jit(program, transforms=transforms, cache="symbolic values")
+    for call in (program, compiled):
+        w = torch.linspace(-1, 2, 40).view(2, 5, 4).permute(2, 1, 0).requires_grad_()
+        result, data = call(w, torch.full((5, 2), 3.0))
+        (gradient,) = torch.autograd.grad(result.sum(), w)
+        outcomes.append((result, data, gradient))
+    torch.testing.assert_close(outcomes[1], outcomes[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("transforms", [(), (Functionalize(),)], ids=["plain", "functionalized"])
+def test_a_write_to_the_data_of_an_input_leaves_its_version(transforms: tuple[Functionalize, ...]) -> None:
+    def program(x: Tensor) -> Tensor:
+        x.data.add_(1)
+        return x * 2
+
+    x = torch.ones(2)
+    assert thunder.jit(program, transforms=transforms)(x).tolist() == [4.0, 4.0]
+    assert (x.tolist(), x._version) == ([2.0, 2.0], 0)

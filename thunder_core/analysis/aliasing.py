@@ -14,6 +14,8 @@ from thunder_core.ir.tree import leaves
 
 # Operators that share memory with what they are given, though their schemas do not say so.
 UNDECLARED_VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias"})
+# The schemas of operators whose own ones do not say that they always return views.
+SCHEMAS = {torch.ops.aten.data.default: torch._C.parse_schema("aten::data(Tensor(a) self) -> Tensor(a)")}
 
 
 class AliasSets(DisjointSets[str]):
@@ -92,7 +94,7 @@ def shares_storage(operation: BoundSymbol) -> bool:
 def schema_of(operation: BoundSymbol) -> torch.FunctionSchema | None:
     """The schema of the operator that a bound symbol calls; None for what is no operator."""
     target = operation.symbol.target
-    return target._schema if isinstance(target, torch._ops.OpOverload) else None
+    return SCHEMAS.get(target, target._schema) if isinstance(target, torch._ops.OpOverload) else None
 
 
 def tensors_written(operation: BoundSymbol) -> Iterator[TensorProxy]:

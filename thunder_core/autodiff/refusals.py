@@ -27,6 +27,7 @@ AUTOGRAD = frozenset(
         "register_post_accumulate_grad_hook",
     }
 )
+DETACHING = (torch.ops.aten.detach.default, torch.ops.aten.data.default)
 
 
 def concerns_autograd(bsym: BoundSymbol) -> bool:
@@ -68,7 +69,7 @@ def views_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]) -> 
     """
     names = set(requires_grad_names)
     for operation in bsym.at_level("aten"):
-        follows = is_view(operation) and operation.symbol.target is not torch.ops.aten.detach.default
+        follows = is_view(operation) and operation.symbol.target not in DETACHING
         if follows and any(proxy.name in names for proxy in operation.inputs):
             names |= {proxy.name for proxy in operation.outputs}
     return {proxy.name for proxy in bsym.outputs if proxy.name in names} - requires_grad_names

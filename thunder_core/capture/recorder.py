@@ -56,6 +56,7 @@ from thunder_core.capture.symbols import (
     VALUE_READERS,
     is_idle,
     is_ordered,
+    parts_of,
     symbol_of,
 )
 from thunder_core.capture.tensors import Tensors, tensors_in
@@ -470,7 +471,7 @@ class Recorder:
             args=args,
             kwargs=kwargs,
             output=returned,
-            subsymbols=() if opaque else tuple(call.subsymbols),
+            subsymbols=() if opaque else parts_of(function, call.subsymbols),
             source=place.source,
             module=place.module,
             mutates=tuple(before[name].name if name in before else name for name in mutates),

@@ -107,6 +107,8 @@ def is_ordered(symbol: Symbol) -> bool:
 
 SET_GRAD = torch._C._set_grad_enabled
 SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+DATA_OPERATOR = torch.ops.aten.data.default
+GETS_DATA = (torch.Tensor.data.__get__, torch.ops.aten.data, DATA_OPERATOR)  # type: ignore[attr-defined]
 SET_REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # type: ignore[attr-defined]
 
 
@@ -166,6 +168,17 @@ def as_bound_symbol(part: BoundSymbol, whole: BoundSymbol) -> BoundSymbol:
         mutates=tuple(leaf.name for leaf in leaves(written) if isinstance(leaf, Proxy)),
         ordered=is_random(target, args, kwargs),
     )
+
+
+def parts_of(function: Callable[..., Any], parts: Sequence[BoundSymbol]) -> tuple[BoundSymbol, ...]:
+    """The operations that a call consists of, of those that were dispatched beneath it.
+
+    PyTorch dispatches `.data` as `detach`, whose result has the version counter of what it is made of, which that of
+    `.data` has not.
+    """
+    if function not in GETS_DATA:
+        return tuple(parts)
+    return tuple(replace(part, symbol=symbol_of(DATA_OPERATOR)) for part in parts)
 
 
 @cache

@@ -30,7 +30,8 @@ from thunder_core.runtime.library.overlap import span
 MADE_BY = "functionalize"
 COPY = torch.ops.aten.copy_.default
 RESIZES = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
-DETACH = "aten.detach."  # autograd does not see writes to its result
+DETACHING = ("aten.detach.", "aten.data.")  # autograd does not see writes to their results
+UNSEEN = "aten.data."  # nor do writes to its result raise the version of what it is made of, as a copy at the end does
 FACTORY = re.compile(r"torch\.ops\.aten\.(new_\w+|\w+_like|zeros|ones|full|empty|rand|randn|eye|arange)\.")
 AS_STRIDED = "aten.as_strided."  # may address memory that is no part of its input
 
@@ -157,7 +158,8 @@ class _KeptMemory:
         """Return the alias sets to keep because of one aten operation of a bound symbol.
 
         These are for resizes, in-place view operations on inputs or outputs, `detach` of a tensor that autograd
-        follows, `as_strided` outside of its input, and updates of running statistics that the schema does not declare.
+        follows, `.data` of that or of an input, `as_strided` outside of its input, and updates of running statistics
+        that the schema does not declare.
         """
         name = operation.symbol.name.removeprefix("torch.ops.")
         memory = self._of(operation.outputs)
@@ -166,9 +168,10 @@ class _KeptMemory:
         target = operation.symbol.target
         if isinstance(target, torch._ops.OpOverload) and is_reshaping(target):
             return memory & (self.given.keys() | self._of(self.trace.outputs))  # the object is seen from outside
-        if name.startswith(DETACH):
+        if name.startswith(DETACHING):
             detaches = any(proxy.name in self.recorded for proxy in bsym.inputs) and _is_used(operation, bsym)
-            return memory & self.followed if detaches else set()
+            unseen = memory & self.given.keys() if name.startswith(UNSEEN) else set()
+            return unseen | (memory & self.followed if detaches else set())
         if _is_as_strided(operation):
             return memory & (self.given.keys() | (set() if _stays_within(operation) else self.followed))
         if updates_statistics(target) and any(proxy.name in self.recorded for proxy in bsym.outputs):
