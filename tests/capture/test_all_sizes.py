@@ -105,3 +105,19 @@ def test_writes_reach_what_eager_shares_for_some_sizes(shape: tuple[int, int]) -
     for sizes in (shape, (2, 3)):
         x = torch.randn(*sizes, 8)
         assert_same(written(x.clone()), compiled(x.clone()))
+
+
+@pytest.mark.parametrize(("size", "steps"), [(0, 4), (3, 0), (3, -1)])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_images_without_a_point_are_refused_as_by_eager(mode: str, size: int, steps: int) -> None:
+    def enlarged(x: torch.Tensor, steps: int) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x * 1, size=steps, mode=mode)
+
+    compiled = thunder.jit(enlarged, cache="symbolic values")
+    compiled(torch.ones(1, 2, 3, requires_grad=True), 6)
+    x = torch.ones(1, 2, size, requires_grad=True)
+    with pytest.raises(RuntimeError) as expected:
+        enlarged(x, steps)
+    with pytest.raises(RuntimeError) as found:
+        compiled(x, steps)
+    assert str(found.value) == str(expected.value)

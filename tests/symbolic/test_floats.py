@@ -174,3 +174,68 @@ def test_floats_that_are_equal_once_stay_apart(name: str, cache: str) -> None:
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
         ours, theirs = (torch.autograd.grad((one * one).sum(), x)[0] for one in (found, wanted))
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def counted(stop: float, step: float) -> Tensor:
+    numbers = torch.arange(0, stop, step)
+    return numbers.view(numbers.shape[0], 1) + numbers
+
+
+def counted_from_tensors(stop: float, step: float) -> Tensor:
+    return counted(torch.tensor(stop).item(), torch.tensor(step).item())
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("program", [counted, counted_from_tensors])
+def test_floats_that_decide_how_many_elements_there_are(program: Callable[..., Tensor], grad: bool) -> None:
+    compiled = thunder.jit(program, cache="symbolic values")
+    with torch.set_grad_enabled(grad):
+        for stop, step in ((4.0, 5.0), (0.5, 3.25), (7.0, 5.0), (12.0, 0.5)):
+            torch.testing.assert_close(compiled(stop, step), program(stop, step))
+    assert thunder.cache_misses(compiled) == (1 if program is counted else 4)
+
+
+def constant_times(x: Tensor, rate: float) -> Any:
+    product = torch.tensor(3.0) * rate
+    return x * product.item() if product > 6 else x
+
+
+def part_of_a_constant_written(x: Tensor, rate: float) -> Any:
+    constant = torch.tensor([1.0, 2.0])
+    constant[0].mul_(rate)
+    return x * constant.sum().item() if constant.sum() > 4 else x + constant[0].item()
+
+
+def constant_made(x: Tensor, rate: float) -> Any:
+    constant = torch.tensor(rate)
+    return x * constant.item() if constant > 2 else x - constant.item()
+
+
+def constant_beside(x: Tensor, rate: float) -> Any:
+    constant = torch.tensor(1.5)
+    total = constant + rate
+    torch.mul(constant, rate, out=constant)
+    return x * rate, total.item(), constant.item()
+
+
+def value_decides(x: Tensor, rate: float) -> Any:
+    return x * 2 if (x * rate).sum() > 6 else x
+
+
+CONSTANTS = {
+    function.__name__: function
+    for function in (constant_times, part_of_a_constant_written, constant_made, constant_beside, value_decides)
+}
+
+
+@pytest.mark.parametrize("cache", ["symbolic values", "constant values"])
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constant_tensors_hold_no_values_that_stand_in_for_floats(name: str, grad: bool, cache: str) -> None:
+    program = CONSTANTS[name]
+    compiled = thunder.jit(program, cache=cache)
+    x = torch.arange(4.0)
+    with torch.set_grad_enabled(grad):
+        for rate in (1.0, 3.0, 0.0, 4.5, -1.0, 2.5):
+            torch.testing.assert_close(compiled(x, rate), program(x, rate), rtol=0, atol=0)
+    assert thunder.cache_misses(compiled) <= (4 if cache == "constant values" else 2)

@@ -34,6 +34,7 @@ Rewrite = Callable[[Sequence[Any], Mapping[str, Any]], Call | None]
 REWRITES: dict[Callable[..., Any], Rewrite] = {}
 ALWAYS: set[Callable[..., Any]] = set()  # functions that are rewritten outside of `size_oblivious`, too
 MATRIX = 2  # the dimensions of a matrix, behind those of its batch
+CHANNELS = 2  # the dimensions of a batch of images before those of an image
 LINEAR = ("input", "weight", "bias")  # the parameters of `linear`
 FLATTEN = ("input", "start_dim", "end_dim")  # the parameters of `flatten`
 
@@ -148,8 +149,14 @@ def flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     return reshape((tensor, (*tensor.shape[:start], joined, *tensor.shape[end + 1 :])), {})
 
 
-def upsample(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    """The interpolation by PyTorch's formulas in Python: the function of C++ takes no symbolic sizes."""
+def upsample(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """The interpolation by PyTorch's formulas in Python: the function of C++ takes no symbolic sizes.
+
+    None for an image without a point, which the formulas do not refuse.
+    """
+    image = args[0] if args else kwargs.get("input")
+    if isinstance(image, torch.Tensor) and not all(size > 0 for size in image.shape[CHANNELS:]):
+        return None
     return with_python_kernels, (function, *args), kwargs
 
 

@@ -16,6 +16,7 @@ from thunder_core.capture.all_sizes import COPIES, for_all_sizes
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.batched import Batches, batched_in
 from thunder_core.capture.call import Call, named_before
+from thunder_core.capture.constants import constants_for, forget_constants, has_symbolic_numbers
 from thunder_core.capture.data import DATA, Data
 from thunder_core.capture.data_dependent import DataDependentValues
 from thunder_core.capture.device_guards import needs_device_guard
@@ -39,6 +40,7 @@ from thunder_core.capture.subclasses import Subclasses, speaking
 from thunder_core.capture.symbolic_calls import OPAQUE
 from thunder_core.capture.symbolic_composites import COMPOSITES
 from thunder_core.capture.symbolic_probe import (
+    COUNTS,
     BackwardOf,
     HiddenNumbers,
     ProbeValues,
@@ -280,6 +282,8 @@ class Recorder:
             function, output = with_data, args[0]
         if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
             self._operators.note(call, function, args, kwargs)
+        if has_symbolic_numbers((args, kwargs)):
+            forget_constants((args, kwargs), output, call.written)
         if not self.data.shared.isdisjoint(call.written):
             raise self._refuse("a tensor is written to whose memory a NumPy array shares", "copy the array")
         bsym = self._bound(function, args, kwargs, output, call)
@@ -338,7 +342,7 @@ class Recorder:
         args, kwargs = self._faked(args, kwargs)
         followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
         outside = any(number.proxy.name in self.numbers.known for number in numbers)
-        if self.sizes is not None and self._may_be_symbols(numbers):
+        if self.sizes is not None and self._may_be_symbols(function, numbers):
             return self._with_float_symbols(function, (args, kwargs), numbers, followed=followed)
         hides = outside or (self.is_differentiating and may_write(function, kwargs))
         if (followed and hides) or self.settles or not numbers:
@@ -404,11 +408,12 @@ class Recorder:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
         return self.tensors.to_real(output)
 
-    def _may_be_symbols(self, numbers: Sequence[SymbolicNumber]) -> bool:
-        """Whether numbers are floats from outside in a program that autograd follows from outside."""
+    def _may_be_symbols(self, function: Callable[..., Any], numbers: Sequence[SymbolicNumber]) -> bool:
+        """Whether numbers are floats from outside that decide a size, or in a program that autograd follows outside."""
         from_outside = all(number.kind is float and number.source is not None for number in numbers)
         finite = from_outside and all(math.isfinite(self.numbers.known[number.proxy.name]) for number in numbers)
-        return bool(numbers) and finite and torch.is_grad_enabled() and not self.is_differentiating and not self.settles
+        followed = torch.is_grad_enabled() and not self.is_differentiating and not self.settles
+        return bool(numbers) and finite and (followed or function in COUNTS)
 
     def _faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with fakes for real tensors; a tensor that cannot have one fails at the program's line."""
@@ -429,7 +434,7 @@ class Recorder:
             called, given, named = for_all_sizes(function, args, kwargs)
             call.opaque = call.opaque or (called is not function and function in WHOLE)
             self._copies |= called is not function and called in COPIES
-            with self._shape_changes.around(function, given, named):
+            with constants_for((given, named)), self._shape_changes.around(function, given, named):
                 return called(*given, **named)
         except Exception as error:
             if isinstance(error, ThunderError):

@@ -346,15 +346,15 @@ class SymbolicSizes:
             return None
         return None if value.has(sympy.zoo, sympy.nan) else value
 
-    def in_call(self, number: torch.SymInt) -> int:
-        """The value that a size, or another integer, has in the call that is traced, whatever its hint is.
+    def in_call(self, number: torch.SymInt | torch.SymFloat) -> int | float:
+        """The value that a size, or another number, has in the call that is traced, whatever its hint is.
 
         Raises `ZeroDivisionError` where it has none.
         """
         value = self._value_of(number.node.expr)
         if value is None:
             raise ZeroDivisionError(f"{number} has no value in this call")
-        return int(value)
+        return float(value) if isinstance(number, torch.SymFloat) else int(value)
 
     def leave_program(self) -> None:
         """The program has been run through: what is decided from now on is decided by passes of the compiler."""

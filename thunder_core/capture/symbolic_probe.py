@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.capture.call import Call
+from thunder_core.capture.constants import constants_set_aside, forget_constants
 from thunder_core.capture.numbers import SymbolicInteger, SymbolicNumber, to_proxies
 from thunder_core.capture.probed_floats import Named
 from thunder_core.capture.symbols import symbol_of
@@ -24,6 +25,9 @@ _floats = (0.25 + (step * 0.6180339887498949) % 0.25 for step in itertools.count
 _integers = itertools.count((1 << 40) + 1_000_003, 2_002)
 FACTOR = 10
 _DIFFERS = Proxy("")
+# Whose numbers decide how many elements there are, which two values need not show: they may be of one proportion.
+COUNTING = frozenset({"aten::arange", "aten::range"})
+COUNTS: frozenset[Callable[..., Any]] = frozenset({torch.arange, torch.range})
 ARITHMETIC = ("Tensor", "number", "float", "Optional[number]", "Optional[float]", "Optional[Tensor]", "List[number]")
 
 
@@ -47,13 +51,14 @@ def run_on_numbers(
     the way, the call is known at its own level only. Raises `ValueError` where the result looks different, or where an
     integer may be a size or a place: what such a one does depends on what it is.
     """
+    if function in COUNTS:
+        raise ValueError("the numbers decide how many elements there are")
     one = {id(number): next(_integers if isinstance(number, SymbolicInteger) else _floats) for number in numbers}
     other = {key: value * FACTOR for key, value in one.items()}
-    like, twin = run(with_stand_ins(given, other))
-    output, call = run(with_stand_ins(given, one))
-    if appearance(like) != appearance(output):
-        raise ValueError("the values of numbers decide what the result looks like")
+    output, call, twin = run_twice(run, given, one, other)
     names = {(one[id(number)], other[id(number)]): number.proxy for number in numbers}
+    if any(map(counts, call.subsymbols)):
+        raise ValueError("the numbers decide how many elements there are")
     parts = None if call.opaque else named(call.subsymbols, twin.subsymbols, names)
     if any(isinstance(number, SymbolicInteger) for number in numbers):
         whole = {number.proxy.name for number in numbers if isinstance(number, SymbolicInteger)}
@@ -72,13 +77,27 @@ def run_on_floats(
     Where they cannot be told, the call is known at its own level only. Raises `ValueError` where the result looks
     different for other values.
     """
-    like, twin = run(with_stand_ins(given, {key: pair[1] for key, pair in stand_ins.items()}))
-    output, call = run(with_stand_ins(given, {key: pair[0] for key, pair in stand_ins.items()}))
-    if appearance(like) != appearance(output):
-        raise ValueError("the values of numbers decide what the result looks like")
+    one, other = ({key: pair[place] for key, pair in stand_ins.items()} for place in (0, 1))
+    output, call, twin = run_twice(run, given, one, other)
     parts = None if call.opaque else named(call.subsymbols, twin.subsymbols, names)
     call.opaque, call.subsymbols = parts is None, parts or []
     return output, call
+
+
+def run_twice(
+    run: Callable[[Any], tuple[Any, Call]], given: Any, one: Mapping[int, Any], other: Mapping[int, Any]
+) -> tuple[Any, Call, Call]:
+    """Run a call with values that stand in for numbers, and with others; the first result, its call, and the other one.
+
+    Raises `ValueError` where the results look different.
+    """
+    with constants_set_aside(given):
+        like, twin = run(with_stand_ins(given, other))
+        output, call = run(with_stand_ins(given, one))
+    forget_constants(given, output, call.written)
+    if appearance(like) != appearance(output):
+        raise ValueError("the values of numbers decide what the result looks like")
+    return output, call, twin
 
 
 def backward_reads_numbers(
@@ -118,6 +137,12 @@ def appearance(output: Any) -> list[Any]:
 def with_stand_ins(tree: Any, values: Mapping[int, Any]) -> Any:
     """Nested arguments with values in place of symbolic numbers, by the identities of these."""
     return replace_leaves(tree, lambda leaf: values[id(leaf)] if isinstance(leaf, SymbolicNumber) else leaf)
+
+
+def counts(operation: BoundSymbol) -> bool:
+    """Whether the numbers that an operation takes decide how many elements its result has."""
+    target = operation.symbol.target
+    return isinstance(target, torch._ops.OpOverload) and target._schema.name in COUNTING
 
 
 def _arithmetic(parts: Sequence[BoundSymbol]) -> set[str]:

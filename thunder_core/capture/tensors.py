@@ -93,11 +93,16 @@ class Tensors:
         return None if self.sizes is None else self.sizes.shape_of(tensor)
 
     def in_call(self, tree: Any) -> Any:
-        """Nested values with the integers that symbolic ones are in the call that is traced."""
+        """Nested values with the numbers that symbolic ones are in the call that is traced."""
         sizes = self.sizes
         if sizes is None:
             return tree
-        return replace_leaves(tree, lambda leaf: sizes.in_call(leaf) if isinstance(leaf, torch.SymInt) else leaf)
+
+        def value(leaf: Any) -> Any:
+            is_float = isinstance(leaf, torch.SymFloat) and not isinstance(leaf, SymbolicNumber)
+            return sizes.in_call(leaf) if is_float or isinstance(leaf, torch.SymInt) else leaf
+
+        return replace_leaves(tree, value)
 
     def is_outside(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor was there before the program: it is neither a fake nor the handle of one."""
