@@ -35,6 +35,15 @@ class Outcome:
         """Whether something in it is too large to go on with."""
         return any(is_large(leaf) for leaf in self.results)
 
+    @property
+    def is_malformed(self) -> bool:
+        """Whether a tensor in it has a negative size.
+
+        `expand` of PyTorch's does not check the sizes of what has no elements, and its other operations refuse such a
+        tensor; so does tracing, with eager's words.
+        """
+        return any(isinstance(leaf, Tensor) and min(leaf.shape, default=0) < 0 for leaf in self.results)
+
 
 def outcome(function: Callable[..., Any], tensors: Sequence[Tensor], args: Any, kwargs: Any, grad: bool) -> Outcome:
     """Call a function, whose tensors are these, and differentiate what it returns."""

@@ -119,3 +119,18 @@ def test_equal_lines_are_one() -> None:
     names = [bsym.symbol.short_name for bsym in thunder.last_traces(fast)[-1].bound_symbols]
     assert names.count("tanh") == 1
     assert names.count("expand") == 1
+
+
+def test_gradients_of_casts_are_added_with_all_bits() -> None:
+    def program(x: Tensor, weights: Tensor) -> Tensor:
+        return torch.stack([(x.to(torch.bfloat16) * weight).sum().float() for weight in weights]).sum()
+
+    x, weights = torch.ones(3, requires_grad=True), torch.tensor([1.0] * 20 + [256.0]).bfloat16()
+    fast = thunder.jit(program)
+    (theirs,) = torch.autograd.grad(program(x, weights), x)
+    (ours,) = torch.autograd.grad(fast(x, weights), x)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x, weights), program(x, weights))
+    lines = [bsym for bsym in thunder.last_traces(fast)[-1].bound_symbols if "to" in bsym.symbol.name.split(".")]
+    assert len(lines) == 1, thunder.last_traces(fast)[-1]

@@ -6,9 +6,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
+
 from thunder_core.analysis.aliasing import may_return_view
+from thunder_core.analysis.grad_mode import followed_by_autograd
 from thunder_core.analysis.structure import constant_key
-from thunder_core.ir.proxy import Proxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.recipe import Transform
@@ -22,7 +25,8 @@ class ShareCommonExpressions(Transform):
     Transformer layers each derive the same masks and positions. Two bound symbols are shared when they call the same
     symbol with the same arguments, in between no bound symbol changes a state, and no tensor of the trace is written
     to, since results that were separate tensors become one. For the same reason tensors keep their own bound symbols
-    that somebody can tell apart (`distinct_tensors`).
+    that somebody can tell apart (`distinct_tensors`), and so do those whose gradients would be added with fewer bits
+    (`rounded_tensors`).
     """
 
     before: ClassVar[tuple[str, ...]] = ("dce",)
@@ -31,7 +35,7 @@ class ShareCommonExpressions(Transform):
         """The trace with repeated bound symbols dropped and their results renamed to the first one's."""
         if any(bsym.mutates for bsym in trace.bound_symbols):
             return trace.having(trace.bound_symbols, made_by="share common expressions")
-        distinct = distinct_tensors(trace)
+        distinct = distinct_tensors(trace) | rounded_tensors(trace)
         first: dict[Hashable, BoundSymbol] = {}
         names: dict[str, Proxy] = {}
         kept: list[BoundSymbol] = []
@@ -60,6 +64,30 @@ def distinct_tensors(trace: Trace) -> set[str]:
         if is_told or (may_return_view(bsym) and any(proxy.name in found for proxy in bsym.outputs)):
             found |= {proxy.name for proxy in bsym.inputs}
     return found
+
+
+def rounded_tensors(trace: Trace) -> set[str]:
+    """The names of tensors with fewer bits than what they are made of, where autograd follows that.
+
+    PyTorch gives a cast back before it adds gradients, so that those of two casts are added with all bits. Of one cast
+    that several read they would be added with its own.
+    """
+    followed = followed_by_autograd(trace)
+    return {
+        made.name
+        for bsym in trace.bound_symbols
+        for made in bsym.tensors
+        if made.name in followed
+        and any(
+            isinstance(given, TensorProxy) and given.name in followed and spacing(given.dtype) < spacing(made.dtype)
+            for given in bsym.inputs
+        )
+    }
+
+
+def spacing(dtype: torch.dtype) -> float:
+    """The distance of numbers of a dtype near one; one for integers."""
+    return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 1.0
 
 
 def signature(bsym: BoundSymbol) -> Hashable:
