@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from transformers import BertConfig, CLIPConfig, ViTConfig, Wav2Vec2Config, WhisperConfig
+from transformers import BertConfig, CLIPConfig, LlamaConfig, ViTConfig, Wav2Vec2Config, WhisperConfig
 
+from thunder_core.models.input_size import InputSize
 from thunder_core.models.modality import sizes_in_words
 
 
@@ -24,4 +25,10 @@ from thunder_core.models.modality import sizes_in_words
     ids=lambda value: value if isinstance(value, str) else value.model_type,
 )
 def test_sizes_are_told_in_what_the_model_reads(config, words):
-    assert sizes_in_words(config, 128) == words
+    assert sizes_in_words(config, InputSize(1, 128)) == words
+
+
+def test_sizes_that_were_asked_for_are_told():
+    llama, vit = LlamaConfig(architectures=["LlamaForCausalLM"]), ViTConfig(architectures=["ViTModel"])
+    assert sizes_in_words(llama, InputSize(1, 1, cache=64)) == "sequence 1 and cache 64"
+    assert sizes_in_words(vit, InputSize(1, 1, height=64)) == "64 x 224 pixels"

@@ -36,13 +36,13 @@ from thunder_core.errors import (
     WrongInputs,
 )
 from thunder_core.inspect.subject import subject_of
+from thunder_core.models.input_size import InputSize
 from thunder_core.pipeline import optimize, plan, session
 from thunder_core.pipeline.bench import bench_artifact
 from thunder_core.pipeline.bench_request import BenchRequest
 from thunder_core.pipeline.dynamic import points_of, upper_end
 from thunder_core.pipeline.range_coverage import MAX_PROBES, MAX_PROGRAMS, RangeCoverage
 from thunder_core.pipeline.ranges import ranges_in
-from thunder_core.pipeline.session import InputSize
 from thunder_core.pipeline.validate import validate_artifact
 from thunder_core.recipe import Tolerance
 from thunder_core.report import Report, render_html, render_markdown

@@ -14,11 +14,12 @@ from thunder_core.artifact.write import name_of
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.inspect.subject import GRAD, InspectedStage, Subject
 from thunder_core.ir.listing import Listing
+from thunder_core.models.input_size import InputSize
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.samples import sequence_length
-from thunder_core.pipeline.session import InputSize, open_model
+from thunder_core.pipeline.session import open_model
 
 NOTHING: Mapping[str, object] = {}
 NO_SIZES: Mapping[str, int] = {}
@@ -37,7 +38,7 @@ def traced_model(request: Request) -> Subject:
     session = open_model(prepared, Purpose(request.train))
     with session.ready():
         session.call(session.inputs(size))
-    subject = traced(session.compiled, source=session.loaded.source, drawn={**size._asdict(), "seed": session.seed})
+    subject = traced(session.compiled, source=session.loaded.source, drawn={**size.stated, "seed": session.seed})
     return replace(subject, train=request.train)
 
 

@@ -141,6 +141,7 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
         weights=manifest.files[WEIGHTS].size if manifest.weights else 0,
         validation=manifest.validation,
         grad=GRAD in facts.guards,
+        drawn=dict(manifest.drawn),
         train=manifest.train,
         recorded=facts.recorded,
         constraints=facts.constraints,

@@ -4,54 +4,76 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from thunder_core.errors import BadOption, NoExampleInputs
+from thunder_core.models.input_tensors import converted
+from thunder_core.models.key_value_cache import CACHE, NO_CACHE, drawn_cache
 from thunder_core.models.labels import labels_for
 from thunder_core.models.load import LoadedModel
-from thunder_core.models.modality import SAMPLING_RATE, image_size, main_inputs
+from thunder_core.models.modality import SAMPLING_RATE, asked_image_size, main_inputs
 from thunder_core.models.random_inputs import RandomInputs
 from thunder_core.models.sequence import check_sequence_length
 
 __all__ = ["check_sequence_length", "example_inputs"]
 
 Tensors = dict[str, torch.Tensor]
+Inputs = dict[str, Any]  # tensors, caches of them, and what a model is told beside
 
 # The tasks whose models are called with decoder inputs; those of other tasks make their own from the input.
 DECODER_TASKS = frozenset({"seq2seq-lm", "speech-seq2seq", "feature-extraction", "pretraining"})
 CHOICES = 2
+IDS, INTERPOLATE = "input_ids", "interpolate_pos_encoding"
 
 
-def example_inputs(loaded: LoadedModel, *, batch: int, seq: int, seed: int, labels: bool = False) -> Tensors:
+def example_inputs(
+    loaded: LoadedModel,
+    *,
+    batch: int,
+    seq: int,
+    seed: int,
+    labels: bool = False,
+    cache: int | None = None,
+    height: int | None = None,
+    width: int | None = None,
+) -> Inputs:
     """Keyword arguments for the model's forward, on its device and in its dtype; the same for the same seed.
 
     Text: `input_ids` and `attention_mask`, [batch, seq] int64, where all samples but the first end in padding;
     images: `pixel_values`, [batch, channels, height, width] of the config's size; sound: `input_features` or
     `input_values`. Encoder-decoders get `decoder_input_ids` too, and all get their task's labels when asked.
+    With `cache` they go on with a text of so many tokens: `past_key_values` is the model's dynamic cache, drawn, and
+    the mask is of both, [batch, cache + seq]. With `height` or `width` images are of that size, and models that can
+    interpolate their positions are told to.
     Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
     """
-    require_sizes(loaded, batch, seq)
-    draw = RandomInputs.seeded(loaded.config, batch=batch, seq=seq, seed=seed)
-    inputs: Tensors = {}
+    require_sizes(loaded, batch, seq, cache or 0)
+    draw = RandomInputs.seeded(loaded.config, batch=batch, seq=seq, seed=seed, height=height, width=width)
+    inputs: Inputs = {}
     for modality in modalities(loaded):
         inputs |= BUILDERS[modality](draw)
+    if height is not None or width is not None:
+        inputs |= interpolation(loaded, inputs)
+    if cache is not None:
+        inputs = continued(loaded, draw, inputs, cache)
     if takes_decoder_inputs(loaded):
         inputs["decoder_input_ids"] = decoder_ids(draw, inputs)
     if loaded.task == "multiple-choice":
         inputs = {name: tensor.unsqueeze(1).repeat(1, CHOICES, 1) for name, tensor in inputs.items()}
     if labels:
         inputs |= labels_for(loaded.task, draw, inputs)
-    return {name: _place(tensor, loaded) for name, tensor in inputs.items()}
+    return {name: converted(value, lambda tensor: _place(tensor, loaded)) for name, value in inputs.items()}
 
 
-def require_sizes(loaded: LoadedModel, batch: int, seq: int) -> None:
-    """Raise where a model cannot take inputs of these sizes."""
+def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> None:
+    """Raise where a model cannot take inputs of these sizes, behind a cache of so many tokens."""
     for option, value in (("--batch", batch), ("--seq", seq)):
         if value < 1:
             raise BadOption(f"{option} is {value}", fix=f"give {option} a number of 1 or more")
     if "input_ids" in modalities(loaded):
-        check_sequence_length(loaded.config, seq)
+        check_sequence_length(loaded.config, seq + cache)
     if loaded.task == "sequence-classification" and batch > 1 and loaded.config.pad_token_id is None:
         raise BadOption(
             f"{type(loaded.model).__name__} has no padding token, so it classifies one sequence at a time",
@@ -91,11 +113,35 @@ def text(draw: RandomInputs) -> Tensors:
     return {"input_ids": ids, "attention_mask": mask}
 
 
+def continued(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, length: int) -> Inputs:
+    """The inputs behind a cache of so many tokens, of which all samples but the first begin with padding."""
+    if IDS not in inputs:
+        raise BadOption(f"{type(loaded.model).__name__} reads no tokens, so it has no cache of them", fix=NO_CACHE)
+    ids = draw.tokens(draw.seq)
+    mask = torch.ones(draw.batch, length + draw.seq, dtype=torch.int64)
+    for row in range(1, draw.batch):
+        mask[row, : draw.number(0, length // 2 + 1)] = 0
+    return {**inputs, IDS: ids, "attention_mask": mask, CACHE: drawn_cache(loaded, draw, length)}
+
+
+def interpolation(loaded: LoadedModel, inputs: Inputs) -> Inputs:
+    """The argument by which a model interpolates its positions for images of other sizes, where it has one.
+
+    Raises `BadOption` for a model that reads no images.
+    """
+    if "pixel_values" not in inputs:
+        raise BadOption(
+            f"{type(loaded.model).__name__} reads no images, so they have no height and width",
+            fix="leave --height and --width out, here and in --dynamic",
+        )
+    return {INTERPOLATE: True} if INTERPOLATE in inspect.signature(type(loaded.model).forward).parameters else {}
+
+
 def image(draw: RandomInputs) -> Tensors:
-    """Normalized pixels of the size that the config names, or 224 where any size will do."""
+    """Normalized pixels of the size that was asked for, or the config names, or 224 where any size will do."""
     vision = getattr(draw.config, "vision_config", None) or draw.config
     channels = getattr(vision, "num_channels", 3)
-    return {"pixel_values": draw.normal(draw.batch, channels, *image_size(draw.config))}
+    return {"pixel_values": draw.normal(draw.batch, channels, *asked_image_size(draw.config, draw.height, draw.width))}
 
 
 def mel(draw: RandomInputs) -> Tensors:

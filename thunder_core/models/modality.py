@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import transformers
 from transformers import PretrainedConfig
 
+from thunder_core.models.input_size import InputSize
+
 IMAGE_TOKENS = ("image_token_id", "image_token_index")
 IMAGE_SIZE = 224  # pixels, where any size will do
 SAMPLING_RATE = 16_000  # samples a second
@@ -34,32 +36,43 @@ def image_size(config: PretrainedConfig) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-def sizes_in_words(config: PretrainedConfig, seq: int) -> str:
-    """The size of an input in words: `sequence 128`, or for images `224 x 224 pixels`."""
+def asked_image_size(config: PretrainedConfig, height: int | None, width: int | None) -> tuple[int, int]:
+    """Height and width of images: those that were asked for, and else those that a config names."""
+    own = image_size(config)
+    return (own[0] if height is None else height, own[1] if width is None else width)
+
+
+def sizes_in_words(config: PretrainedConfig, size: InputSize) -> str:
+    """The size of an input in words: `sequence 128`, `sequence 1 and cache 64`, or for images `224 x 224 pixels`."""
     names = main_inputs(config, named_input(config))
-    return ", ".join(WORDS[name](config, seq) if name in WORDS else f"sequence {seq}" for name in names)
+    return ", ".join(WORDS.get(name, _tokens)(config, size) for name in names)
 
 
-def size_configuration(config: PretrainedConfig, seq: int) -> dict[str, str]:
+def size_configuration(config: PretrainedConfig, size: InputSize) -> dict[str, str]:
     """The size of a measurement's inputs: `seq`, and `size` in words where a sequence of tokens is not all of them."""
-    words = sizes_in_words(config, seq)
-    return {"seq": str(seq), **({} if words == f"sequence {seq}" else {"size": words})}
+    words = sizes_in_words(config, size)
+    plain = words == f"sequence {size.seq}"
+    return {"seq": str(size.seq), **({} if plain else {"size": words.removeprefix("sequence ")})}
 
 
-def _pixels(config: PretrainedConfig, seq: int) -> str:
-    height, width = image_size(config)
+def _tokens(config: PretrainedConfig, size: InputSize) -> str:
+    return f"sequence {size.seq}{'' if size.cache is None else f' and cache {size.cache}'}"
+
+
+def _pixels(config: PretrainedConfig, size: InputSize) -> str:
+    height, width = asked_image_size(config, size.height, size.width)
     return f"{height} x {width} pixels"
 
 
-def _sound(config: PretrainedConfig, seq: int) -> str:
+def _sound(config: PretrainedConfig, size: InputSize) -> str:
     return "a second of sound"
 
 
-def _spectrogram(config: PretrainedConfig, seq: int) -> str:
-    return f"a spectrogram, sequence {seq} for the decoder"
+def _spectrogram(config: PretrainedConfig, size: InputSize) -> str:
+    return f"a spectrogram, sequence {size.seq} for the decoder"
 
 
-WORDS: dict[str, Callable[[PretrainedConfig, int], str]] = {
+WORDS: dict[str, Callable[[PretrainedConfig, InputSize], str]] = {
     "pixel_values": _pixels,
     "input_values": _sound,
     "input_features": _spectrogram,

@@ -22,17 +22,31 @@ SPECIAL = (
 
 @dataclass(frozen=True)
 class RandomInputs:
-    """A generator at a seed, with the sizes that inputs are wanted in and the config that they are for."""
+    """A generator at a seed, with the sizes that inputs are wanted in and the config that they are for.
+
+    `height` and `width` None are those that the config names for images.
+    """
 
     config: PretrainedConfig
     batch: int
     seq: int
     generator: torch.Generator
+    height: int | None = None
+    width: int | None = None
 
     @classmethod
-    def seeded(cls, config: PretrainedConfig, *, batch: int, seq: int, seed: int) -> RandomInputs:
+    def seeded(
+        cls,
+        config: PretrainedConfig,
+        *,
+        batch: int,
+        seq: int,
+        seed: int,
+        height: int | None = None,
+        width: int | None = None,
+    ) -> RandomInputs:
         """A draw at a seed, always from the CPU's generator, so that every device sees the same numbers."""
-        return cls(config, batch, seq, torch.Generator("cpu").manual_seed(seed))
+        return cls(config, batch, seq, torch.Generator("cpu").manual_seed(seed), height, width)
 
     def number(self, low: int, high: int) -> int:
         """One integer of [low, high)."""

@@ -17,6 +17,7 @@ from thunder_core.artifact.signature import require_authentic
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure, threads_in_use
 from thunder_core.benchmark.report import size_in_words
 from thunder_core.errors import BadOption, WrongInputs
+from thunder_core.models.input_size import InputSize
 from thunder_core.package import __version__
 from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
 from thunder_core.pipeline.clock import StageClock
@@ -27,7 +28,7 @@ from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.samples import artifacts_samples, real_samples, sequence_of
-from thunder_core.pipeline.session import InputSize, Session, open_model, open_saved
+from thunder_core.pipeline.session import Session, open_model, open_saved
 
 Call = Callable[[], object]
 Opener = Callable[[], Session]
@@ -159,13 +160,32 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
         batches = (artifacts_own("batch", sessions) or 1,)
     if None in lengths:
         lengths = (artifacts_own("seq", sessions),)
-    named = {"batch": None not in bench_request.batches, "seq": None not in bench_request.seqs}
+    named = dict.fromkeys(InputSize._fields, False)
+    named |= {"batch": None not in bench_request.batches, "seq": None not in bench_request.seqs}
     sequences = [_common_sequence(list(sessions.values()), length) for length in lengths]
-    sizes = [InputSize(batch or 1, sequence) for batch, sequence in product(batches, sequences)]
+    others = traced_beside_tokens(sessions)
+    sizes = [InputSize(batch or 1, sequence, **others) for batch, sequence in product(batches, sequences)]
     served = dict.fromkeys(served_size(size, list(sessions.values()), named) for size in sizes)
     ranges = {name: ends for name, ends in common_ranges(list(sessions.values())).items() if not named[name]}
     drawn = not any(session.purpose.data for session in sessions.values())
     return list(dict.fromkeys(point for size in served for point in points_of(ranges if drawn else {}, size)))
+
+
+def traced_beside_tokens(sessions: Mapping[str, Session]) -> dict[str, int]:
+    """The sizes that artifacts have beside samples and tokens: the one that all were made for, or of a range the first.
+
+    Raises `BadOption` for artifacts of which only some have one, or that were made for different ones.
+    """
+    traced = {subject: session.traced_size for subject, session in sessions.items() if session.traced_size}
+    found = {name: size for made in traced.values() for name, size in made.beside_tokens.items()}
+    for name in found:
+        without = [subject for subject, made in traced.items() if name not in made.stated]
+        if without:
+            raise BadOption(
+                f"artifacts that were made with and without a {name} are not compared: {', '.join(without)} has none",
+                fix=f"make both with --{name}, or both without",
+            )
+    return found | {name: size for name in found if (size := artifacts_own(name, sessions)) is not None}
 
 
 def common_ranges(sessions: Sequence[Session]) -> dict[str, tuple[int, int]]:

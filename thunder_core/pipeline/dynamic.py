@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import isqrt
 
+from transformers import PretrainedConfig
+
+from thunder_core.acquire.named import named_values
 from thunder_core.errors import BadOption, BadSymbolicArgument, SequenceTooLong
+from thunder_core.models.input_size import InputSize
+from thunder_core.models.input_tensors import numbers_in, tensors_in
+from thunder_core.models.inputs import Inputs
 from thunder_core.models.sequence import longest_sequence
 from thunder_core.options.symbolic_arguments import SymbolicArgument
-from thunder_core.pipeline.purpose import Inputs
 from thunder_core.pipeline.ranges import SizeRange
-from thunder_core.pipeline.session import InputSize, Session
+from thunder_core.pipeline.session import Session
 from thunder_core.plugins import meant
 from thunder_core.recipe import Recipe
+from thunder_core.report.ranges import KEYWORD
 
 Ranges = Mapping[str, SizeRange]
+POSITIONS = ("seq", "cache")  # the sizes that are of tokens which a model has positions for
 
 
 def require_dimensions(recipe: Recipe, ranges: Ranges) -> None:
@@ -29,14 +37,24 @@ def require_dimensions(recipe: Recipe, ranges: Ranges) -> None:
             )
 
 
-def require_positions(config: object, ranges: Ranges) -> None:
-    """Raise `SequenceTooLong` for a range that goes beyond the positions that a model was built for."""
-    longest = longest_sequence(config) if "seq" in ranges else None  # type: ignore[arg-type]
-    if longest is not None and ranges["seq"][1] > longest:
+def require_positions(config: PretrainedConfig, ranges: Ranges, size: InputSize) -> None:
+    """Raise `SequenceTooLong` for ranges that go beyond the positions that a model was built for.
+
+    The tokens of a cache count among those of the sequence behind it.
+    """
+    longest = longest_sequence(config)
+    if longest is None or not ranges.keys() & POSITIONS:
+        return
+    ends = {name: ranges.get(name, (length, length)) for name in POSITIONS if (length := getattr(size, name))}
+    total = sum(upper for _, upper in ends.values())
+    if total > longest:
+        name = next(name for name in POSITIONS if name in ranges)
+        lower, upper = ranges[name]
+        rest = longest - (total - upper)
+        behind = f", {total} tokens in all," if len(ends) > 1 else ""
         raise SequenceTooLong(
-            f"--dynamic seq={ranges['seq'][0]}:{ranges['seq'][1]} goes beyond the {longest} tokens that the model was "
-            "built for",
-            fix=f"write --dynamic seq={min(ranges['seq'][0], longest - 1)}:{longest}",
+            f"--dynamic {name}={lower}:{upper}{behind} goes beyond the {longest} tokens that the model was built for",
+            fix=f"write --dynamic {name}={max(min(lower, rest - 1), 0)}:{rest}" if rest > 1 else "name narrower ranges",
         )
 
 
@@ -85,43 +103,86 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
     Raises `BadSymbolicArgument` for a dimension that no input of the model has, and for an input that varies with one
     and that the recipe does not name.
     """
+    smallest, largest = (session.inputs(_end_of(ranges, traced, place)) for place in (0, 1))
+    ends = Ends(ranges, _sizes_of(smallest), _sizes_of(largest))
     found: dict[str, SymbolicArgument] = {}
-    for dimension, (lower, upper) in ranges.items():
-        smallest, largest = (session.inputs(traced._replace(**{dimension: size})) for size in (lower, upper))
-        varying = set(_varying(smallest, largest))
-        named = {one: place for name in recipe.all_dimensions()[dimension] for one, place in _named(name, largest)}
-        if not varying:
-            raise BadSymbolicArgument(
-                f"--dynamic names {dimension}, and no input of this {type(session.model).__name__} depends on it",
-                fix=f"leave it out; its inputs are: {', '.join(_described(largest))}",
-            )
-        if unnamed := [place for place in varying if place not in named.values()]:
-            told = ", ".join(f"{name}.size({place})" for name, place in sorted(unnamed))
-            raise BadSymbolicArgument(
-                f"{told} depends on {dimension}, and the recipe {recipe.name} does not name it",
-                fix=f"name it in the recipe's `dimensions`, beside {', '.join(recipe.all_dimensions()[dimension])}",
-            )
-        for name, (argument, place) in named.items():
-            if (argument, place) in varying:
-                sizes = (smallest[argument].shape[place], largest[argument].shape[place])
-                found[name] = SymbolicArgument(name, min(lower, *sizes), max(upper, *sizes), required=False)
+    for dimension in ranges:
+        inputs = session.inputs(_end_of({dimension: ranges[dimension]}, traced, 0))
+        other = session.inputs(_end_of({dimension: ranges[dimension]}, traced, 1))
+        varying = _varying(_sizes_of(inputs), _sizes_of(other))
+        named = _named(session, recipe.all_dimensions()[dimension], other)
+        _require_named(session, recipe, dimension, varying, named, other)
+        for name, places in named.items():
+            if any(place in varying for place in places):
+                found[name] = ends.argument(name, dimension, places)
     return (*found.values(), *(one for one in recipe.symbolic_arguments() if one.name not in found))
 
 
-def _varying(smallest: Inputs, largest: Inputs) -> Iterator[tuple[str, int]]:
-    """The inputs and dimensions in which two calls differ."""
-    for name, tensor in largest.items():
-        sizes = enumerate(zip(smallest[name].shape, tensor.shape, strict=True))
-        yield from ((name, place) for place, (one, other) in sizes if one != other)
+@dataclass(frozen=True)
+class Ends:
+    """The sizes that inputs have at both ends of ranges, by their places in the inputs."""
+
+    ranges: Ranges
+    smallest: Mapping[str, int]
+    largest: Mapping[str, int]
+
+    def argument(self, name: str, dimension: str, places: Iterable[str]) -> SymbolicArgument:
+        """The sizes of a name, with the range that holds all that they are between the ends; none is below one."""
+        lower, upper = self.ranges[dimension]
+        sizes = [size for place in places for size in (self.smallest[place], self.largest[place])]
+        return SymbolicArgument(name, max(1, min(lower, *sizes)), max(upper, *sizes), required=False)
 
 
-def _named(name: str, inputs: Inputs) -> Iterator[tuple[str, tuple[str, int]]]:
-    """The name with the input and the dimension that it means, where there is such an input."""
-    path = SymbolicArgument(name, None, None).path
-    tensor = inputs.get(path.argument)
-    if tensor is not None and path.dimension is not None and -tensor.dim() <= path.dimension < tensor.dim():
-        yield name, (path.argument, path.dimension % tensor.dim())
+def _end_of(ranges: Ranges, traced: InputSize, place: int) -> InputSize:
+    """The size at the lower ends of all ranges, or at the upper ones; a cache has one token at the least.
+
+    An empty one has no tensors, so that it is no size that varies.
+    """
+    return traced._replace(**{name: max(1, bounds[place]) for name, bounds in ranges.items()})
+
+
+def _require_named(
+    session: Session,
+    recipe: Recipe,
+    dimension: str,
+    varying: Iterable[str],
+    named: Mapping[str, Sequence[str]],
+    inputs: Inputs,
+) -> None:
+    """Raise `BadSymbolicArgument` where no size of the inputs varies with a dimension, or one that has no name."""
+    if not varying:
+        raise BadSymbolicArgument(
+            f"--dynamic names {dimension}, and no input of this {type(session.model).__name__} depends on it",
+            fix=f"leave it out; its inputs are: {', '.join(_described(inputs))}",
+        )
+    known = {place for places in named.values() for place in places}
+    if unnamed := sorted(place for place in varying if place not in known):
+        raise BadSymbolicArgument(
+            f"{', '.join(unnamed)} depends on {dimension}, and the recipe {recipe.name} does not name it",
+            fix=f"name it in the recipe's `dimensions`, beside {', '.join(recipe.all_dimensions()[dimension])}",
+        )
+
+
+def _sizes_of(inputs: Inputs) -> dict[str, int]:
+    """The sizes of all tensors of inputs, and the numbers in caches, by their places: `input_ids.size(1)`."""
+    tensors = [*tensors_in(inputs)]
+    sizes = {f"{name}.size({place})": size for name, tensor in tensors for place, size in enumerate(tensor.shape)}
+    return {**sizes, **dict(numbers_in(inputs))}
+
+
+def _varying(smallest: Mapping[str, int], largest: Mapping[str, int]) -> set[str]:
+    """The places of the sizes in which two calls differ."""
+    return {place for place, size in largest.items() if smallest[place] != size}
+
+
+def _named(session: Session, names: Iterable[str], inputs: Inputs) -> dict[str, list[str]]:
+    """The names that lead to sizes of the inputs, each with the places of these."""
+    wanted = [SymbolicArgument(name, None, None, required=False) for name in names]
+    found: dict[str, list[str]] = {}
+    for value in named_values(wanted, session.model, (), inputs):
+        found.setdefault(value.argument.name, []).append(KEYWORD.sub(r"\1", value.path))
+    return found
 
 
 def _described(inputs: Inputs) -> Iterator[str]:
-    yield from (f"{name} {list(tensor.shape)}" for name, tensor in inputs.items())
+    yield from (f"{name} {list(tensor.shape)}" for name, tensor in tensors_in(inputs))

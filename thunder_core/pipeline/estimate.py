@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +17,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.errors import OutOfMemory
 from thunder_core.models.free_memory import free_memory
+from thunder_core.models.input_size import InputSize
+from thunder_core.models.input_tensors import converted, tensors_in
+from thunder_core.models.inputs import Inputs
 from thunder_core.models.load import LoadedModel
+from thunder_core.models.modality import sizes_in_words
 from thunder_core.pipeline.purpose import Purpose
-from thunder_core.report.number_format import size
+from thunder_core.report.number_format import size as bytes_in_words
 from thunder_core.validation.comparison import buffers_kept
 from thunder_core.validation.gradients import gradients_kept
 from thunder_core.validation.precision import widest_affordable
@@ -26,9 +31,7 @@ from thunder_core.validation.precision import widest_affordable
 # No published model takes more than this many times the bytes of its inputs: a token of 16 bytes becomes logits of
 # half a megabyte at most. What fits even then is not looked at any further.
 MOST_FOR_INPUTS = 1 << 17
-SEQUENCE_BYTES = 32  # that drawing one token takes, at the least
-
-Shapes = Mapping[str, torch.Tensor]
+SEQUENCE_BYTES, PIXEL_BYTES = 32, 4  # that drawing one token, or one pixel, takes at the least
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,10 @@ def require_memory(
     loaded: LoadedModel,
     purpose: Purpose,
     *,
-    batch: int,
-    seq: int,
     seed: int,
     runs: bool = True,
     validate: bool = False,
+    **sizes: int,
 ) -> None:
     """Raise `OutOfMemory` where a call with inputs of these sizes takes more memory than is free on the model's device.
 
@@ -59,10 +61,12 @@ def require_memory(
     free = free_memory(device)
     if free is None:
         return
-    what = f"a call with batch {batch} and sequence {seq}"
-    require_room(what, seq * SEQUENCE_BYTES, free, device, "use a smaller --seq")
-    sample = purpose.inputs(loaded, batch=1, seq=seq, seed=seed)
-    given = batch * sum(tensor.nbytes for tensor in sample.values())
+    size = InputSize(**sizes)
+    batch = size.batch
+    what = f"a call with batch {batch} and {sizes_in_words(loaded.config, size)}"
+    require_room(what, least_bytes(size), free, device, "use a smaller --seq")
+    sample = purpose.inputs(loaded, **size._replace(batch=1).stated, seed=seed)
+    given = batch * sum(tensor.nbytes for _, tensor in tensors_in(sample))
     if given * MOST_FOR_INPUTS <= free:
         return
     need = need_of(loaded, purpose, sample, batch) if runs else None
@@ -78,12 +82,18 @@ def require_memory(
         require_room(beside, total, free, device, smaller_size(batch, total, free))
 
 
+def least_bytes(size: InputSize) -> int:
+    """The bytes that drawing one sample takes at the least."""
+    tokens, pixels = size.seq + (size.cache or 0), (size.height or 1) * (size.width or 1)
+    return tokens * SEQUENCE_BYTES + pixels * PIXEL_BYTES
+
+
 def require_room(what: str, needed: int, free: int, device: torch.device, smaller: str) -> None:
     """Raise `OutOfMemory` where more bytes are needed than are free."""
     if needed > free:
         raise OutOfMemory(
-            f"{what} takes about {size(needed)} at its peak, and {size(free)} are free on {device}; "
-            "nothing was allocated",
+            f"{what} takes about {bytes_in_words(needed)} at its peak, and {bytes_in_words(free)} are free on "
+            f"{device}; nothing was allocated",
             fix=f"{smaller}, a narrower --dtype, or a machine with more memory",
         )
 
@@ -94,7 +104,7 @@ def smaller_size(batch: int, needed: int, free: int) -> str:
     return f"--batch {most} may fit: use it" if most else "use a smaller --seq"
 
 
-def need_of(loaded: LoadedModel, purpose: Purpose, sample: Shapes, batch: int) -> MemoryNeed | None:
+def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -> MemoryNeed | None:
     """The memory of a call with so many of a sample, which has a batch of one; None where that cannot be known.
 
     Rounding up to blocks and what kernels take for themselves is not counted: it takes no less than this.
@@ -103,10 +113,7 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Shapes, batch: int) -
     with buffers_kept(model), gradients_kept(model), torch.random.fork_rng(devices=[]):
         try:
             with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _Weighing() as weighing:
-                inputs = {
-                    name: torch.empty((batch, *one.shape[1:]), dtype=one.dtype, device=one.device)
-                    for name, one in sample.items()
-                }
+                inputs = {name: converted(value, partial(_without_data, batch)) for name, value in sample.items()}
                 given = weighing.held
                 returned = purpose.call(model, model)(**inputs)
                 need = MemoryNeed(peak=weighing.peak - given, kept=weighing.held - given)
@@ -114,6 +121,11 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Shapes, batch: int) -
         except Exception:
             return None
     return need
+
+
+def _without_data(batch: int, one: torch.Tensor) -> torch.Tensor:
+    """A tensor like one of a sample, for so many samples; made on fakes, it has no data."""
+    return torch.empty((batch, *one.shape[1:]), dtype=one.dtype, device=one.device)
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure, req
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import last_program, trace_for
 from thunder_core.errors import OutputExists
+from thunder_core.models.input_size import InputSize
+from thunder_core.models.inputs import Inputs
 from thunder_core.package import __version__
 from thunder_core.pipeline.application import apply
 from thunder_core.pipeline.bench_request import OURS
@@ -26,10 +28,9 @@ from thunder_core.pipeline.planning import Plan, destination_of, plan
 from thunder_core.pipeline.prepare import as_facts, require_whole
 from thunder_core.pipeline.program_time import TimeShares, program_shares
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
-from thunder_core.pipeline.purpose import Inputs
 from thunder_core.pipeline.range_coverage import RangeCoverage, shortfalls_expected
 from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.session import InputSize, Session, open_model
+from thunder_core.pipeline.session import Session, open_model
 from thunder_core.report import Report
 from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
@@ -168,7 +169,7 @@ def _shares(session: Session, program: Program, example: Inputs) -> TimeShares:
 def _write(plan: Plan, session: Session, report: Report, example: Inputs, kernels: tuple[DeviceCode, ...]) -> None:
     """Write the artifact."""
     request, recipe, loaded = plan.request, plan.prepared.recipe, session.loaded
-    drawn = {**plan.size._asdict(), "seed": session.seed}
+    drawn = {**plan.size.stated, "seed": session.seed}
     write_artifact(
         plan.destination,
         compiled=session.compiled,
@@ -177,7 +178,7 @@ def _write(plan: Plan, session: Session, report: Report, example: Inputs, kernel
         recipe=recipe.name,
         options=recipe.options,
         report=report,
-        example=example,
+        example=example if all(isinstance(one, torch.Tensor) for one in example.values()) else {},
         train=request.train,
         tolerance=asdict(session.tolerance(loaded.model.dtype)),
         dynamic=request.dynamic,

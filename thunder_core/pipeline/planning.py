@@ -6,20 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from thunder_core.benchmark.report import size_in_words
 from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
-from thunder_core.models.modality import sizes_in_words
+from thunder_core.models.input_size import InputSize
+from thunder_core.models.modality import size_configuration, sizes_in_words
 from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.pipeline.destination import check_destination, choose_destination
-from thunder_core.pipeline.dynamic import points_of, require_dimensions, require_positions, size_within, upper_end
+from thunder_core.pipeline.dynamic import points_of, require_dimensions, require_positions, upper_end
 from thunder_core.pipeline.evaluate import metric_for
 from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
 from thunder_core.pipeline.progress import EVALUATE, STAGES
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.request_checks import check_request
-from thunder_core.pipeline.samples import real_samples, sequence_of
-from thunder_core.pipeline.session import InputSize
+from thunder_core.pipeline.samples import real_samples
+from thunder_core.pipeline.sizes import size_to_trace
 
 STEP = "training: forward, loss and backward, in train mode"
 ELSEWHERE = "cuda"  # the device of a target
@@ -31,8 +33,7 @@ class Plan:
 
     request: Request
     prepared: Prepared
-    batch: int
-    seq: int
+    size: InputSize
     data: Dataset | None
     judged_by: Dataset | None
     stages: tuple[str, ...]
@@ -52,7 +53,7 @@ class Plan:
             ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {self.device}"),
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
             *([("purpose", STEP)] if request.train else []),
-            ("inputs", f"batch {self.batch}, {self._sizes}, {self._origin}{self._labelled}"),
+            ("inputs", f"batch {self.size.batch}, {self._sizes}, {self._origin}{self._labelled}"),
             *([("dynamic", self._ranges)] if request.dynamic else []),
             *([("evaluation", self._judgement)] if self.judged_by else []),
             ("transforms", ", ".join(transform_name(t) for t in prepared.transforms) or "none of its own"),
@@ -63,11 +64,6 @@ class Plan:
             *unvalidated_rows(request),
             ("artifact", f"{self.destination}{', with the weights' if request.include_weights else ''}"),
         ]
-
-    @property
-    def size(self) -> InputSize:
-        """The size of every input."""
-        return InputSize(self.batch, self.seq)
 
     @property
     def points(self) -> list[InputSize]:
@@ -86,18 +82,20 @@ class Plan:
 
     @property
     def _sizes(self) -> str:
-        return sizes_in_words(self.prepared.loading.config, self.seq)
+        return sizes_in_words(self.prepared.loading.config, self.size)
 
     @property
     def _ranges(self) -> str:
-        sizes = ", ".join(f"{size.batch} x {size.seq}" for size in self.points)
+        config = self.prepared.loading.config
+        words = ({"batch": str(size.batch), **size_configuration(config, size)} for size in self.points)
+        sizes = ", ".join(map(size_in_words, words))
         return f"{ranges_in_words(self.request.dynamic)}; validated and measured at {sizes}"
 
     @property
     def _origin(self) -> str:
         if self.data is None:
             return f"seed {self.prepared.model.seed}"
-        cut = longer_than(self.data, self.seq)
+        cut = longer_than(self.data, self.size.seq)
         return f"of {self.data.file.name}: {len(self.data)} samples{f', {cut} of them cut' if cut else ''}"
 
     @property
@@ -121,8 +119,7 @@ class Plan:
             "dtype": prepared.dtype_name,
             "recipe": prepared.recipe.name,
             "options": dict(prepared.options),
-            "batch": self.batch,
-            "seq": self.seq,
+            **self.size.stated,
             "dynamic": {name: list(ends) for name, ends in request.dynamic.items()},
             "seed": prepared.model.seed,
             "train": request.train,
@@ -167,17 +164,16 @@ def plan(request: Request) -> Plan:
         request = replace(request, validate=False, benchmark=False)
     prepared = prepare(request)
     require_dimensions(prepared.recipe, request.dynamic)
-    require_positions(prepared.loading.config, request.dynamic)
     data, judged_by = (
         real_samples(option, file, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code)
         for option, file in (("--input", request.input), ("--eval", request.evaluate))
     )
-    seq = sequence_of(prepared.loading.config, request.seq, (data, judged_by))
+    size = size_to_trace(prepared.loading.config, request, (data, judged_by))
+    require_positions(prepared.loading.config, request.dynamic, size)
     return Plan(
         request=request,
         prepared=prepared,
-        batch=size_within(request.dynamic, "batch", request.batch, asked=request.batch != 1),
-        seq=size_within(request.dynamic, "seq", seq, asked=request.seq is not None),
+        size=size,
         data=data,
         judged_by=judged_by,
         stages=stages_of(request),

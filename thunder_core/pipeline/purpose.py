@@ -12,13 +12,13 @@ import torch
 from thunder_core.errors import NothingToTrain, UnsupportedError
 from thunder_core.models.batches import Batches
 from thunder_core.models.dataset import Dataset
-from thunder_core.models.inputs import example_inputs, require_sizes
+from thunder_core.models.input_tensors import tensors_in, with_own_caches
+from thunder_core.models.inputs import Inputs, example_inputs, require_sizes
 from thunder_core.models.load import LoadedModel
 from thunder_core.models.mode import put_into_mode
 from thunder_core.validation.comparison import buffers_kept
 from thunder_core.validation.gradients import gradients_kept, loss_of
 
-Inputs = dict[str, torch.Tensor]
 Call = Callable[..., object]
 
 
@@ -39,10 +39,13 @@ class Purpose:
         call = {"call": "training step"} if self.train else {}
         return call if self.data is None else {**call, "input": self.data.name}
 
-    def inputs(self, loaded: LoadedModel, *, batch: int, seq: int, seed: int, number: int = 0) -> Inputs:
-        """The inputs of that number, with labels where there is a loss: drawn, or out of the file."""
+    def inputs(self, loaded: LoadedModel, *, batch: int, seq: int, seed: int, number: int = 0, **others: int) -> Inputs:
+        """The inputs of that number, with labels where there is a loss: drawn, or out of the file.
+
+        Only what is drawn has the `others` of sizes, such as `cache`.
+        """
         if self.data is None:
-            return example_inputs(loaded, batch=batch, seq=seq, seed=seed + number, labels=self.train)
+            return example_inputs(loaded, batch=batch, seq=seq, seed=seed + number, labels=self.train, **others)
         return self.batches(loaded, self.data, batch=batch, seq=seq)[number]
 
     def batches(self, loaded: LoadedModel, data: Dataset, *, batch: int, seq: int) -> Batches:
@@ -50,7 +53,7 @@ class Purpose:
         require_sizes(loaded, batch, seq)
         return Batches(loaded, data, batch, seq, self.cut, labels=self.train)
 
-    def could_be_drawn(self, loaded: LoadedModel, given: Inputs, *, batch: int, seq: int, seed: int) -> bool:
+    def could_be_drawn(self, loaded: LoadedModel, given: Inputs, *, batch: int, seq: int, seed: int, **_: int) -> bool:
         """Whether drawn inputs have the names, shapes and dtypes of these, so that the same programs take them."""
         if self.data is None:
             return True
@@ -91,15 +94,15 @@ class Purpose:
 
 
 def _described(inputs: Inputs) -> dict[str, object]:
-    return {name: (tensor.shape, tensor.dtype) for name, tensor in inputs.items()}
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors_in(inputs)}
 
 
 def _forward(function: Callable[..., Any]) -> Call:
     """The forward alone, which autograd does not record."""
 
-    def call(**inputs: torch.Tensor) -> object:
+    def call(**inputs: Any) -> object:
         with torch.no_grad():
-            return function(**inputs)
+            return function(**with_own_caches(inputs))
 
     return call
 

@@ -15,10 +15,11 @@ import torch
 from thunder_core.acquire.constraints import GIVEN
 from thunder_core.compiler import specializations_of
 from thunder_core.errors import RangeNotServed, RecompileWarning, SpecializationWarning
+from thunder_core.models.input_size import InputSize
+from thunder_core.models.inputs import Inputs
 from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.pipeline.dynamic import Ranges, points_of
-from thunder_core.pipeline.purpose import Inputs
-from thunder_core.pipeline.session import InputSize, Session
+from thunder_core.pipeline.session import Session
 from thunder_core.runtime.program import Program
 
 MAX_PROGRAMS = 4  # that may share a range: a model that needs more specializes too much for it
@@ -129,7 +130,7 @@ class RangeCoverage:
         told = (
             f"it was traced for its sizes, because {whole}" if whole else "; ".join(dict.fromkeys(narrow)) or "guards"
         )
-        sizes = ", ".join(f"{name} {getattr(missed, name)}" for name in self.ranges)
+        sizes = ", ".join(f"{name} {missed.stated[name]}" for name in self.ranges)
         ranges = ranges_in_words(self.ranges)
         return RangeNotServed(
             f"{len(programs)} programs do not serve all of {ranges}: {sizes} needs another; {told}",

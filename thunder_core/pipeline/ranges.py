@@ -8,6 +8,7 @@ from typing import Any
 from thunder_core.errors import BadOption
 
 SizeRange = tuple[int, int]
+LEAST = {"cache": 0}  # the least size of a dimension that is not one
 WRITE = "write the least and the greatest size, as in {} {}=1:64"
 
 
@@ -25,13 +26,16 @@ def _range(option: str, name: str, text: object) -> SizeRange:
 
 
 def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
-    """Raise `BadOption` for a range that is none, that has no two sizes, or that begins below one."""
+    """Raise `BadOption` for a range that is none, that has no two sizes, or that begins below one.
+
+    A cache alone may be empty.
+    """
     for name, given in ranges.items():
         if not (isinstance(given, tuple) and len(given) == 2 and all(type(bound) is int for bound in given)):
             raise BadOption(f"{option} {name} is {given!r:.80}, which is no range", fix="give (least, greatest)")
         lower, upper = given
         told = f"{option} {name}={lower}:{upper}"
-        if lower < 1:
+        if lower < LEAST.get(name, 1):
             raise BadOption(
                 f"{told} begins below 1: a size of 0 is never symbolic", fix=f"write {option} {name}=1:{max(upper, 2)}"
             )

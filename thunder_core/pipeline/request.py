@@ -35,8 +35,11 @@ class Request:
     real samples, by which the model is judged before and after, by the metric that fits its task or is named.
     `require_speedup` refuses to write an artifact whose speed-up over eager is not shown to be at least that.
     `allow_non_finite` accepts NaN, infinities and nothing but zeros in what eager PyTorch gives.
+    `cache` None is a call without a cache; with one, `seq` None is 1. `height` and `width` None are what the model's
+    config names.
     `dynamic` has the ranges of sizes that the artifact is to serve, by the names that the recipe gives to dimensions;
-    it is traced at `batch` and `seq`, or where these are within the range, and validated and measured at its ends, too.
+    it is traced at `batch`, `seq` and so on, or where these are within the range, and validated and measured at its
+    ends, too.
     `train` makes it of a step of training: the model in train mode, with labels, forward, loss and backward.
     """
 
@@ -69,6 +72,20 @@ class Request:
     strict: bool = option(False, bool, help="Fail where this machine lacks a part of the recipe.")
     batch: int = option(1, int, metavar="N", help="Samples in an input", least=1)
     seq: int | None = option(None, int, metavar="N", help="Tokens in a sample", default_text="128", least=1)
+    cache: int | None = option(
+        None,
+        int,
+        metavar="N",
+        help="Tokens whose keys and values a call is given in a cache; sets --seq to 1.",
+        default_text="no cache",
+        least=0,
+    )
+    height: int | None = option(
+        None, int, metavar="N", help="Pixels of an image from top to bottom", default_text="the model's", least=1
+    )
+    width: int | None = option(
+        None, int, metavar="N", help="Pixels of an image from left to right", default_text="the model's", least=1
+    )
     dynamic: Mapping[str, SizeRange] = option(
         factory=dict,
         kind=dict,

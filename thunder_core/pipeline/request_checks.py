@@ -28,6 +28,7 @@ def check_request(request: Request) -> None:
     refuse_evaluation(request)
     refuse_training(request)
     refuse_ranges(request)
+    refuse_sizes(request)
     if request.sign_key is not None:
         computing("read_private_key")(request.sign_key)
     require_model(request.model)
@@ -73,6 +74,21 @@ def refuse_ranges(request: Request) -> None:
     if request.dynamic and against:
         why = "what is made for a GPU that is not here is for one size" if request.target else "samples are of one size"
         raise BadOption(f"--dynamic and {against} exclude each other: {why}", fix="leave one of the two out")
+
+
+def refuse_sizes(request: Request) -> None:
+    """Raise `BadOption` for a cache or a size of images where these are not drawn: in training, and of real samples."""
+    sizes = {name for name in ("cache", "height", "width") if getattr(request, name) is not None}
+    named = [f"--{name}" for name in sorted(sizes)] + ["--dynamic cache="] * ("cache" in request.dynamic)
+    with_cache = "cache" in {*sizes, *request.dynamic}
+    against = {
+        "--train": request.train and with_cache,
+        f"--input {request.input}": request.input is not None,
+        f"--eval {request.evaluate}": request.evaluate is not None,
+    }
+    for option in (option for option, is_given in against.items() if is_given and named):
+        why = "a step of training goes on with no text" if option == "--train" else "samples are as long as they are"
+        raise BadOption(f"{named[0]} and {option} exclude each other: {why}", fix="leave one of the two out")
 
 
 def require_model(model: ModelRequest) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -18,6 +18,8 @@ from thunder_core.artifact.tensors import read_tensors
 from thunder_core.benchmark.report import size_in_words
 from thunder_core.models.batches import IDS
 from thunder_core.models.dataset import Dataset
+from thunder_core.models.input_size import InputSize
+from thunder_core.models.inputs import Inputs
 from thunder_core.models.load import LoadedModel, load_model
 from thunder_core.models.modality import size_configuration
 from thunder_core.models.task import LANGUAGE_TASKS
@@ -26,7 +28,7 @@ from thunder_core.pipeline.estimate import require_memory
 from thunder_core.pipeline.evaluate import evaluate, require_judgeable
 from thunder_core.pipeline.prepare import Prepared
 from thunder_core.pipeline.progress import CHECK_RECIPE
-from thunder_core.pipeline.purpose import Inputs, Purpose
+from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.rebuild import loaded_from
 from thunder_core.pipeline.recipes import find_recipe
 from thunder_core.pipeline.samples import USUAL_SEQUENCE
@@ -37,13 +39,6 @@ from thunder_core.validation.report import Evaluation
 TRACED_ALONE = "the file of inputs holds {}, which {} traced too: nothing else was validated on"
 
 Advance = Callable[[int, int], None]
-
-
-class InputSize(NamedTuple):
-    """The samples in an input, and the tokens in a sample."""
-
-    batch: int
-    seq: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +94,12 @@ class Session:
     def inputs(self, size: InputSize, number: int = 0, seed: int | None = None) -> Inputs:
         """The inputs of that number: number 0 is what `optimize` traces."""
         drawn_with = self.seed if seed is None else seed
-        return self.purpose.inputs(self.loaded, batch=size.batch, seq=size.seq, seed=drawn_with, number=number)
+        return self.purpose.inputs(self.loaded, **size.stated, seed=drawn_with, number=number)
 
     def configuration(self, size: InputSize) -> dict[str, str]:
         """The facts that a measurement depends on, so that only equals are compared."""
         dtype = str(self.loaded.source["dtype"])
-        sizes = {"batch": str(size.batch), **size_configuration(self.loaded.config, size.seq)}
+        sizes = {"batch": str(size.batch), **size_configuration(self.loaded.config, size)}
         return {**self.names, "dtype": dtype, **sizes, **self.purpose.configuration}
 
     def size_in_words(self, size: InputSize) -> str:
@@ -113,9 +108,7 @@ class Session:
 
     def require_memory_for(self, size: InputSize, *, runs: bool = True, validate: bool = False) -> None:
         """Raise `OutOfMemory` for inputs of a size that this machine cannot take."""
-        require_memory(
-            self.loaded, self.purpose, batch=size.batch, seq=size.seq, seed=self.seed, runs=runs, validate=validate
-        )
+        require_memory(self.loaded, self.purpose, **size.stated, seed=self.seed, runs=runs, validate=validate)
 
     def require_judgeable_samples(self, samples: Dataset, size: InputSize, metric: str | None) -> None:
         """Raise `BadData` for samples by which this model cannot be judged."""
@@ -160,7 +153,8 @@ class Session:
     def evaluation(self, samples: Dataset, size: InputSize, metric: str | None, *, advance: Advance) -> Evaluation:
         """The metric on real samples, of the eager model and of the compiled one."""
         cut = self.purpose.cut
-        return evaluate(self.compiled, self.loaded, samples, **size._asdict(), cut=cut, metric=metric, advance=advance)
+        sizes = {"batch": size.batch, "seq": size.seq}
+        return evaluate(self.compiled, self.loaded, samples, **sizes, cut=cut, metric=metric, advance=advance)
 
 
 def open_model(prepared: Prepared, purpose: Purpose, begin: Callable[[str], None] = lambda stage: None) -> Session:
@@ -208,7 +202,7 @@ def traced_size(artifact: Artifact) -> InputSize | None:
     """The size of the inputs that an artifact's programs were traced with, drawn or an example; None if unknown."""
     drawn = artifact.manifest.drawn
     if drawn:
-        return InputSize(drawn["batch"], drawn["seq"])
+        return InputSize(**{name: size for name, size in drawn.items() if name in InputSize._fields})
     if not artifact.manifest.example:
         return None
     example = read_tensors(artifact, EXAMPLE)

@@ -17,13 +17,14 @@ from thunder_core.benchmark.machine import machine_name
 from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
 from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
+from thunder_core.models.input_size import InputSize
 from thunder_core.pipeline.clock import StageClock
 from thunder_core.pipeline.dynamic import points_of
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.samples import artifacts_samples
-from thunder_core.pipeline.session import InputSize, Session, open_saved, traced_size
+from thunder_core.pipeline.session import Session, open_saved, traced_size
 from thunder_core.pipeline.validate_request import ValidateRequest, check_validate_request
 from thunder_core.validation import ValidationReport
 from thunder_core.validation.report import Evaluation

@@ -92,6 +92,7 @@ KEYS_AND_VALUES = tuple(
     )
     for name in ("keys", "values", "_quantized_keys[0]", "_quantized_values[0]")
 )
+SEEN = ("past_key_values.layers[*].cumulative_length",)  # of a sliding window: the tokens that it has moved over
 STATES = tuple(
     f"{cache}.layers[*].{name}[*]"
     for cache in ("past_key_values", "cache_params")
@@ -100,7 +101,9 @@ STATES = tuple(
 DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "batch": tuple(f"{name}.size(0)" for name in (*BATCHES, *KEYS_AND_VALUES, *STATES)),
     "seq": SEQUENCES,
-    "cache": tuple(f"{name}.size(-2)" for name in KEYS_AND_VALUES),
+    "cache": ("attention_mask.size(-1)", *(f"{name}.size(-2)" for name in KEYS_AND_VALUES), *SEEN),
+    "height": ("pixel_values.size(-2)",),
+    "width": ("pixel_values.size(-1)",),
 }
 READ = (
     *DECLARED,

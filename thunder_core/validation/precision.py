@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.errors import NotComparable
 from thunder_core.models.free_memory import free_memory, is_out_of_memory
+from thunder_core.models.input_tensors import converted
 from thunder_core.validation.draws import Draws
 from thunder_core.validation.leaves import dtype_name
 from thunder_core.validation.state import Observed
@@ -95,9 +96,10 @@ class Reference:
                 self._step_down(f"the model does not run in {self.name} ({said})")
 
     def _convert(self, value: object) -> object:
-        if self._dtype is not None and isinstance(value, torch.Tensor) and value.is_floating_point():
-            return value.to(self._dtype)
-        return value
+        dtype = self._dtype
+        if dtype is None:
+            return value
+        return converted(value, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
 
     def _step_down(self, reason: str) -> None:
         self._converted = self._model

@@ -1,0 +1,88 @@
+"""Inputs that go on with a text: drawn caches, and the tensors in them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers.cache_utils import DynamicCache
+
+from thunder_core.errors import BadOption, SequenceTooLong
+from thunder_core.models.input_tensors import converted, numbers_in, tensors_in, with_own_caches
+from thunder_core.models.inputs import example_inputs
+from thunder_core.models.load import LoadedModel, load_model
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.sample_models import SAMPLES
+
+DECODERS = ("llama", "mistral", "gemma2", "gpt2")
+
+
+def sample(name: str) -> LoadedModel:
+    return load_model(ModelRequest(sample=SAMPLES[name]))
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("length", [1, 15, 16, 40])
+def test_a_drawn_cache_is_shaped_as_one_that_the_model_has_filled(name: str, length: int) -> None:
+    loaded = sample(name)
+    drawn = example_inputs(loaded, batch=2, seq=1, seed=3, cache=length)["past_key_values"]
+    with torch.no_grad():
+        own = DynamicCache(config=loaded.config)
+        for part in (length - 1, 1):  # the last step is of one token
+            if part:
+                loaded.model(input_ids=torch.full((2, part), 7), past_key_values=own)
+    pairs = zip(tensors_in({"cache": drawn}), tensors_in({"cache": own}), strict=True)
+    assert [(a, x.shape, x.stride()) for (a, x), _ in pairs] == [
+        (a, x.shape, x.stride()) for a, x in tensors_in({"cache": own})
+    ]
+    assert dict(numbers_in({"cache": drawn})) == dict(numbers_in({"cache": own}))
+
+
+def test_a_mask_is_of_the_cache_and_the_tokens_behind_it() -> None:
+    inputs = example_inputs(sample("llama"), batch=3, seq=2, seed=0, cache=20)
+    mask = inputs["attention_mask"]
+    assert mask.shape == (3, 22)
+    assert mask[0].all() and mask[:, -2:].all()
+    assert not mask.all()  # texts of one batch are of different lengths
+    again = example_inputs(sample("llama"), batch=3, seq=2, seed=0, cache=20)
+    assert all(
+        torch.equal(one, other) for (_, one), (_, other) in zip(tensors_in(inputs), tensors_in(again), strict=True)
+    )
+
+
+def test_an_empty_cache_has_no_tensors() -> None:
+    inputs = example_inputs(sample("llama"), batch=1, seq=5, seed=0, cache=0)
+    assert [name for name, _ in tensors_in(inputs)] == ["input_ids", "attention_mask"]
+    assert inputs["past_key_values"].get_seq_length() == 0
+
+
+@pytest.mark.parametrize("name", ["bert", "vit", "t5"])
+def test_models_without_such_a_cache_are_refused(name: str) -> None:
+    with pytest.raises(BadOption, match="cache of"):
+        example_inputs(sample(name), batch=1, seq=2, seed=0, cache=4)
+
+
+def test_tokens_of_a_cache_count_among_the_positions() -> None:
+    with pytest.raises(SequenceTooLong, match="a sequence of 257 tokens is longer than the 256"):
+        example_inputs(sample("llama"), batch=1, seq=1, seed=0, cache=256)
+
+
+def test_a_call_writes_to_a_cache_of_its_own() -> None:
+    loaded = sample("mistral")
+    inputs = example_inputs(loaded, batch=1, seq=1, seed=0, cache=3)
+    before = dict(tensors_in(inputs))
+    with torch.no_grad():
+        for _ in range(2):
+            own = with_own_caches(inputs)
+            loaded.model(**own)
+            assert own["past_key_values"].get_seq_length() == 4
+    assert inputs["past_key_values"].get_seq_length() == 3
+    assert all(tensor is before[name] for name, tensor in tensors_in(inputs))
+
+
+def test_a_converted_cache_is_of_the_dtype_that_its_layers_say() -> None:
+    loaded = sample("llama")
+    inputs = example_inputs(loaded, batch=1, seq=1, seed=0, cache=3)
+    wide = {name: converted(value, lambda tensor: tensor.double()) for name, value in inputs.items()}
+    assert {tensor.dtype for _, tensor in tensors_in(wide)} == {torch.float64}
+    assert {layer.dtype for layer in wide["past_key_values"].layers} == {torch.float64}
+    assert {layer.dtype for layer in inputs["past_key_values"].layers} == {torch.float32}

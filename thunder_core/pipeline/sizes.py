@@ -1,0 +1,50 @@
+"""The size of the inputs that is traced: what was asked for, or what is usual, within the ranges that were named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transformers import PretrainedConfig
+
+from thunder_core.models.dataset import Dataset
+from thunder_core.models.input_size import InputSize
+from thunder_core.models.modality import image_size
+from thunder_core.models.sequence import longest_sequence
+from thunder_core.pipeline.dynamic import size_within
+from thunder_core.pipeline.request import Request
+from thunder_core.pipeline.samples import sequence_of
+
+USUAL_CACHE = 128  # tokens
+
+
+def size_to_trace(config: PretrainedConfig, request: Request, data: Sequence[Dataset | None]) -> InputSize:
+    """The size at which a request is traced; raises `BadOption` and `SequenceTooLong` for one that cannot be.
+
+    A call that goes on with a text is given one token, unless another length is asked for.
+    """
+    ranges = request.dynamic
+    with_cache = request.cache is not None or "cache" in ranges
+    seq = 1 if with_cache and request.seq is None else sequence_of(config, request.seq, data)
+    seq = size_within(ranges, "seq", seq, asked=request.seq is not None)
+    height, width = image_size(config)
+    return InputSize(
+        batch=size_within(ranges, "batch", request.batch, asked=request.batch != 1),
+        seq=seq,
+        cache=_beside_tokens(request, "cache", usual_cache(config, seq)),
+        height=_beside_tokens(request, "height", height),
+        width=_beside_tokens(request, "width", width),
+    )
+
+
+def usual_cache(config: PretrainedConfig, seq: int) -> int:
+    """The usual number of tokens in a cache, as far as the model has positions for them."""
+    longest = longest_sequence(config)
+    return USUAL_CACHE if longest is None else max(0, min(USUAL_CACHE, longest - seq))
+
+
+def _beside_tokens(request: Request, name: str, usual: int) -> int | None:
+    """The size of that name that a request asks for, or that lies in its range; None where it does not name it."""
+    asked = getattr(request, name)
+    if asked is None and name not in request.dynamic:
+        return None
+    return size_within(request.dynamic, name, usual if asked is None else asked, asked=asked is not None)
