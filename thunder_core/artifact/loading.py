@@ -150,6 +150,8 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
     compiler: Compiler = _refusing(artifact, programs, trust) if strict else Retracer(facts, trust)
     options = facts.options
     call = Specializations(subject, compiler, options, programs=OrderedDict.fromkeys(programs))
+    for program in reversed(programs):  # the first that was traced is the last of them
+        call.observed.note(program)
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
     forward: Compiler = _refusing(artifact, (), trust) if strict else compiler

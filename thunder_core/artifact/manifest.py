@@ -12,7 +12,7 @@ from thunder_core.runtime.autograd_signature import AutogradSignature, Dimension
 from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
 
-SCHEMA_VERSION: Literal[6] = 6  # `upgrade.py` says what the earlier ones lack
+SCHEMA_VERSION: Literal[7] = 7  # `upgrade.py` says what the earlier ones lack
 SIGNATURE = "signature.json"  # beside the manifest, which does not list it
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
@@ -140,6 +140,8 @@ class ProgramFacts(StoredFacts):
 
     One with a `derivative` has backwards of its own; `recorded` says why one that is differentiated has none. One that
     checks values of tensors may have `written` to inputs at these places before it does so for the last time.
+    `observed` has the finite numbers and sizes that it was traced with, by their paths, and `numbers` the guards, by
+    their places, that want the number at a path to be what it was: another one is symbolic in the next program.
     """
 
     stages: tuple[StageFacts, ...]
@@ -150,6 +152,8 @@ class ProgramFacts(StoredFacts):
     derivative: StoredAutogradSignature | None = None
     recorded: str = ""
     written: tuple[int, ...] | None = None
+    observed: dict[str, int | float] = {}
+    numbers: tuple[tuple[int, str], ...] = ()
 
 
 class TransformFacts(StoredFacts):

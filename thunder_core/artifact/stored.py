@@ -100,6 +100,8 @@ def stored_program(
         sharp_edges=facts.sharp_edges,
         derivative=stored_derivative(artifact, facts, finder, strict=strict),
         recorded=facts.recorded,
+        numbers=dict(facts.numbers),
+        observed=facts.observed,
         sources=sources,
         written=facts.written,
         cubins=cubins,

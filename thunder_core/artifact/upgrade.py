@@ -93,10 +93,16 @@ def without_symbolic(content: Content) -> Content:
     return {**content, "compiler": {**compiler, "options": {**compiler["options"], "symbolic": []}}}
 
 
+def without_observed_values(content: Content) -> Content:
+    """Schema 6 did not keep the numbers that programs were traced with: what differs from them is learned anew."""
+    return content
+
+
 UPGRADES: Mapping[int, Callable[[Content], Content]] = {
     1: without_derivatives,
     2: without_options,
     3: without_limit,
     4: with_former_names,
     5: without_symbolic,
+    6: without_observed_values,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -249,6 +250,8 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         derivative=stored_autograd_signature(program),
         recorded=program.recorded,
         written=program.written_before_last(),
+        observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
+        numbers=tuple(program.numbers.items()),
     )
 
 

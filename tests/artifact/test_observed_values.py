@@ -1,0 +1,71 @@
+"""A loaded artifact knows the numbers that its programs were traced with, so that others become symbolic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import thunder_core as thunder
+from thunder_core.artifact import open_artifact
+
+
+class Settings:
+    """An object whose number differs from call to call."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+
+def pooled(x: torch.Tensor, settings: Settings) -> torch.Tensor:
+    return (x.softmax(1) * x.shape[1] * settings.scale).sum(0)
+
+
+def reloaded(calls: list[tuple[int, float]], folder: Path) -> Any:
+    """The function from an artifact that holds programs for these lengths and numbers."""
+    compiled = thunder.jit(pooled)
+    for length, scale in calls:
+        compiled(torch.randn(2, length), Settings(scale))
+    return thunder.load(thunder.save(compiled, folder / "kept.thunder"), pooled)
+
+
+def misses(function: Any, *calls: tuple[int, float]) -> int:
+    """The programs that calls needed, each of which gave what eager PyTorch does."""
+    before = thunder.cache_misses(function)
+    for length, scale in calls:
+        x = torch.randn(2, length)
+        torch.testing.assert_close(function(x, Settings(scale)), pooled(x, Settings(scale)))
+    return thunder.cache_misses(function) - before
+
+
+def test_other_sizes_become_symbolic_at_the_first_that_differs(tmp_path: Path) -> None:
+    loaded = reloaded([(5, 2.0)], tmp_path)
+    assert misses(loaded, (5, 2.0)) == 0
+    assert misses(loaded, (6, 2.0), (7, 2.0), (99, 2.0)) == 1
+
+
+def test_other_numbers_become_symbolic_at_the_first_that_differs(tmp_path: Path) -> None:
+    loaded = reloaded([(5, 2.0)], tmp_path)
+    assert misses(loaded, (5, 3.0), (5, 4.0), (5, 0.25)) == 1
+
+
+def test_what_was_symbolic_stays_so(tmp_path: Path) -> None:
+    loaded = reloaded([(5, 2.0), (6, 2.0)], tmp_path)
+    assert misses(loaded, (9, 2.0), (8, 2.0)) == 0
+    assert misses(loaded, (8, 3.0), (9, 4.0), (70, 5.0)) == 1
+
+
+def test_numbers_that_no_file_can_hold_are_learned_anew(tmp_path: Path) -> None:
+    loaded = reloaded([(5, float("inf"))], tmp_path)
+    (program,) = open_artifact(tmp_path / "kept.thunder").manifest.programs
+    assert program.observed and all(number == 5 or number == 2 for number in program.observed.values())
+    assert misses(loaded, (5, 1.0), (5, 2.0), (5, 3.0)) <= 2
+
+
+def test_guards_say_which_number_refused_a_call(tmp_path: Path) -> None:
+    reloaded([(5, 2.0)], tmp_path)
+    (program,) = open_artifact(tmp_path / "kept.thunder").manifest.programs
+    assert ("args[1].scale", 2.0) in program.observed.items()
+    assert {path for _, path in program.numbers} == {"args[1].scale"}
+    assert all("scale" in program.guards[place] for place, _ in program.numbers)
