@@ -36,6 +36,29 @@ def test_what_needs_no_model_imports_no_torch(arguments):
     assert done.stderr.strip() == ""
 
 
+BAD_SIZES = [
+    ("--dynamic", "sequence=1:8", "did you mean seq"),
+    ("--dynamic", "seq=8:1", "has no sizes"),
+    ("--dynamic", "seq=-1:8", "is no range"),
+    ("--dynamic", "seq=1:8", "--dynamic", "seq=1:9", "gives seq twice"),
+    ("--dynamic", "seq=1:8", "--seq", "9", "--seq is 9, outside of the range seq=1:8"),
+    ("--dynamic", "cache=1:8", "--cache", "0", "--cache is 0, outside of the range cache=1:8"),
+    ("--cache", "4", "--train", "exclude each other"),
+    ("--height", "0", "--height"),
+]
+
+
+def test_sizes_that_cannot_be_are_refused_without_torch():
+    calls = "".join(f"main({['optimize', 'nothing', *given[:-1]]!r})\n" for given in BAD_SIZES)
+    found = "bool(sys.modules.keys() & {'torch', 'transformers', 'numpy'})"
+    probe = f"import sys\nfrom thunder_cli.main import main\n{calls}raise SystemExit({found})"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    told = " ".join(done.stderr.split())
+    assert told.count("error") == len(BAD_SIZES), done.stderr
+    assert all(given[-1] in told for given in BAD_SIZES), done.stderr
+
+
 def test_help_takes_under_half_a_second():
     def once():
         before = os.times()

@@ -56,8 +56,11 @@ BAD_RANGES = {
     "seq=a": ("TH0201", "is no range"),
     "seq=0:10": ("TH0201", "begins below 1"),
     "seq": ("TH0201", "is not of the form name=a:b"),
-    "lenght=1:8": ("TH0222", "no dimension of the recipe"),
+    "sq=1:8": ("TH0222", "did you mean"),
     "seq=1:9999999": ("TH0209", "goes beyond"),
+    "seq=-4:8": ("TH0201", "is no range"),
+    "cache=-1:8": ("TH0201", "is no range"),
+    "cache=4:4": ("TH0201", "has one size alone"),
 }
 
 

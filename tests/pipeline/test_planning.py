@@ -79,7 +79,7 @@ def test_inputs_are_told_in_what_the_model_reads(out):
 
 
 def test_the_usual_length_gives_way_to_the_models_own(out):
-    assert plan(quick(out, seq=None, sample="gpt2")).seq <= 128
+    assert plan(quick(out, seq=None, sample="gpt2")).size.seq <= 128
     with pytest.raises(SequenceTooLong, match="257"):
         plan(quick(out, seq=257, sample="llama"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,7 @@ from thunder_core.options.symbolic_arguments import Bounds, EachItem, SymbolicAr
 from thunder_core.runtime.observed_values import Number, ObservedValues
 
 ARGUMENTS = ("args", "kwargs")
+CONSTANT_OWNERS = (torch.nn.Module, torch.Tensor, type, types.ModuleType, types.FunctionType)
 MODULE_TENSORS = ("_parameters", "_buffers")
 
 
@@ -106,9 +108,23 @@ class Symbolic:
 
 
 def is_argument(path: Path) -> bool:
-    """Whether a path leads to an argument, to an item of one, or to a size of such a tensor."""
+    """Whether a path leads to an argument, to an item or an attribute of one, or to a size of such a tensor."""
     root, *steps = path.lineage()
-    return root.step == "root" and root.key in ARGUMENTS and all(step.step in ("item", "size") for step in steps)
+    return root.step == "root" and root.key in ARGUMENTS and all(map(_is_data, steps))
+
+
+def _is_data(step: Path) -> bool:
+    """Whether a step leads on to what an object holds: an item, a size, or an attribute that is its own.
+
+    What modules, classes, functions and tensors hold beside their sizes tells what they are, and is constant.
+    """
+    if step.step in ("item", "size"):
+        return True
+    owner = None if step.parent is None else step.parent.value
+    if isinstance(owner, CONSTANT_OWNERS):
+        return False
+    is_slot = isinstance(getattr(type(owner), str(step.key), None), types.MemberDescriptorType)
+    return step.step == "entry" or (step.step == "attribute" and is_slot)
 
 
 def arguments_differ(observed: ObservedValues, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

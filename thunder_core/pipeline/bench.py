@@ -21,11 +21,12 @@ from thunder_core.models.input_size import InputSize
 from thunder_core.package import __version__
 from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
 from thunder_core.pipeline.clock import StageClock
-from thunder_core.pipeline.dynamic import points_of, size_within
+from thunder_core.pipeline.dynamic import points_of
 from thunder_core.pipeline.failures import stage_failures
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
+from thunder_core.pipeline.ranges import size_within
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.samples import artifacts_samples, real_samples, sequence_of
 from thunder_core.pipeline.session import Session, open_model, open_saved

@@ -10,7 +10,7 @@ from math import isqrt
 from transformers import PretrainedConfig
 
 from thunder_core.acquire.named import named_values
-from thunder_core.errors import BadOption, BadSymbolicArgument, SequenceTooLong
+from thunder_core.errors import BadSymbolicArgument, SequenceTooLong
 from thunder_core.models.input_size import InputSize
 from thunder_core.models.input_tensors import numbers_in, tensors_in
 from thunder_core.models.inputs import Inputs
@@ -56,20 +56,6 @@ def require_positions(config: PretrainedConfig, ranges: Ranges, size: InputSize)
             f"--dynamic {name}={lower}:{upper}{behind} goes beyond the {longest} tokens that the model was built for",
             fix=f"write --dynamic {name}={max(min(lower, rest - 1), 0)}:{rest}" if rest > 1 else "name narrower ranges",
         )
-
-
-def size_within(ranges: Ranges, name: str, size: int, *, asked: bool) -> int:
-    """The size at which is traced: one that was asked for, or the usual one, which is brought into its range.
-
-    Raises `BadOption` for one that was asked for and lies outside.
-    """
-    lower, upper = ranges.get(name, (size, size))
-    if asked and not lower <= size <= upper:
-        raise BadOption(
-            f"--{name} is {size}, outside of the range {name}={lower}:{upper}",
-            fix=f"give --{name} a number from {lower} to {upper}, or leave it out",
-        )
-    return min(max(size, lower), upper)
 
 
 def points_of(ranges: Ranges, traced: InputSize) -> list[InputSize]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from thunder_core.errors import BadOption
+from thunder_core.errors import BadOption, BadSymbolicArgument
+from thunder_core.models.input_size import InputSize
+from thunder_core.plugins import meant
 
 SizeRange = tuple[int, int]
 LEAST = {"cache": 0}  # the least size of a dimension that is not one
@@ -25,12 +27,31 @@ def _range(option: str, name: str, text: object) -> SizeRange:
     return int(numbers[0]), int(numbers[1])
 
 
+def size_within(ranges: Mapping[str, SizeRange], name: str, size: int, *, asked: bool) -> int:
+    """The size at which is traced: one that was asked for, or the usual one, which is brought into its range.
+
+    Raises `BadOption` for one that was asked for and lies outside.
+    """
+    lower, upper = ranges.get(name, (size, size))
+    if asked and not lower <= size <= upper:
+        raise BadOption(
+            f"--{name} is {size}, outside of the range {name}={lower}:{upper}",
+            fix=f"give --{name} a number from {lower} to {upper}, or leave it out",
+        )
+    return min(max(size, lower), upper)
+
+
 def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
     """Raise `BadOption` for a range that is none, that has no two sizes, or that begins below one.
 
-    A cache alone may be empty.
+    A cache alone may be empty. A name that is no size of any input's is refused with `BadSymbolicArgument`.
     """
     for name, given in ranges.items():
+        if name not in InputSize._fields:
+            raise BadSymbolicArgument(
+                f"{option} names {name!r:.80}, which is no size of an input",
+                fix=f"{meant(name, InputSize._fields)}name one of: {', '.join(InputSize._fields)}",
+            )
         if not (isinstance(given, tuple) and len(given) == 2 and all(type(bound) is int for bound in given)):
             raise BadOption(f"{option} {name} is {given!r:.80}, which is no range", fix="give (least, greatest)")
         lower, upper = given

@@ -12,6 +12,7 @@ from thunder_core.models.hub import cached_model, find_on_hub, is_offline, missi
 from thunder_core.models.origin import local_origin
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import require_values
+from thunder_core.pipeline.ranges import size_within
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe.source import refuse_options
 
@@ -69,11 +70,18 @@ def refuse_training(request: Request) -> None:
 
 
 def refuse_ranges(request: Request) -> None:
-    """Raise `BadOption` for ranges of sizes of what is traced for a device that is not here, or of a file's samples."""
+    """Raise `BadOption` for ranges of sizes of what is traced for a device that is not here, or of a file's samples.
+
+    A size that was asked for has to lie in its range.
+    """
     against = f"--target {request.target}" if request.target else f"--input {request.input}" if request.input else ""
     if request.dynamic and against:
         why = "what is made for a GPU that is not here is for one size" if request.target else "samples are of one size"
         raise BadOption(f"--dynamic and {against} exclude each other: {why}", fix="leave one of the two out")
+    for name in request.dynamic:
+        asked = getattr(request, name)
+        if asked is not None:
+            size_within(request.dynamic, name, asked, asked=name != "batch" or asked != 1)
 
 
 def refuse_sizes(request: Request) -> None:

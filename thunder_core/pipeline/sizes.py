@@ -10,7 +10,7 @@ from thunder_core.models.dataset import Dataset
 from thunder_core.models.input_size import InputSize
 from thunder_core.models.modality import image_size
 from thunder_core.models.sequence import longest_sequence
-from thunder_core.pipeline.dynamic import size_within
+from thunder_core.pipeline.ranges import size_within
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.samples import sequence_of
 
