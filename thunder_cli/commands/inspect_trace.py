@@ -15,6 +15,7 @@ from thunder_cli.settings import Settings
 from thunder_core.printable import printable
 
 if TYPE_CHECKING:
+    from thunder_cli.views.trace import View
     from thunder_core.inspect.subject import Subject
 
 TraceName = Literal["prologue", "computation", "tail", "backward", "epilogue"]
@@ -66,15 +67,20 @@ def inspect_trace(
         look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
         shown = subject_named(settings.naming(subject), program)
     view = View(shown, look)
-    if json:
-        print_json("inspect-trace/1", view.listing_data() if list_ else view.data())
-    elif output is not None:
-        write(output, view.plain_list() if list_ else view.text())
-    else:
-        view.print_list() if list_ else view.print()
+    show(view, output, stages=list_, json=json)
     if not list_ and view.is_empty:
         view.tell_where_else()
         raise typer.Exit(1)
+
+
+def show(view: View, output: Path | None, *, stages: bool, json: bool) -> None:
+    """Print a trace, or the list of `stages`, as JSON or for people; or write it to a file."""
+    if json:
+        print_json("inspect-trace/1", view.listing_data() if stages else view.data())
+    elif output is not None:
+        write(output, view.plain_list() if stages else view.text())
+    else:
+        view.print_list() if stages else view.print()
 
 
 def subject_named(settings: Settings, program: int) -> Subject:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.acquire import acquire, collection_paused, constrained
+from thunder_core.acquire.assembly import Acquired
 from thunder_core.acquire.named import NamedValue, named_values
 from thunder_core.acquire.numbers import NeedsValues
 from thunder_core.acquire.shortfall import shortfalls
@@ -208,64 +209,80 @@ class Compiler:
         """The program of a call; raises `NotForThisCall` where it would serve others alone."""
         dump = self.dump or asked_dump(None)
         sink: Sink = dump.program(subject) if dump else NoSink()
-        watch = StageLog(sink)
-        oblivious = symbolic.sizes and symbolic.oblivious
-        with (
-            size_oblivious() if oblivious else nullcontext(),
-            quiet_attempt() if symbolic.sizes else nullcontext(),
-        ):
-            with collection_paused():
-                acquired = acquire(
-                    subject,
-                    args,
-                    kwargs,
-                    sharp_edges=self.options.sharp_edges,
-                    functional=self.options.functional,
-                    device=self.device,
-                    evaluates=self.options.data_dependent != "error",
-                    symbolic=symbolic,
-                    nested=CallsByLine(self),
-                )
-                watch.note(acquired.computation)
-                watch.add(acquired.prologue)
-                watch.add(acquired.epilogue)
-                trace = acquired.computation
-                if oblivious and acquired.sizes is not None:
-                    require_oblivious(trace, acquired.sizes)
-                for transform in self.transforms:
-                    trace = watch.note(check_trace(transform(trace)))
-            parts, recorded, lacking = self._differentiated(trace, sink)
-            for step in parts.steps if parts else ():
-                watch.note(check_trace(step))
-            if parts and parts.tail:
-                sink.write(parts.tail)
-            forward = claimed_forward(parts) if parts else with_rules(claim(trace, self.executors), lacking)
-            forward = with_number_inputs(watch.note(forward))
+        log = StageLog(sink)
+        oblivious = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
+        with oblivious, quiet_attempt() if symbolic.sizes else nullcontext():
+            acquired, trace = self._acquired(subject, args, kwargs, symbolic, log)
+            derivative, recorded, lacking = self._differentiated(trace, sink)
+            forward = self._claimed(trace, derivative, lacking, log)
             if symbolic.sizes and not symbolic.is_asked:
-                require_all_kernels(watch.stages)
-            if parts and (body := parts.take(forward.inputs)) is not None:
-                watch.note(body)
+                require_all_kernels(log.stages)
+            if derivative and (body := derivative.take(forward.inputs)) is not None:
+                log.note(body)
         if acquired.sizes is not None and (violated := acquired.sizes.violated()):
             raise NotForThisCall(violated)
         acquired = constrained(acquired, forward.inputs)
         if acquired.sizes is not None:
             acquired.sizes.environment.close()
-            watch.add(acquired.prologue)
+            log.add(acquired.prologue)
         with collection_paused():
-            watch.note(check_trace(free_after_last_use(forward)))
+            log.note(check_trace(free_after_last_use(forward)))
         return Program(
-            tuple(watch.stages),
-            acquired.guards,
-            acquired.sharp_edges,
-            parts,
-            recorded,
-            acquired.numbers,
-            acquired.places,
-            acquired.observed,
-            constant_because,
-            acquired.constraints,
-            tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
+            stages=tuple(log.stages),
+            guards=acquired.guards,
+            sharp_edges=acquired.sharp_edges,
+            derivative=derivative,
+            recorded=recorded,
+            numbers=acquired.numbers,
+            places=acquired.places,
+            observed=acquired.observed,
+            constant_because=constant_because,
+            constraints=acquired.constraints,
+            shortfalls=tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
         )
+
+    def _acquired(
+        self,
+        subject: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        symbolic: Symbolic,
+        log: StageLog,
+    ) -> tuple[Acquired, Trace]:
+        """The traces of a call as they were acquired, and its computation behind the transforms."""
+        with collection_paused():
+            acquired = acquire(
+                subject,
+                args,
+                kwargs,
+                sharp_edges=self.options.sharp_edges,
+                functional=self.options.functional,
+                device=self.device,
+                evaluates=self.options.data_dependent != "error",
+                symbolic=symbolic,
+                nested=CallsByLine(self),
+            )
+            log.note(acquired.computation)
+            log.add(acquired.prologue)
+            log.add(acquired.epilogue)
+            trace = acquired.computation
+            if symbolic.sizes and symbolic.oblivious and acquired.sizes is not None:
+                require_oblivious(trace, acquired.sizes)
+            for transform in self.transforms:
+                trace = log.note(check_trace(transform(trace)))
+        return acquired, trace
+
+    def _claimed(
+        self, trace: Trace, derivative: ProgramDerivative | None, lacking: BoundSymbol | None, log: StageLog
+    ) -> Trace:
+        """The computation, or its forward where it has a derivative, with an executor for each bound symbol."""
+        if derivative is None:
+            return with_number_inputs(log.note(with_rules(claim(trace, self.executors), lacking)))
+        for step in derivative.steps:
+            log.note(check_trace(step))
+        if derivative.tail:
+            log.sink.write(derivative.tail)
+        return with_number_inputs(log.note(claimed_forward(derivative)))
 
     def _differentiated(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
         """The trace with a backward of its own, or why it has none, and what it lacks."""

@@ -14,7 +14,7 @@ class StageLog:
 
     def __init__(self, sink: Sink) -> None:
         self.stages: list[Stage] = []
-        self._sink = sink
+        self.sink = sink
         self._before = time.perf_counter()
 
     def note(self, trace: Trace) -> Trace:
@@ -26,4 +26,4 @@ class StageLog:
     def add(self, trace: Trace, seconds: float = 0.0) -> None:
         """Add a stage that took so many seconds."""
         self.stages.append(Stage(trace, seconds))
-        self._sink.write(trace)
+        self.sink.write(trace)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -68,30 +68,48 @@ def validate(
     if not inputs:
         raise Bug("validation was asked for without inputs", fix="give at least one input")
     reference = Reference(model, reference_dtype or widest_affordable(model, copies=1 + train))
-    mismatches: dict[str, None] = {}
-    opaque: dict[str, str] = {}
-    measured: dict[str, list[Measurement]] = {}
+    comparison = _Comparison()
     with torch.no_grad(), _random_state_kept(model):
-        for run in _runs(model, inputs, seed, mismatches, progress, train=train):
+        for run in _runs(model, inputs, seed, comparison.mismatches, progress, train=train):
             observed = _side_by_side(run, optimized, model, reference)
-            opaque |= observed.eager.opaque
-            for name, measurement in _measure(observed, language_model=language_model, train=train):
-                measured.setdefault(name, []).append(measurement)
-    outputs = tuple(judge(name, measurements, tolerance) for name, measurements in measured.items())
-    notes = (*finiteness_notes(outputs), *reference.notes, *_notes(outputs, language_model))
-    report = ValidationReport(
-        passed=all(output.passed for output in outputs),
-        inputs=len(inputs),
-        reference_dtype=reference.name,
-        tolerance=tolerance,
-        outputs=outputs,
-        notes=(*notes, *itertools.starmap(NOT_COMPARED.format, opaque.items()), *map(MISMATCH.format, mismatches)),
-        points=judge_points(sizes, measured, tolerance),
-    )
+            comparison.add(observed, _measure(observed, language_model=language_model, train=train))
+    report = comparison.report(reference, len(inputs), tolerance, sizes, language_model=language_model)
     if not allow_non_finite:
         require_conclusive(report, train=train)
     require_passed(report)
     return report
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """The results of the runs so far: measurements by outputs, what is `opaque`, and layouts that are `mismatches`."""
+
+    measured: dict[str, list[Measurement]] = field(default_factory=dict)
+    opaque: dict[str, str] = field(default_factory=dict)
+    mismatches: dict[str, None] = field(default_factory=dict)
+
+    def add(self, observed: _SideBySide, measurements: Iterable[tuple[str, Measurement]]) -> None:
+        """Add one input's measurements, by the names of outputs."""
+        self.opaque.update(observed.eager.opaque)
+        for name, measurement in measurements:
+            self.measured.setdefault(name, []).append(measurement)
+
+    def report(
+        self, reference: Reference, inputs: int, tolerance: Tolerance, sizes: Sequence[str], *, language_model: bool
+    ) -> ValidationReport:
+        """The verdict on each output, with notes on what was not compared and what is laid out otherwise."""
+        outputs = tuple(judge(name, measurements, tolerance) for name, measurements in self.measured.items())
+        notes = (*finiteness_notes(outputs), *reference.notes, *_notes(outputs, language_model))
+        opaque = itertools.starmap(NOT_COMPARED.format, self.opaque.items())
+        return ValidationReport(
+            passed=all(output.passed for output in outputs),
+            inputs=inputs,
+            reference_dtype=reference.name,
+            tolerance=tolerance,
+            outputs=outputs,
+            notes=(*notes, *opaque, *map(MISMATCH.format, self.mismatches)),
+            points=judge_points(sizes, self.measured, tolerance),
+        )
 
 
 def _runs(

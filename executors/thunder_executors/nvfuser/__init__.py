@@ -18,7 +18,7 @@ from thunder_core.fusion.region import Region
 from thunder_core.fusion.watch import advance
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.runtime.library.extent import extent
-from thunder_executors.nvfuser import operations  # noqa: F401 (it fills the table)
+from thunder_executors.nvfuser import elementwise, reductions, shapes  # noqa: F401 (they fill the table of rules)
 from thunder_executors.nvfuser.definition import Definition, Unsupported, printed
 
 LIBRARY = "thunder_executors.nvfuser.library"

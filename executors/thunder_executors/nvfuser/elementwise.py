@@ -1,0 +1,161 @@
+"""Rules of elementwise operations: each writes an aten operation as one of nvFuser's."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_executors.nvfuser.definition import (
+    SHORT,
+    Definition,
+    Unsupported,
+    arguments,
+    call,
+    cast,
+    number,
+    result_of,
+    rule,
+)
+
+UNARY = (
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp2",
+    "expm1", "floor", "isfinite", "isinf", "isnan", "log", "log10", "log1p", "log2", "logical_not", "neg",
+    "reciprocal", "relu", "rsqrt", "sigmoid", "silu", "sin", "sinh", "sqrt", "tan", "tanh", "trunc",
+)  # fmt: skip
+BINARY = {
+    "mul": "mul", "maximum": "maximum", "minimum": "minimum", "pow": "pow", "eq": "eq", "ne": "ne", "lt": "lt",
+    "le": "le", "gt": "gt", "ge": "ge", "logical_and": "logical_and", "logical_or": "logical_or",
+    "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
+}  # fmt: skip
+WHOLE = frozenset({torch.int64, torch.int32, torch.bool})
+
+
+def operand(definition: Definition, value: object, shape: tuple[int, ...]) -> str:
+    """A tensor, broadcast to the shape of the result, or a number; what is written already stays as it is."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, TensorProxy):
+        return number(value)
+    return value.name if value.shape == shape else definition.named(broadcast(value, shape))
+
+
+def broadcast(proxy: TensorProxy, shape: tuple[int, ...]) -> str:
+    """A tensor as wide as the shape, its dimensions being the last ones."""
+    first = len(shape) - len(proxy.shape)
+    return call("broadcast_in_dim", proxy.name, shape=list(shape), broadcast_dims=list(range(first, len(shape))))
+
+
+def in_dtype(expression: str, operation: BoundSymbol) -> str:
+    """The expression in the dtype of PyTorch's result, wherever nvFuser's own might be another one."""
+    wanted = result_of(operation).dtype
+    own = {proxy.dtype for proxy in operation.inputs if isinstance(proxy, TensorProxy)}
+    return expression if own == {wanted} and wanted not in SHORT else cast(expression, wanted)
+
+
+def elementwise(definition: Definition, operation: BoundSymbol, name: str, *values: object) -> str:
+    """An operation on each element of its operands."""
+    shape = result_of(operation).shape
+    if not any(isinstance(value, TensorProxy) for value in values):
+        raise Unsupported(f"{name} of numbers alone")
+    return in_dtype(call(name, *(operand(definition, value, shape) for value in values)), operation)
+
+
+@rule(*UNARY)
+def unary(definition: Definition, operation: BoundSymbol) -> str:
+    """An operation that nvFuser has under the same name."""
+    target: Any = operation.symbol.target
+    return elementwise(definition, operation, target.overloadpacket.__name__, operation.args[0])
+
+
+@rule(*BINARY)
+def binary(definition: Definition, operation: BoundSymbol) -> str:
+    """An operation on two operands that nvFuser has under the same name."""
+    target: Any = operation.symbol.target
+    name = target.overloadpacket.__name__
+    if name == "pow" and result_of(operation).dtype in WHOLE:
+        raise Unsupported("pow of integers")
+    return elementwise(definition, operation, BINARY[name], *operation.args[:2])
+
+
+@rule("bitwise_not")
+def inverted(definition: Definition, operation: BoundSymbol) -> str:
+    """The negation of truth values."""
+    name = "logical_not" if result_of(operation).dtype == torch.bool else "bitwise_not"
+    return elementwise(definition, operation, name, operation.args[0])
+
+
+@rule("add", "sub", "rsub")
+def sums(definition: Definition, operation: BoundSymbol) -> str:
+    """`self + alpha * other`, `self - alpha * other`, and the other way round."""
+    given = arguments(operation)
+    target: Any = operation.symbol.target
+    name, first, second = target.overloadpacket.__name__, given["self"], given["other"]
+    if given.get("alpha", 1) != 1:
+        raise Unsupported(f"{name} with a factor")
+    if result_of(operation).dtype == torch.bool:
+        raise Unsupported(f"{name} of truth values")
+    pair = (second, first) if name == "rsub" else (first, second)
+    return elementwise(definition, operation, name.removeprefix("r"), *pair)
+
+
+@rule("div")
+def quotient(definition: Definition, operation: BoundSymbol) -> str:
+    """True division."""
+    given = arguments(operation)
+    if given.get("rounding_mode"):
+        raise Unsupported("div with rounding")
+    return elementwise(definition, operation, "truediv", given["self"], given["other"])
+
+
+@rule("where")
+def chosen(definition: Definition, operation: BoundSymbol) -> str:
+    """One of two, by a condition."""
+    if len(operation.args) != 3:
+        raise Unsupported("where as nonzero")
+    return elementwise(definition, operation, "where", *operation.args)
+
+
+@rule("masked_fill")
+def filled(definition: Definition, operation: BoundSymbol) -> str:
+    """A value where a mask says so."""
+    given = arguments(operation)
+    return elementwise(definition, operation, "where", given["mask"], given["value"], given["self"])
+
+
+@rule("clamp", "clamp_min", "clamp_max")
+def clamped(definition: Definition, operation: BoundSymbol) -> str:
+    """Between bounds, either of which may be missing."""
+    given = arguments(operation)
+    expression = operation.args[0]
+    for name, bound in (("maximum", given.get("min")), ("minimum", given.get("max"))):
+        if bound is not None:
+            operands = (operand(definition, one, result_of(operation).shape) for one in (expression, bound))
+            expression = definition.named(call(name, *operands))
+    return in_dtype(expression, operation)
+
+
+@rule("gelu")
+def gelu(definition: Definition, operation: BoundSymbol) -> str:
+    """The formula `x * Phi(x)`, or its approximation by tanh (https://arxiv.org/abs/1606.08415)."""
+    given = arguments(operation)
+    x = definition.wide(given["self"])
+    if given["approximate"] == "tanh":
+        cube = definition.named(call("mul", call("mul", x, x), x))
+        inner = call("mul", call("add", x, call("mul", cube, "0.044715")), repr(math.sqrt(2 / math.pi)))
+        part = call("tanh", inner)
+    else:
+        part = call("erf", call("mul", x, repr(math.sqrt(0.5))))
+    whole = call("mul", call("mul", x, "0.5"), call("add", part, "1.0"))
+    return in_dtype(whole, operation)
+
+
+@rule("_to_copy")
+def converted(definition: Definition, operation: BoundSymbol) -> str:
+    """Another dtype on the same device."""
+    if arguments(operation)["self"].dtype == result_of(operation).dtype:
+        raise Unsupported("a copy in the same dtype")
+    return cast(operation.inputs[0].name, result_of(operation).dtype)

@@ -1,0 +1,136 @@
+"""Rules of reductions, which are computed in float32 where the tensor's dtype is shorter, as PyTorch does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_executors.nvfuser.definition import (
+    SHORT,
+    Definition,
+    Unsupported,
+    arguments,
+    call,
+    cast,
+    result_of,
+    rule,
+)
+from thunder_executors.nvfuser.elementwise import WHOLE, in_dtype, operand
+
+
+def dimensions(given: Sequence[int] | int | None, proxy: TensorProxy) -> list[int]:
+    """The dimensions that are meant, counted from the front; none named are all."""
+    named = [given] if isinstance(given, int) else list(given or range(len(proxy.shape)))
+    if not named:
+        raise Unsupported("a reduction of a scalar")
+    return sorted(dim % len(proxy.shape) for dim in named)
+
+
+def reduced(name: str, x: str, dims: list[int], keep: bool, **options: object) -> str:
+    """A reduction of nvFuser's."""
+    return call(name, x, dims=dims, **options, keepdim=keep)
+
+
+def summed(definition: Definition, operation: BoundSymbol) -> tuple[str, int]:
+    """The sum that an operation wants in the dtype of the arithmetic, and of how many numbers."""
+    given = arguments(operation)
+    proxy: TensorProxy = given["self"]
+    wanted = torch.float32 if result_of(operation).dtype in SHORT else result_of(operation).dtype
+    x = proxy.name if proxy.dtype == wanted else definition.named(cast(proxy.name, wanted))
+    dims = dimensions(given.get("dim"), proxy)
+    return reduced("sum", x, dims, given.get("keepdim", False)), math.prod(proxy.shape[dim] for dim in dims)
+
+
+@rule("sum")
+def total(definition: Definition, operation: BoundSymbol) -> str:
+    """The sum."""
+    return in_dtype(summed(definition, operation)[0], operation)
+
+
+@rule("mean")
+def mean(definition: Definition, operation: BoundSymbol) -> str:
+    """The sum, divided by how many there are."""
+    expression, count = summed(definition, operation)
+    return in_dtype(call("truediv", expression, repr(float(count))), operation)
+
+
+@rule("amax", "amin")
+def extreme(definition: Definition, operation: BoundSymbol) -> str:
+    """The largest or smallest one."""
+    given = arguments(operation)
+    target: Any = operation.symbol.target
+    name = target.overloadpacket.__name__.removeprefix("a")
+    if given["self"].dtype in WHOLE:
+        raise Unsupported(f"a{name} of integers")
+    x = definition.wide(given["self"])
+    return in_dtype(reduced(name, x, dimensions(given["dim"], given["self"]), given["keepdim"]), operation)
+
+
+@rule("var")
+def variance(definition: Definition, operation: BoundSymbol) -> str:
+    """The variance, its divisor less by the correction."""
+    given = arguments(operation)
+    if "correction" not in given:
+        raise Unsupported("var without a correction")
+    correction = 1 if given["correction"] is None else given["correction"]
+    x, dims = definition.wide(given["self"]), dimensions(given["dim"], given["self"])
+    return in_dtype(reduced("var", x, dims, given["keepdim"], correction=int(correction)), operation)
+
+
+def shifted(definition: Definition, operation: BoundSymbol) -> tuple[str, str, Callable[[str], str]]:
+    """For a softmax: `x - max(x)`, the sum of its exponentials as wide as it is, and what makes others so wide."""
+    proxy: TensorProxy = operation.args[0]
+    if not proxy.shape:
+        raise Unsupported("softmax of a scalar")
+    dim = operation.args[1] % len(proxy.shape)
+    shape = list(proxy.shape)
+
+    def widened(x: str) -> str:
+        return definition.named(call("broadcast_in_dim", x, shape=shape, broadcast_dims=list(range(len(shape)))))
+
+    x = definition.wide(proxy)
+    largest = widened(definition.named(reduced("max", x, [dim], True)))
+    less = definition.named(call("sub", x, largest))
+    return less, definition.named(reduced("sum", call("exp", less), [dim], True)), widened
+
+
+@rule("_softmax")
+def softmax(definition: Definition, operation: BoundSymbol) -> str:
+    """The exponentials of `x - max`, divided by their sum."""
+    less, total, widened = shifted(definition, operation)
+    return in_dtype(call("truediv", call("exp", less), widened(total)), operation)
+
+
+@rule("_log_softmax")
+def log_softmax(definition: Definition, operation: BoundSymbol) -> str:
+    """The logarithm of softmax: `x - max`, less the logarithm of the sum of its exponentials."""
+    less, total, widened = shifted(definition, operation)
+    return in_dtype(call("sub", less, widened(definition.named(call("log", total)))), operation)
+
+
+@rule("native_layer_norm")
+def layer_norm(definition: Definition, operation: BoundSymbol) -> tuple[str, ...]:
+    """(x - mean) * rsqrt(var + eps) * weight + bias, the mean, and the rsqrt."""
+    given = arguments(operation)
+    proxy: TensorProxy = given["input"]
+    dims = list(range(len(proxy.shape) - len(given["normalized_shape"]), len(proxy.shape)))
+    x = definition.wide(proxy)
+    both = definition.named(reduced("var_mean", x, dims, True, correction=0))
+    variance, center = definition.named(f"{both}[0]"), definition.named(f"{both}[1]")
+    factor = definition.named(call("rsqrt", call("add", variance, repr(float(given["eps"])))))
+
+    def widened(name: str) -> str:
+        places = list(range(len(proxy.shape)))
+        return definition.named(call("broadcast_in_dim", name, shape=list(proxy.shape), broadcast_dims=places))
+
+    y = call("mul", call("sub", x, widened(center)), widened(factor))
+    for name, other in (("mul", given["weight"]), ("add", given["bias"])):
+        y = y if other is None else call(name, y, operand(definition, other, proxy.shape))
+    results = (y, center, factor)
+    dtypes = [one.dtype for one in operation.outputs if isinstance(one, TensorProxy)]
+    return tuple(cast(one, dtype) for one, dtype in zip(results, dtypes, strict=True))

@@ -1,0 +1,135 @@
+"""Rules of operations that fill or join tensors, or give the same numbers another shape or place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from thunder_core.ir.proxy import TensorProxy
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_executors.nvfuser.definition import (
+    Definition,
+    Unsupported,
+    arguments,
+    call,
+    data_type,
+    number,
+    result_of,
+    rule,
+)
+from thunder_executors.nvfuser.elementwise import broadcast
+from thunder_executors.nvfuser.reductions import dimensions
+
+
+@rule("full", "zeros", "ones", "full_like", "zeros_like", "ones_like", "scalar_tensor", "new_zeros", "new_ones")
+def constant(definition: Definition, operation: BoundSymbol) -> str:
+    """One number everywhere."""
+    given = arguments(operation)
+    target: Any = operation.symbol.target
+    name = target.overloadpacket.__name__
+    value = given.get("fill_value", given.get("s", 1 if "ones" in name else 0))
+    proxy = result_of(operation)
+    return call("full", shape=list(proxy.shape), fill_value=number(value), dtype=data_type(proxy.dtype))
+
+
+@rule("cat")
+def joined(definition: Definition, operation: BoundSymbol) -> str:
+    """Tensors one behind the other."""
+    given, proxy = arguments(operation), result_of(operation)
+    parts: Sequence[TensorProxy] = given["tensors"]
+    if len(parts) < 2 or any(one.dtype != proxy.dtype or len(one.shape) != len(proxy.shape) for one in parts):
+        raise Unsupported("cat of unequal tensors")
+    names = f"[{', '.join(one.name for one in parts)}]"
+    return call("cat", names, dim=given["dim"] % len(proxy.shape))
+
+
+@rule("clone", "contiguous", "alias", "detach", "lift_fresh", moves=True)
+def same(definition: Definition, operation: BoundSymbol) -> str:
+    """The operand itself."""
+    return call("set", operation.inputs[0].name)
+
+
+@rule("view", "_unsafe_view", "reshape", moves=True)
+def reshaped(definition: Definition, operation: BoundSymbol) -> str:
+    """The numbers of a tensor, in order, in another shape."""
+    if len(operation.args) != 2 or not isinstance(operation.args[1], Sequence):
+        raise Unsupported("a view in another dtype")
+    return call("reshape", operation.inputs[0].name, new_shape=list(result_of(operation).shape))
+
+
+@rule("permute", "transpose", "t", moves=True)
+def permuted(definition: Definition, operation: BoundSymbol) -> str:
+    """The dimensions in another order."""
+    given = arguments(operation)
+    rank = len(given["self"].shape)
+    order = list(range(rank))
+    if "dims" in given:
+        order = [dim % rank for dim in given["dims"]]
+    elif rank > 1:
+        first, second = (given.get("dim0", 0) % rank, given.get("dim1", 1) % rank)
+        order[first], order[second] = second, first
+    return call("permute", given["self"].name, dims=order)
+
+
+@rule("expand", moves=True)
+def expanded(definition: Definition, operation: BoundSymbol) -> str:
+    """Dimensions of one element made longer, and new ones in front."""
+    return broadcast(operation.args[0], result_of(operation).shape)
+
+
+@rule("unsqueeze", moves=True)
+def unsqueezed(definition: Definition, operation: BoundSymbol) -> str:
+    """A new dimension of one element."""
+    given, shape = arguments(operation), result_of(operation).shape
+    new = given["dim"] % len(shape)
+    places = [place for place in range(len(shape)) if place != new]
+    return call("broadcast_in_dim", given["self"].name, shape=list(shape), broadcast_dims=places)
+
+
+@rule("squeeze", moves=True)
+def squeezed(definition: Definition, operation: BoundSymbol) -> str:
+    """Without dimensions of one element."""
+    given = arguments(operation)
+    proxy: TensorProxy = given["self"]
+    dims = [dim for dim in dimensions(given.get("dim"), proxy) if proxy.shape[dim] == 1]
+    return call("squeeze", proxy.name, dims=dims) if dims else call("set", proxy.name)
+
+
+@rule("slice", moves=True)
+def sliced(definition: Definition, operation: BoundSymbol) -> str:
+    """A part of a dimension."""
+    given = arguments(operation)
+    if given["step"] != 1:
+        raise Unsupported("slice with steps")
+    proxy: TensorProxy = given["self"]
+    dim = given["dim"] % len(proxy.shape)
+    length = result_of(operation).shape[dim]
+    start = given["start"] or 0
+    first = min(max(start + (proxy.shape[dim] if start < 0 else 0), 0), proxy.shape[dim])
+    return part(proxy.name, proxy, dim, first, length)
+
+
+def part(name: str, proxy: TensorProxy, dim: int, first: int, length: int) -> str:
+    """A part of a tensor: so many along a dimension, from a place on."""
+    starts, ends = [0] * len(proxy.shape), list(proxy.shape)
+    starts[dim], ends[dim] = first, first + length
+    return call("slice", name, start_indices=starts, end_indices=ends)
+
+
+@rule("select", moves=True)
+def selected(definition: Definition, operation: BoundSymbol) -> str:
+    """One of a dimension, which is gone then."""
+    given = arguments(operation)
+    proxy: TensorProxy = given["self"]
+    dim = given["dim"] % len(proxy.shape)
+    return call("squeeze", part(proxy.name, proxy, dim, given["index"] % proxy.shape[dim], 1), dims=[dim])
+
+
+@rule("split", "split_with_sizes", moves=True)
+def divided(definition: Definition, operation: BoundSymbol) -> tuple[str, ...]:
+    """Parts of a dimension, one behind the other."""
+    given = arguments(operation)
+    proxy: TensorProxy = given["self"]
+    dim = given["dim"] % len(proxy.shape)
+    lengths = [one.shape[dim] for one in operation.outputs if isinstance(one, TensorProxy)]
+    return tuple(part(proxy.name, proxy, dim, sum(lengths[:place]), size) for place, size in enumerate(lengths))
