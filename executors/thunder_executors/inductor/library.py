@@ -19,6 +19,7 @@ from thunder_executors.inductor.compilers import Compilers
 from thunder_executors.inductor.generate import CppKernel, Unsupported
 from thunder_executors.inductor.machine import processors
 from thunder_executors.inductor.precompiled import with_headers
+from thunder_executors.inductor.stub_library import with_stub
 from thunder_executors.inductor.vector_extension import vector_extension
 
 MEMORY = 1 << 30  # bytes that a compiler may need for the headers and the kernels of one unit
@@ -101,7 +102,7 @@ def compiled(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:
         source, target = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
         source.write_text(translation_unit(kernels))
         command = with_headers(_command(source, target), source, target, compilers)
-        compilers.run(command, Path(folder), f"{len(kernels)} kernels")
+        compilers.run(with_stub(command, Path(folder), compilers), Path(folder), f"{len(kernels)} kernels")
         return target.read_bytes()
 
 

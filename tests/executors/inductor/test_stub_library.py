@@ -1,0 +1,37 @@
+"""Kernels that are linked against an empty library find in PyTorch's what they call, and are recorded as needing it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.executors.inductor.test_precompiled import KERNELS, result_of
+from thunder_executors.inductor import library
+from thunder_executors.inductor.compilers import compilers
+from thunder_executors.inductor.stub_library import LIBRARY, LINKED, with_stub
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere the command stays as it is")
+def test_no_library_of_pytorch_is_read(tmp_path):
+    command = library.command_for(tmp_path / "kernels.cpp", tmp_path / "kernels.so")
+    assert set(LINKED) <= {*command}
+    with compilers() as started:
+        linked = with_stub(command, tmp_path, started)
+    assert not [word for word in linked if word.startswith("-ltorch")]
+    assert [Path(word).parent for word in linked if word.endswith(LIBRARY)] == [tmp_path]
+    assert (tmp_path / LIBRARY).stat().st_size < 100_000
+
+
+def test_kernels_need_the_library_and_give_what_they_gave(tmp_path, monkeypatch):
+    with compilers() as started:
+        made = library.compiled(KERNELS, started)
+        monkeypatch.setattr(library, "with_stub", lambda command, *rest: [*command])
+        expected = library.compiled(KERNELS, started)
+    assert f"\0{LIBRARY}\0".encode() in made
+    assert torch.equal(result_of(made, tmp_path / "made.so"), result_of(expected, tmp_path / "expected.so"))
