@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from thunder_core.errors import CompilerFailed
 from thunder_executors.inductor.compilers import Compilers
 
 LIBRARY = "libtorch_cpu.so"  # has all of PyTorch that kernels call: mathematical functions and operators
@@ -21,11 +22,15 @@ LINKED = ("-ltorch", "-ltorch_cpu", "-ltorch_python")  # the first leads to the 
 def with_stub(command: Sequence[str], folder: Path, compilers: Compilers) -> list[str]:
     """A command that links kernels against an empty stub library in this folder instead of PyTorch's.
 
-    The library is recorded as needed, although nothing is found in it. Outside Linux the command stays as it is.
+    The library is recorded as needed, although nothing is found in it. Outside Linux, and where the compiler makes no
+    such library, the command stays as it is.
     """
     if not sys.platform.startswith("linux"):
         return [*command]
     empty = [command[0], "-shared", "-nostdlib", f"-Wl,-soname,{LIBRARY}", "-x", "c++", os.devnull, "-o", LIBRARY]
-    compilers.run(empty, folder, "an empty library")
+    try:
+        compilers.run(empty, folder, "an empty library")
+    except CompilerFailed:  # what it says of the kernels tells more
+        return [*command]
     needed = ["-Wl,--push-state,--no-as-needed", str(folder / LIBRARY), "-Wl,--pop-state"]
     return [word for word in command if word not in LINKED] + needed

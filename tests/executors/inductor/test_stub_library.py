@@ -28,6 +28,11 @@ def test_no_library_of_pytorch_is_read(tmp_path):
     assert (tmp_path / LIBRARY).stat().st_size < 100_000
 
 
+def test_a_compiler_that_makes_no_stub_is_given_the_libraries(tmp_path):
+    with compilers() as started:
+        assert with_stub(["/bin/false", "-ltorch_cpu"], tmp_path, started) == ["/bin/false", "-ltorch_cpu"]
+
+
 def test_kernels_need_the_library_and_give_what_they_gave(tmp_path, monkeypatch):
     with compilers() as started:
         made = library.compiled(KERNELS, started)
