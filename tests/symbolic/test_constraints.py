@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.symbolic.constraint_examples import EXAMPLES, Example, without_check
+from tests.symbolic.constraint_examples import EXAMPLES, UNBACKED, Example, without_check, without_expectations
 
 pytestmark = pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
 
@@ -26,13 +26,24 @@ def test_without_its_check_another_call_is_served_wrongly(kind: str) -> None:
     assert refuses_by_its_check(EXAMPLES[kind])
 
 
+def refuses_by_values(example: Example) -> bool:
+    """Whether a check of values of tensors refuses the other call of an example, and nothing else does."""
+    program = example.program()
+    return example.is_served_wrongly(program) is None and bool(example.is_served_wrongly(without_expectations(program)))
+
+
+@pytest.mark.parametrize("kind", UNBACKED)
+def test_without_a_check_of_values_another_call_is_served_wrongly(kind: str) -> None:
+    assert refuses_by_values(UNBACKED[kind])
+
+
 def nothing(*args: Any) -> None:
     """In place of what adds a constraint."""
 
 
 # For a name in the source what is put in its place, and the kinds of constraints that are lost by that.
 MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "thunder_core.capture.sizes.Sizes.guards": (lambda sizes: iter(()), ("a lower bound", "divisible", "a derivative")),
+    "thunder_core.capture.sizes.SymbolicSizes.guards": (lambda sizes: iter(()), ("a lower bound", "divisible", "a derivative")),
     "thunder_core.acquire.constraints.Interval.restrict": (
         lambda interval, constraint: True,
         ("an upper bound", "an excluded value", "a value that is asked for"),
@@ -41,8 +52,12 @@ MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         lambda condition, ranges: True,
         ("equal sizes of two tensors", "divisible by another size", "a smaller size", "what PyTorch decides"),
     ),
-    "thunder_core.acquire.prologue.Prologue._strides": (nothing, ("the strides of a layout",)),
-    "thunder_core.acquire.numbers.OutsideNumbers.require": (nothing, ("a float that decides",)),
+    "thunder_core.acquire.prologue.Prologue._strides": (nothing, ("the strides of a layout", "a stride")),
+    "thunder_core.acquire.numbers.OutsideNumbers.require": (
+        nothing,
+        ("a float that decides", "floats in their order", "floats that are equal", "a float as a key, with gradients"),
+    ),
+    "thunder_core.autodiff.vjp.restrict": (nothing, ("a float below a landmark of a derivative",)),
     "thunder_core.fusion.fuse.unmet": (lambda conditions, symbols: "", ("a compiled region",)),
 }
 
@@ -53,3 +68,8 @@ def test_code_that_forgets_constraints_is_found(name: str, monkeypatch: pytest.M
     monkeypatch.setattr(name, changed)
     for kind in kinds:
         assert not refuses_by_its_check(EXAMPLES[kind]), kind
+
+
+def test_code_that_forgets_values_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thunder_core.capture.recorder.expected", lambda *args: iter(()))
+    assert not refuses_by_values(UNBACKED["a size by values"])
