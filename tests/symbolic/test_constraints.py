@@ -43,7 +43,10 @@ def nothing(*args: Any) -> None:
 
 # For a name in the source what is put in its place, and the kinds of constraints that are lost by that.
 MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "thunder_core.capture.sizes.SymbolicSizes.guards": (lambda sizes: iter(()), ("a lower bound", "divisible", "a derivative")),
+    "thunder_core.capture.sizes.SymbolicSizes.guards": (
+        lambda sizes: iter(()),
+        ("a lower bound", "divisible", "a derivative"),
+    ),
     "thunder_core.acquire.constraints.Interval.restrict": (
         lambda interval, constraint: True,
         ("an upper bound", "an excluded value", "a value that is asked for"),
