@@ -17,6 +17,7 @@ from thunder_core.errors import ArtifactDamaged, ArtifactTooNew, BadOption, NotA
 from thunder_core.ir.listing import Listing
 from thunder_core.storage.digest import digest_of, digest_of_file
 from thunder_core.storage.manifest import MANIFEST, ends_with_seal
+from thunder_core.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
 
 COPY_AGAIN = "copy the artifact again, or make it anew with `thunder optimize`"
 MOST_MANIFEST = 64 << 20  # bytes
@@ -32,9 +33,9 @@ class Artifact:
 
     def content(self, name: str) -> bytes:
         """The bytes of a file of the artifact, verified once more as they are read."""
-        content = read_inside(self.folder, name)
-        if name not in self.manifest.files or digest_of(content) != self.manifest.files[name].digest:
-            raise damaged(self.folder, f"{name} has another digest than the manifest says")
+        content, facts = read_inside(self.folder, name), self.manifest.files.get(name)
+        if fault := fault_of_digest(digest_of(content), facts.digest if facts else ""):
+            raise damaged(self.folder, f"{name} {fault}")
         return content
 
     def text(self, name: str) -> str:
@@ -128,15 +129,13 @@ def verify(folder: Path, name: str, size: int, digest: str | None) -> None:
     """Raise `ArtifactDamaged` unless a file is there, inside the folder, and has this size and, if given, digest."""
     path = inside(folder, name)
     try:
-        if path.stat().st_size != size:
-            raise damaged(folder, f"{name} has {path.stat().st_size} bytes instead of {size}")
-        if digest is None:
-            return
-        found = digest_of_file(path)
+        fault = fault_of_size(path.stat(), size)
+        if not fault and digest is not None:
+            fault = fault_of_digest(digest_of_file(path), digest)
     except OSError as error:
         raise damaged(folder, f"{name} cannot be read: {error.strerror or error}") from error
-    if found != digest:
-        raise damaged(folder, f"{name} has another digest than the manifest says")
+    if fault:
+        raise damaged(folder, f"{name} {fault}")
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -148,13 +147,13 @@ def inside(folder: Path, name: str) -> Path:
     for part in parts:
         path = path / part
         try:
-            mode = path.lstat().st_mode
+            found = path.lstat()
         except (OSError, ValueError) as error:
             raise damaged(folder, f"{name!r} is missing") from error
-        if stat.S_ISLNK(mode):
+        if stat.S_ISLNK(found.st_mode):
             raise damaged(folder, f"{name!r} is, or leads over, a symbolic link")
-    if not stat.S_ISREG(mode):
-        raise damaged(folder, f"{name!r} is not a plain file")
+    if fault := fault_of_kind(found):
+        raise damaged(folder, f"{name!r} {fault}")
     return path
 
 

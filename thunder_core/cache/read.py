@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -13,6 +12,7 @@ from thunder_core.cache.place import names_in, opened_folder
 from thunder_core.storage.digest import digest_of
 from thunder_core.storage.manifest import MANIFEST, FileFacts
 from thunder_core.storage.ownership import fault_of
+from thunder_core.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
 
 MOST_MANIFEST = 4 << 20  # bytes
 PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in a file's place must not hold us up
@@ -46,12 +46,9 @@ def require_exactly(folder: int, manifest: EntryManifest) -> None:
 
 def require_plain(name: str, found: os.stat_result, size: int) -> None:
     """Raise `Damage` unless this is a plain file of this size that has no other name."""
-    if not stat.S_ISREG(found.st_mode):
-        raise Damage(f"{name!r} is not a plain file")
-    if found.st_nlink != 1:
-        raise Damage(f"{name!r} is linked from elsewhere")
-    if found.st_size != size:
-        raise Damage(f"{name!r} has {found.st_size} bytes instead of {size}")
+    linked = "" if found.st_nlink == 1 else "is linked from elsewhere"
+    if fault := fault_of_kind(found) or linked or fault_of_size(found, size):
+        raise Damage(f"{name!r} {fault}")
 
 
 def require_in_place(entries: int, digest: str, folder: int) -> None:
@@ -69,8 +66,8 @@ def _manifest(folder: int, digest: str) -> EntryManifest:
 
 def _content(folder: int, name: str, facts: FileFacts) -> bytes:
     content = _read(folder, name, facts.size)
-    if digest_of(content) != facts.digest:
-        raise Damage(f"{name!r} has another digest than the manifest says")
+    if fault := fault_of_digest(digest_of(content), facts.digest):
+        raise Damage(f"{name!r} {fault}")
     return content
 
 
