@@ -107,3 +107,18 @@ def test_a_size_that_is_read_without_a_name_is_named() -> None:
     lines[place] = replace(bsym, args=(*bsym.args, [size]))
     with pytest.raises(Bug, match=rf"line {place} of {forward.name} reads \['{size}'\] without a name"):
         check_trace(replace(forward, bound_symbols=tuple(lines)))
+
+
+def raw_sizes() -> list[torch.SymInt | torch.SymFloat]:
+    """Symbolic numbers of PyTorch's, past all proxies: that of a symbol, and some that are computed of it."""
+    (forward, _) = symbolic_traces()
+    (size, *_) = [size for proxy in forward.inputs for size in getattr(proxy, "shape", ()) if type(size) is not int]
+    return [size, size * 2, torch.sym_float(size)]
+
+
+def test_a_symbol_without_a_name_is_refused_where_no_tensor_has_it() -> None:
+    for size in raw_sizes():
+        with pytest.raises(Bug, match=r"line 0 of computation reads \['.*'\] without a name"):
+            check_trace(replace(SOUND, bound_symbols=(line(b, a, (size,)),), output=(b,)))
+        with pytest.raises(Bug, match=r"computation returns \['.*'\] without a name"):
+            check_trace(replace(SOUND, bound_symbols=(line(b, a, 1),), output=(b, [size])))

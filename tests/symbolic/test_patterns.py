@@ -265,3 +265,79 @@ def test_a_pattern_that_does_not_match_for_constant_sizes_is_no_loss() -> None:
     compiled = thunder.jit(program, executors=[executor_of(lambda x: functional.silu(x * 2) + 1)])
     assert_eager(compiled, program, (torch.ones(3),), (torch.ones(5),), (torch.ones(7),))
     assert thunder.cache_misses(compiled) == 2
+
+
+# ---- floats that are known by their names alone -------------------------------------------------------------------
+
+
+def scaled_exp(x: Tensor, scale: float) -> Tensor:
+    return (x * scale).exp()
+
+
+def leaky(x: Tensor, slope: float) -> Tensor:
+    return functional.leaky_relu(x, slope) + 1
+
+
+def twice(x: Tensor, scale: float) -> Tensor:
+    return (x * scale).exp() * scale
+
+
+def of_any_kind(x: Any, scale: Any) -> Any:
+    return (x * scale).exp()
+
+
+WITH_A_FLOAT = (scaled_exp, leaky, twice, of_any_kind)
+
+
+@pytest.mark.parametrize("pattern", WITH_A_FLOAT, ids=lambda pattern: pattern.__name__)
+@pytest.mark.parametrize("options", [{"cache": "symbolic values"}, {"symbolic": ["scale"]}, {}], ids=str)
+def test_a_float_that_changes_is_a_parameter_in_inference(pattern: Function, options: dict[str, Any]) -> None:
+    executor = executor_of(pattern, lambda *given: pattern(*given))
+    compiled = thunder.jit(lambda x, scale: pattern(x + 1, scale), executors=[executor], **options)
+    with torch.no_grad():
+        for scale in (0.5, 0.25, 3.0, -2.0):
+            x = torch.randn(3, 4)
+            torch.testing.assert_close(compiled(x, scale), pattern(x + 1, scale), rtol=0, atol=0)
+    assert claimed(compiled).total() == 1
+    assert thunder.cache_misses(compiled) == (1 if options else 2)
+
+
+@torch.no_grad()
+def test_two_floats_are_two_parameters_and_one_is_not_both() -> None:
+    compiled = thunder.jit(
+        lambda x, one, other: twice(x, one) + (x.tanh() * one).exp() * other,
+        executors=[executor_of(twice, lambda x, scale: twice(x, scale))],
+        cache="symbolic values",
+    )
+    for one, other in ((0.5, 2.0), (3.0, 0.25), (1.5, 1.5)):
+        x = torch.randn(3)
+        expected = twice(x, one) + (x.tanh() * one).exp() * other
+        torch.testing.assert_close(compiled(x, one, other), expected, rtol=0, atol=0)
+    assert claimed(compiled).total() == 1
+    assert thunder.cache_misses(compiled) == 1
+
+
+def decides(x: Tensor, scale: float) -> Tensor:
+    return (x * scale).exp() if scale > 0 else x.exp()
+
+
+@torch.no_grad()
+def test_what_hangs_on_the_value_of_such_a_float_is_no_match() -> None:
+    compiled = thunder.jit(scaled_exp, executors=[executor_of(decides, scaled_exp)], cache="symbolic values")
+    for scale in (0.5, -0.25, 3.0):
+        x = torch.randn(3)
+        torch.testing.assert_close(compiled(x, scale), scaled_exp(x, scale), rtol=0, atol=0)
+    assert not claimed(compiled)
+    assert thunder.cache_misses(compiled) == 1
+
+
+@torch.no_grad()
+def test_the_value_of_a_tensor_is_a_parameter_too() -> None:
+    def program(x: Tensor) -> Tensor:
+        return scaled_exp(x, x.sum().item())
+
+    compiled = thunder.jit(program, executors=[executor_of(scaled_exp, lambda x, scale: scaled_exp(x, scale))])
+    for x in (torch.rand(4), torch.rand(4) - 1):
+        torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+    assert claimed(compiled).total() == 1
+    assert thunder.cache_misses(compiled) == 1

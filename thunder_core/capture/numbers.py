@@ -236,6 +236,15 @@ class Numbers:
         self.from_outside[name] = number
         return number
 
+    def unknown_float(self, name: str) -> SymbolicNumber:
+        """A float of that name of which nothing is known; `TypeError` where its value is asked for."""
+        self.any_symbolic = True
+
+        def refuse() -> float:
+            raise TypeError(f"the value of {name} is asked for, which is not known while tracing")
+
+        return SymbolicFloat(Proxy(name), self, refuse)
+
     def new(self, kind: type) -> SymbolicNumber:
         """A number that a bound symbol gives."""
         self.any_symbolic = True

@@ -42,11 +42,13 @@ def check_trace(trace: Trace) -> Trace:
 def _check_symbols(trace: Trace) -> None:
     """Raise `Bug` for a tensor whose size has a symbol that no input of the trace has, nor a number that it reads.
 
-    Likewise for a symbolic number that is read past the proxies.
+    Likewise for a symbolic number that is read or returned past the proxies.
     """
+    if unnamed := [str(leaf) for leaf in leaves(trace.output) if is_unnamed(leaf)]:
+        raise Bug(f"{trace.made_by}: {trace.name} returns {unnamed} without a name", fix=REPORT)
     known = _symbols_of((*trace.inputs, *numbers_of(trace)))
     for number, bsym in enumerate(trace.bound_symbols):
-        if known and (unnamed := [str(leaf) for leaf in leaves((bsym.args, dict(bsym.kwargs))) if is_unnamed(leaf)]):
+        if unnamed := [str(leaf) for leaf in leaves((bsym.args, dict(bsym.kwargs))) if is_unnamed(leaf)]:
             raise Bug(f"{trace.made_by}: line {number} of {trace.name} reads {unnamed} without a name", fix=REPORT)
         symbols = _symbols_of(bsym.defines)
         if bsym.symbol.name == UNPACKING:

@@ -15,7 +15,7 @@ from thunder_core.ir.proxy import Proxy, TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import RefusedOperations, Trace
 from thunder_core.ir.tree import leaves
-from thunder_core.patterns.outcome import Outcome, described, proxies_in
+from thunder_core.patterns.outcome import Outcome, described, names_of_floats, proxies_in
 from thunder_core.patterns.pattern import Pattern
 from thunder_core.patterns.replacement import Replacement
 from thunder_core.patterns.search import MatchCandidate, anchors, candidates
@@ -174,6 +174,7 @@ def _outcome(pattern: Pattern, candidate: MatchCandidate, grad: bool) -> Outcome
 def proved(outcome: Outcome, candidate: MatchCandidate, index: TraceIndex, sizing: Sizing | None) -> tuple[Proxy, ...]:
     """The pattern's results among the names of the trace; `NoMatch` unless the operations are the same."""
     names = {proxy.name: f"x{number}" for number, proxy in enumerate(proxies_in(candidate.arguments))}
+    names |= {proxy.name: name for proxy, name in names_of_floats(candidate.arguments).items()}
     made: dict[str, Proxy] = {}
     found: set[Hashable] = set()
     parts = (index.bsym_at(position) for position in sorted(candidate.positions))

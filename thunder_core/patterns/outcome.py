@@ -16,9 +16,11 @@ from thunder_core.capture.all_sizes import is_size_oblivious
 from thunder_core.capture.autocast import AUTOCAST_DEVICES
 from thunder_core.capture.memo import Made, fresh_fake, metadata
 from thunder_core.capture.moves import Move, Sizing
+from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
 from thunder_core.capture.sizes import TraceShapeEnv
+from thunder_core.errors import DataDependent
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
@@ -87,8 +89,9 @@ def trace_on(
 ) -> Run:
     """Run the function on tensors without data that are like the arguments.
 
-    Proxies of tensors among the arguments are called `x0`, `x1` and so on; with `parameters`, arguments go by name.
-    What is decided by symbolic sizes is decided in a fork of their environment, or of the one that is given.
+    Proxies of tensors among the arguments are called `x0`, `x1` and so on, and floats that are known by their names
+    alone `y0`, `y1`; with `parameters`, arguments go by name. What is decided by symbolic sizes is decided in a fork of
+    their environment, or of the one that is given. Raises `TypeError` where the value of such a float decides.
     """
     environment = environment or environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
     fork = None if environment is None else environment.forked()
@@ -96,12 +99,14 @@ def trace_on(
     fakes: dict[str, torch.Tensor] = {}
     for number, proxy in enumerate(proxies_in(arguments)):
         fakes[proxy.name] = _adopted(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
-    args = replace_leaves(arguments, lambda leaf: _stand_in(leaf, fakes, fork))
+    floats = {leaf: recorder.numbers.unknown_float(name) for leaf, name in names_of_floats(arguments).items()}
+    args = replace_leaves(arguments, lambda leaf: _stand_in(leaf, fakes, floats, fork))
+    named = {} if parameters is None else {one.name: value for one, value in zip(parameters, args, strict=True)}
     with torch.set_grad_enabled(grad), recorder.recording():
-        if parameters is None:
-            output = function(*args)
-        else:
-            output = function(**{parameter.name: value for parameter, value in zip(parameters, args, strict=True)})
+        try:
+            output = function(**named) if named else function(*args)
+        except DataDependent as error:
+            raise TypeError(error.what) from error
     tensors = list(output) if isinstance(output, tuple | list) else [output]
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
         raise TypeError(f"it returns a {type(output).__name__} that holds other things than tensors")
@@ -126,15 +131,18 @@ def _adopted(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
     return fake
 
 
-def _stand_in(leaf: Any, fakes: Mapping[str, torch.Tensor], environment: TraceShapeEnv | None) -> Any:
+def _stand_in(
+    leaf: Any,
+    fakes: Mapping[str, torch.Tensor],
+    floats: Mapping[Proxy, SymbolicNumber],
+    environment: TraceShapeEnv | None,
+) -> Any:
     """The value that a function is given for an argument."""
     if isinstance(leaf, TensorProxy):
         return fakes[leaf.name]
     if isinstance(leaf, NumberProxy) and environment is not None:
         return Move(environment).size(leaf.value)
-    if isinstance(leaf, Proxy):
-        raise TypeError("it is given a number of which nothing is known while tracing")
-    return leaf
+    return floats[leaf] if isinstance(leaf, Proxy) else leaf
 
 
 def live(bsyms: Sequence[BoundSymbol], read: set[str]) -> tuple[BoundSymbol, ...]:
@@ -155,6 +163,12 @@ def names_in(output: Any) -> tuple[str, ...]:
 def proxies_in(arguments: Any) -> list[TensorProxy]:
     """Each tensor among the arguments, once, in order."""
     return list({leaf.name: leaf for leaf in leaves(arguments) if isinstance(leaf, TensorProxy)}.values())
+
+
+def names_of_floats(arguments: Any) -> dict[Proxy, str]:
+    """The numbers among the arguments that are known by their names alone, each with the name that it has here."""
+    named = dict.fromkeys(leaf for leaf in leaves(arguments) if type(leaf) is Proxy)
+    return {proxy: f"y{number}" for number, proxy in enumerate(named)}
 
 
 def described(proxy: TensorProxy, with_grad: bool, environment: Sizing | None = None) -> tuple[Hashable, ...]:
@@ -184,7 +198,9 @@ class Outcomes:
         environment = environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
         memories = self.constant if environment is None else self.symbolic.setdefault(environment, {})
         names = {proxy.name: index for index, proxy in enumerate(proxies_in(arguments))}
-        known = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in leaves(arguments))
+        floats = names_of_floats(arguments)
+        given = (Proxy(floats[leaf]) if type(leaf) is Proxy else leaf for leaf in leaves(arguments))
+        known = tuple((type(leaf), _key_of(leaf, names, environment)) for leaf in given)
         signature = (known, _state(grad))
         if signature not in memories:
             if len(memories) >= MOST_REMEMBERED:

@@ -245,4 +245,6 @@ def _accepts(parameter: Parameter, actual: Any) -> bool:
         return isinstance(actual, TensorProxy)
     if isinstance(actual, NumberProxy):
         return parameter.kind is float or isinstance(actual.value, torch.SymInt)
+    if type(actual) is Proxy:  # a number that is known by its name alone
+        return parameter.kind is float
     return type(actual) in (int, float) and (parameter.kind is float or type(actual) is int)
