@@ -245,11 +245,7 @@ class Recorder:
             raise self._fail(function)
         if function in DATA:
             return DATA[function](self.data, *args, **kwargs)
-        if isinstance(function, HigherOrderOperator):
-            self.failure = hides(function, self._place().source)
-            raise self.failure
-        if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
-            raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
+        self._require_traceable(function)
         if function in AUTOGRAD:
             return AUTOGRAD[function](self.gradients, *args, **kwargs)
         if self.numbers.any_symbolic and numbers_in((args, kwargs)):
@@ -268,6 +264,18 @@ class Recorder:
         args, kwargs = self._faked(args, kwargs)
         if function is torch.Tensor.storage_type:
             return storage_class(args[0])
+        return self._recorded(function, args, kwargs)
+
+    def _require_traceable(self, function: Callable[..., Any]) -> None:
+        """Raise the error for a function of which a trace cannot tell what it does."""
+        if isinstance(function, HigherOrderOperator):
+            self.failure = hides(function, self._place().source)
+            raise self.failure
+        if getattr(function, "overloadpacket", function) in REPLACES_MEMORY:
+            raise self._refuse("`set_` gives a tensor the memory of another one", "assign to a variable instead")
+
+    def _recorded(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a function on fakes, or recall what an equal call did, write it down, and give the program its result."""
         key = self._memories.key(function, args, kwargs)
         memory = self._memories.find(key)
         if memory is not None:

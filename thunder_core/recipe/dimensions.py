@@ -1,0 +1,38 @@
+"""The named sizes of inputs: in which tensors of transformers' models the batch, the sequence and the cache are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+BATCHES = (
+    *("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds"),
+    *("decoder_input_ids", "decoder_attention_mask", "pixel_values", "input_features", "input_values"),
+    *("labels", "next_sentence_label", "start_positions", "end_positions", "encoder_outputs['last_hidden_state']"),
+)
+SEQUENCES = (
+    *("input_ids.size(-1)", "attention_mask.size(-1)", "token_type_ids.size(-1)", "position_ids.size(-1)"),
+    *("inputs_embeds.size(1)", "decoder_input_ids.size(-1)", "decoder_attention_mask.size(-1)", "labels.size(1)"),
+    "encoder_outputs['last_hidden_state'].size(1)",
+)
+KEYS_AND_VALUES = tuple(
+    f"{cache}.layers[*].{name}"
+    for cache in (
+        "past_key_values",
+        "past_key_values.self_attention_cache",
+        "past_key_values.cross_attention_cache",
+    )
+    for name in ("keys", "values", "_quantized_keys[0]", "_quantized_values[0]")
+)
+SEEN = ("past_key_values.layers[*].cumulative_length",)  # of a sliding window: the tokens that it has moved over
+STATES = tuple(
+    f"{cache}.layers[*].{name}[*]"
+    for cache in ("past_key_values", "cache_params")
+    for name in ("conv_states", "recurrent_states")
+)
+DIMENSIONS: Mapping[str, tuple[str, ...]] = {
+    "batch": tuple(f"{name}.size(0)" for name in (*BATCHES, *KEYS_AND_VALUES, *STATES)),
+    "seq": SEQUENCES,
+    "cache": ("attention_mask.size(-1)", *(f"{name}.size(-2)" for name in KEYS_AND_VALUES), *SEEN),
+    "height": ("pixel_values.size(-2)",),
+    "width": ("pixel_values.size(-1)",),
+}
