@@ -31,6 +31,7 @@ from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.range_coverage import RangeCoverage, shortfalls_expected
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.session import Session, open_model
+from thunder_core.pipeline.sizes import require_images
 from thunder_core.report import Report
 from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
@@ -70,6 +71,8 @@ def _carry_out(plan: Plan, clock: StageClock) -> Outcome:
         session = replace(session, compile=partial(apply, plan.prepared, symbolic=arguments))
     with session.ready(), shortfalls_expected() if request.dynamic else nullcontext():
         session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)
+        if not request.target:
+            require_images(session, request.dynamic, plan.size)
         if plan.judged_by is not None:
             session.require_judgeable_samples(plan.judged_by, plan.size, request.metric)
         clock.begin("acquire")

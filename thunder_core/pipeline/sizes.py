@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from transformers import PretrainedConfig
 
+from thunder_core.errors import BadOption
 from thunder_core.models.dataset import Dataset
+from thunder_core.models.free_memory import is_out_of_memory
 from thunder_core.models.input_size import InputSize
-from thunder_core.models.modality import image_size
+from thunder_core.models.modality import image_size, sizes_in_words
 from thunder_core.models.sequence import longest_sequence
+from thunder_core.pipeline.dynamic import Ranges
 from thunder_core.pipeline.ranges import size_within
 from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.samples import sequence_of
+from thunder_core.pipeline.session import Session
 
 USUAL_CACHE = 128  # tokens
 
@@ -34,6 +39,38 @@ def size_to_trace(config: PretrainedConfig, request: Request, data: Sequence[Dat
         height=_beside_tokens(request, "height", height),
         width=_beside_tokens(request, "width", width),
     )
+
+
+def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
+    """Raise `BadOption` where the eager model takes no images of a size that was asked for, or that ends a range.
+
+    Models whose positions are learned for one size, and which cannot interpolate them, take no other.
+    """
+    if traced.height is None and traced.width is None:
+        return
+    ends = [_image_end(ranges, traced, place) for place in (0, 1)]
+    for size in dict.fromkeys((traced._replace(batch=1), *ends)):
+        inputs = session.inputs(size)
+        try:
+            with torch.no_grad():
+                session.model(**inputs)
+        except Exception as error:  # whatever its code or a kernel says of a size that it was not made for
+            if is_out_of_memory(error):
+                raise
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            height, width = image_size(session.loaded.config)
+            raise BadOption(
+                f"this {type(session.model).__name__} takes no images of "
+                f"{sizes_in_words(session.loaded.config, size)}: {said}",
+                fix=f"its config names {height} x {width} pixels: name sizes that it takes, or leave --height, --width "
+                "and their ranges out",
+            ) from error
+
+
+def _image_end(ranges: Ranges, traced: InputSize, place: int) -> InputSize:
+    """The smallest or the largest image of the ranges, one alone."""
+    ends = {name: bounds[place] for name, bounds in ranges.items() if name in ("height", "width")}
+    return traced._replace(batch=1, **ends)
 
 
 def usual_cache(config: PretrainedConfig, seq: int) -> int:
