@@ -12,6 +12,9 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/pip --disable-pip-version-check
 SMOKE := $(CURDIR)/build/smoke
 
+# Hundreds of processes import the sources in a run of the tests: what Python makes of these is kept in __pycache__.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo test quick check format lint types layers docs-fresh docs picture coverage coverage-symbolic conformance golden fuzz bench gpu-wheels \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -122,8 +123,13 @@ def files() -> Iterator[tuple[str, Path]]:
 
 
 MODULES = dict(files())
-TREES = {module: ast.parse(path.read_text(encoding="utf-8")) for module, path in MODULES.items()}
 NAMED = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+(:[\w.]+)?")
+
+
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    """The syntax tree of a module of ours; parsing all of them takes seconds, which collecting the tests need not."""
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
 
 
 def targets(node: ast.AST, module: str, is_package: bool) -> Iterator[str]:
@@ -165,7 +171,7 @@ def with_places(node: ast.AST, inside: bool = False, for_types: bool = False) ->
 
 def imports_of(module: str, path: Path) -> Iterator[Import]:
     file, is_package = str(path.relative_to(ROOT)), path.name == "__init__.py"
-    for node, inside, for_types in with_places(TREES[module]):
+    for node, inside, for_types in with_places(tree_of(module)):
         for target in targets(node, module, is_package):
             yield Import(file, node.lineno, module, target, inside=inside, for_types=for_types)
         target = None if module in LISTS_FOLDERS else named(node, module if is_package else None)
@@ -173,7 +179,10 @@ def imports_of(module: str, path: Path) -> Iterator[Import]:
             yield Import(file, node.lineno, module, target, by_name=True)
 
 
-ALL = [found for module, path in files() for found in imports_of(module, path)]
+@functools.cache
+def all_imports() -> tuple[Import, ...]:
+    """All imports of our modules."""
+    return tuple(found for module, path in files() for found in imports_of(module, path))
 
 
 def room_of(module: str) -> str:
@@ -184,11 +193,13 @@ def room_of(module: str) -> str:
 
 
 def test_there_is_something_to_read() -> None:
-    assert len(ALL) > 200
-    assert {found.source.partition(".")[0] for found in ALL} == set(PACKAGES)
-    named = {(found.source, found.target) for found in ALL if found.by_name}
+    assert len(all_imports()) > 200
+    assert {found.source.partition(".")[0] for found in all_imports()} == set(PACKAGES)
+    named = {(found.source, found.target) for found in all_imports() if found.by_name}
     assert ("thunder_core.artifact.retracing", "thunder_core.artifact.compilers") in named
-    assert (FACE, "thunder_core.compiler") in named & {(found.source, found.target) for found in ALL if found.for_types}
+    assert (FACE, "thunder_core.compiler") in named & {
+        (found.source, found.target) for found in all_imports() if found.for_types
+    }
 
 
 def test_every_module_has_a_floor() -> None:
@@ -212,7 +223,7 @@ def test_the_page_has_these_floors() -> None:
 
 
 def test_imports_run_only_downward() -> None:
-    ours = [found for found in ALL if found.target.partition(".")[0] in PACKAGES and found.source != FACE]
+    ours = [found for found in all_imports() if found.target.partition(".")[0] in PACKAGES and found.source != FACE]
     upward = [
         str(found)
         for found in ours
@@ -226,7 +237,7 @@ def test_imports_run_only_downward() -> None:
 def circles() -> Iterator[frozenset[str]]:
     """The sets of modules each of which imports, through others of the set, all of it; imports for types count."""
     waiting: dict[str, set[str]] = {module: set() for module in MODULES}
-    for found in ALL:
+    for found in all_imports():
         if found.target in MODULES and found.target != found.source:
             waiting[found.source].add(found.target)
     while leaves := [module for module, targets in waiting.items() if not targets & waiting.keys()]:
@@ -260,14 +271,14 @@ def test_nobody_imports_the_plug_ins_by_their_own_names() -> None:
     plugged = ("thunder_executors", "thunder_recipes")
     direct = [
         str(found)
-        for found in ALL
+        for found in all_imports()
         if found.target.startswith(plugged) and found.source.partition(".")[0] != found.target.partition(".")[0]
     ]
     assert not direct, "\n".join(direct)
 
 
 def test_functions_import_nothing() -> None:
-    hidden = [str(found) for found in ALL if found.inside and not found.source.startswith("thunder_cli.")]
+    hidden = [str(found) for found in all_imports() if found.inside and not found.source.startswith("thunder_cli.")]
     assert not hidden, "\n".join(hidden)
 
 
@@ -276,7 +287,7 @@ def test_only_plugins_imports_by_name() -> None:
         f"{name}:{node.lineno}"
         for module, path in MODULES.items()
         if (name := str(path.relative_to(ROOT))) not in IMPORTS_BY_NAME
-        for node in ast.walk(TREES[module])
+        for node in ast.walk(tree_of(module))
         if isinstance(node, ast.Attribute | ast.Name)
         and (getattr(node, "attr", None) or getattr(node, "id", None)) in {"import_module", "__import__"}
     ]
@@ -286,12 +297,16 @@ def test_only_plugins_imports_by_name() -> None:
 @pytest.mark.parametrize("room", NO_TORCH)
 def test_the_ground_floors_need_no_torch(room: str) -> None:
     heavy = ("torch", "transformers", "numpy")
-    inside = (found for found in ALL if (found.source == room if room == FACE else room_of(found.source) == room))
+    inside = (
+        found for found in all_imports() if (found.source == room if room == FACE else room_of(found.source) == room)
+    )
     assert not [str(found) for found in inside if found.target.partition(".")[0] in heavy]
 
 
 def test_what_a_recipes_source_tells_needs_no_torch() -> None:
-    inside = [found for found in ALL if found.source in NO_TORCH_MODULES and not (found.for_types or found.by_name)]
+    inside = [
+        found for found in all_imports() if found.source in NO_TORCH_MODULES and not (found.for_types or found.by_name)
+    ]
     allowed = {room for room in NO_TORCH if room != FACE} | {*NO_TORCH_MODULES}
     ours = [found for found in inside if found.target.partition(".")[0] in PACKAGES]
     assert {found.source for found in ours} == {*NO_TORCH_MODULES} - {"thunder_core.recipe.module_source"}
@@ -301,7 +316,7 @@ def test_what_a_recipes_source_tells_needs_no_torch() -> None:
 
 def test_nothing_is_unpickled() -> None:
     unsafe = ("pickle", "marshal", "shelve", "dill", "cloudpickle")
-    assert not [str(found) for found in ALL if found.target.partition(".")[0] in unsafe]
+    assert not [str(found) for found in all_imports() if found.target.partition(".")[0] in unsafe]
 
 
 @pytest.mark.parametrize("name", ["utils", "util", "common", "helpers", "misc", "base_utils"])

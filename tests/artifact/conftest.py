@@ -30,8 +30,9 @@ def x() -> torch.Tensor:
     return torch.linspace(-1, 1, 12).reshape(3, 4)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An artifact of the model, which is not to be changed."""
     compiled = thunder.jit(build())
     given = torch.linspace(-1, 1, 12).reshape(3, 4)
     compiled(given)
@@ -45,13 +46,13 @@ def artifact(written: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(written, tmp_path / "tiny.thunder"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kernels(tmp_path_factory) -> bytes:
     """The bytes of an extension module, as a region compiled by the tests has them."""
     return library(tmp_path_factory.mktemp("library"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def sound(kernels, tmp_path_factory) -> Path:
     """An artifact that is not to be changed."""
     return artifact_of(2.0, kernels, tmp_path_factory.mktemp("sound") / "sound.thunder")
