@@ -239,3 +239,25 @@ def test_constant_tensors_hold_no_values_that_stand_in_for_floats(name: str, gra
         for rate in (1.0, 3.0, 0.0, 4.5, -1.0, 2.5):
             torch.testing.assert_close(compiled(x, rate), program(x, rate), rtol=0, atol=0)
     assert thunder.cache_misses(compiled) <= (4 if cache == "constant values" else 2)
+
+
+SIGNED: dict[str, Callable[[Tensor, float], Tensor]] = {
+    "padded": lambda x, rate: functional.pad(x, (1, 1), value=rate),
+    "padded with what is computed": lambda x, rate: functional.pad(x, (1, 1), value=rate * 2),
+    "divisor": lambda x, rate: x / rate,
+    "chosen": lambda x, rate: x * (rate and 3.0),
+}
+
+
+@pytest.mark.parametrize("cache", ["symbolic values", "constant values"])
+@pytest.mark.parametrize("rates", [(0.0, -0.0, 0.0), (-0.0, 0.0), (1.0, 2.0, -0.0, 0.0), (2.0, 1.0, 0.0, -0.0)])
+@pytest.mark.parametrize("name", SIGNED)
+def test_zeros_keep_their_signs(name: str, rates: tuple[float, ...], cache: str) -> None:
+    compiled = thunder.jit(SIGNED[name], cache=cache)
+    for rate in rates:
+        x = torch.tensor([1.0, -2.0], requires_grad=True)
+        (ours, inner), (theirs, outer) = (
+            ((result := function(x, rate)).tolist(), torch.autograd.grad(result.sum(), x)[0].tolist())
+            for function in (compiled, SIGNED[name])
+        )
+        assert repr((ours, inner)) == repr((theirs, outer)), rate

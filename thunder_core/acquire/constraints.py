@@ -156,8 +156,17 @@ def simplified_constraints(sizes: SymbolicSizes) -> list[tuple[str, tuple[sympy.
     found: list[tuple[str, tuple[sympy.Symbol, ...], Origin]] = []
     for symbol, interval in merged.intervals.items():
         found += [(text, (symbol,), where) for text, where in interval.texts()]
-    found += [(text, tuple(symbols_of(one.condition)), one.where) for text, one in merged.others.items()]
+    found += [
+        (with_sign(text, one.condition), tuple(symbols_of(one.condition)), one.where)
+        for text, one in merged.others.items()
+    ]
     return found
+
+
+def with_sign(text: str, condition: sympy.Basic) -> str:
+    """The text of a condition; where a float has to be zero also that it has no sign, for zero stands for it."""
+    is_zero = isinstance(condition, sympy.Eq) and condition.rhs.is_zero and not condition.lhs.is_integer
+    return f"{text} and math.copysign(1, {text_of(condition.lhs)}) > 0" if is_zero else text
 
 
 def with_positive_terms(condition: sympy.Basic) -> sympy.Basic:

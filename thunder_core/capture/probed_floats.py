@@ -83,6 +83,11 @@ class FloatAsked(BaseException):
     """Code in C++ asks for the value of a float that is to stay a symbol."""
 
 
+def may_be_symbol(value: float) -> bool:
+    """Whether a float can have a symbol: SymPy has no order for NaN, takes infinity apart, and knows no signed zero."""
+    return math.isfinite(value) and (value != 0 or math.copysign(1, value) > 0)
+
+
 def landmarks_around(value: float) -> tuple[float, float] | None:
     """The landmarks that a float lies between; None for one that is a landmark, or no number."""
     return next((ends for ends in itertools.pairwise(LANDMARKS) if ends[0] < value < ends[1]), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,7 +29,7 @@ from thunder_core.capture.modes import FunctionMode, OperatorMode
 from thunder_core.capture.numbers import Numbers, SymbolicNumber, concrete, numbers_in, scalar_kind
 from thunder_core.capture.operators import OperatorLevel
 from thunder_core.capture.place import ForwardPlaces, Place
-from thunder_core.capture.probed_floats import FloatAsked, Named, restrict, stand_ins
+from thunder_core.capture.probed_floats import FloatAsked, Named, may_be_symbol, restrict, stand_ins
 from thunder_core.capture.quiet_attempts import quiet_attempt
 from thunder_core.capture.settings import placed
 from thunder_core.capture.shape_changes import ShapeChanges
@@ -419,7 +418,7 @@ class Recorder:
     def _may_be_symbols(self, function: Callable[..., Any], numbers: Sequence[SymbolicNumber]) -> bool:
         """Whether numbers are floats from outside that decide a size, or in a program that autograd follows outside."""
         from_outside = all(number.kind is float and number.source is not None for number in numbers)
-        finite = from_outside and all(math.isfinite(self.numbers.known[number.proxy.name]) for number in numbers)
+        finite = from_outside and all(may_be_symbol(self.numbers.known[number.proxy.name]) for number in numbers)
         followed = torch.is_grad_enabled() and not self.is_differentiating and not self.settles
         return bool(numbers) and finite and (followed or function in COUNTS)
 
