@@ -1,4 +1,4 @@
-"""Keys that compute: making a pair, reading what files hold, signing and verifying. The one room of `cryptography`."""
+"""Keys that compute: making a pair, reading those of files, signing and verifying, all by `cryptography`."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def read_pem(place: Path, content: bytes) -> PublicKey:
 
 
 def content_of(place: Path) -> bytes:
-    """The bytes of a file of a key, which is small."""
+    """The bytes of a file of keys; raises `BadKey` for one that cannot be read, or is too large to be one."""
     try:
         with place.open("rb") as file:
             content = file.read(MOST + 1)
@@ -125,7 +125,7 @@ def content_of(place: Path) -> bytes:
 
 
 def signed(private: Ed25519PrivateKey, message: bytes) -> tuple[PublicKey, bytes]:
-    """The public half of a key, and its signature of a message."""
+    """The public half of a private key, and the signature of a message by that key."""
     return PublicKey(private.public_key().public_bytes(*RAW)), private.sign(message)
 
 

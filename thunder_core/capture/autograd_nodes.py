@@ -1,4 +1,4 @@
-"""Nodes of autograd's graph that tracing goes around: they tell where a tensor without data comes from."""
+"""Nodes of autograd's graph at which tracing stops: each says where a tensor without data comes from."""
 
 from __future__ import annotations
 

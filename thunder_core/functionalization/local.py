@@ -1,6 +1,6 @@
 """Functionalization of writes to tensors that the same bound symbols made: each write makes a new tensor instead.
 
-Of the tensors that stand for one that is written to, the last one has its name.
+A tensor that is written to becomes a series of new tensors, of which the last one has its name.
 """
 
 from __future__ import annotations
@@ -26,58 +26,58 @@ COPY, EXPAND, TO_COPY = torch.ops.aten.copy_.default, torch.ops.aten.expand.defa
 def functionalize_local(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> list[BoundSymbol]:
     """The bound symbols without writes to what they make, as far as each write is one operation on a whole tensor.
 
-    A tensor that another one may be a view of at that point is written to as before.
+    Writes to a tensor that has an alias when it is written to are kept. `names` yields fresh names.
     """
-    parts = [part for bsym in bsyms for part in _written_apart(bsym)]
-    versions = _writes(parts, names)
-    last = {write.output.name: place for place, (write, *_) in versions.items()}
-    now: dict[str, Proxy] = {}
-    made: list[BoundSymbol] = []
-    for place, bsym in enumerate(parts):
-        if place not in versions:
-            first = {p.name: p.named(next(names)) for p in bsym.tensors if p.name in last}
-            made.append(bsym.renamed(now | first))
-            now |= first
+    operations = [operation for bsym in bsyms for operation in _write_as_operation(bsym)]
+    replacements = _replacements(operations, names)
+    last_write = {write.output.name: place for place, (*_, write) in replacements.items()}
+    current: dict[str, Proxy] = {}
+    result: list[BoundSymbol] = []
+    for place, bsym in enumerate(operations):
+        if place not in replacements:
+            first = {p.name: p.named(next(names)) for p in bsym.tensors if p.name in last_write}
+            result.append(bsym.renamed(current | first))
+            current |= first
             continue
         name = bsym.mutates[0]
-        *before, write = (part.renamed(now) for part in reversed(versions[place]))
-        now[name] = bsym.output if last[name] == place else bsym.output.named(next(names))
-        made += [*before, replace(write, output=now[name])]
-    return made
+        *before, write = (operation.renamed(current) for operation in replacements[place])
+        current[name] = bsym.output if last_write[name] == place else bsym.output.named(next(names))
+        result += [*before, replace(write, output=current[name])]
+    return result
 
 
-def _writes(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[int, tuple[BoundSymbol, ...]]:
-    """The operations that make a new tensor in place of each write, by the places of writes; the last one makes it.
+def _replacements(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[int, tuple[BoundSymbol, ...]]:
+    """Map the place of each write to the operations that stand for it, of which the last one makes the new tensor.
 
-    All writes to a tensor are there, or none.
+    Either all writes to a tensor are among them, or none.
     """
     aliasing = AliasSets()
     made: set[str] = set()
     readable: set[str] = set()
-    found: dict[int, tuple[BoundSymbol, ...]] = {}
+    replacements: dict[int, tuple[BoundSymbol, ...]] = {}
     shared: set[str] = set()
     for place, bsym in enumerate(bsyms):
         for name in bsym.mutates:
-            write = _functional(bsym, names) if len(bsym.mutates) == 1 else None
-            if name in made and write is not None and not aliasing.members(name) & readable - {name}:
-                found[place] = write
+            operations = _functional(bsym, names) if len(bsym.mutates) == 1 else None
+            if name in made and operations is not None and not aliasing.members(name) & readable - {name}:
+                replacements[place] = operations
             else:
                 shared.add(name)
         aliasing.add(bsym)
         readable |= {proxy.name for proxy in (*bsym.inputs, *bsym.outputs)}
         made |= {proxy.name for proxy in bsym.defines}
-    return {place: write for place, write in found.items() if bsyms[place].mutates[0] not in shared}
+    return {place: found for place, found in replacements.items() if bsyms[place].mutates[0] not in shared}
 
 
-def _written_apart(bsym: BoundSymbol) -> Sequence[BoundSymbol]:
-    """A bound symbol that is one write, as that operation."""
+def _write_as_operation(bsym: BoundSymbol) -> Sequence[BoundSymbol]:
+    """A bound symbol that consists of one operation, a write, as that operation; any other as it is."""
     if not bsym.mutates or len(bsym.subsymbols) != 1 or bsym.ordered:
         return (bsym,)
     return (replace(bsym.subsymbols[0], mutates=bsym.mutates, source=bsym.source, module=bsym.module),)
 
 
 def _functional(bsym: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
-    """A write as what makes a new tensor of the same metadata, the operation that does so first; None if none does."""
+    """The operations that make, out of place, a new tensor of the metadata of a write's; None where none do."""
     target, output = bsym.symbol.target, bsym.output
     if not isinstance(target, torch._ops.OpOverload) or not isinstance(output, TensorProxy):
         return None
@@ -89,11 +89,11 @@ def _functional(bsym: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, .
     if other is None:
         return None
     write = replace(bsym, symbol=symbol_of(other), mutates=(), subsymbols=())
-    return (write,) if _makes(other, write, output) else None
+    return (write,) if _makes_metadata(other, write, output) else None
 
 
 def _copied(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
-    """`copy_` as operations that have derivatives: what is copied is expanded and converted."""
+    """The operations that stand for `copy_` and have derivatives: what is copied is expanded, then converted."""
     source = bsym.args[1]
     dense = torch.empty(output.shape, device="meta").stride() == output.stride
     if not dense or not isinstance(source, TensorProxy) or source.device != output.device:
@@ -103,11 +103,11 @@ def _copied(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str]) -> tup
     plain = replace(bsym, mutates=(), subsymbols=(), kwargs={})
     expand = replace(plain, symbol=symbol_of(EXPAND), args=(source, list(map(number_of, output.shape))), output=wide)
     options = {"dtype": output.dtype, "memory_format": torch.contiguous_format}
-    return replace(plain, symbol=symbol_of(TO_COPY), args=(wide,), kwargs=options), expand
+    return expand, replace(plain, symbol=symbol_of(TO_COPY), args=(wide,), kwargs=options)
 
 
-def _makes(function: Any, bsym: BoundSymbol, output: TensorProxy) -> bool:
-    """Whether an operation makes a tensor of this metadata of what a bound symbol is given."""
+def _makes_metadata(function: Any, bsym: BoundSymbol, output: TensorProxy) -> bool:
+    """Whether a function, called as in a bound symbol, makes a tensor of the metadata of `output`."""
     given = (bsym.args, dict(bsym.kwargs))
     if any(isinstance(leaf, Proxy) and not isinstance(leaf, TensorProxy) for leaf in leaves(given)):
         return False

@@ -24,9 +24,9 @@ Call = Callable[..., object]
 
 @dataclass(frozen=True)
 class Purpose:
-    """Inference or, with `train`, steps of training: what the model is given, and what one call of it is.
+    """Inference or, with `train`, steps of training: which inputs the model takes, and what one call of it does.
 
-    What it is given is drawn, or taken from the samples of `data`, where `cut` says that they may be shortened.
+    Inputs are drawn, or taken from the samples of `data`, which with `cut` may be shortened.
     """
 
     train: bool = False
@@ -40,9 +40,9 @@ class Purpose:
         return call if self.data is None else {**call, "input": self.data.name}
 
     def inputs(self, loaded: LoadedModel, *, batch: int, seq: int, seed: int, number: int = 0, **others: int) -> Inputs:
-        """The inputs of that number, with labels where there is a loss: drawn, or out of the file.
+        """The inputs of a number, with labels where there is a loss: drawn, or out of the file.
 
-        Only what is drawn has the `others` of sizes, such as `cache`.
+        Only inputs that are drawn take the `others` of sizes, such as `cache`.
         """
         if self.data is None:
             return example_inputs(loaded, batch=batch, seq=seq, seed=seed + number, labels=self.train, **others)

@@ -67,7 +67,7 @@ def configuration_name(report: BenchmarkReport, suite: BenchmarkSuite) -> str:
 
 
 def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
-    """Every candidate but the first, in every configuration."""
+    """The speed-ups of every candidate but the first, in every configuration, on one axis."""
     rows = [
         (_label(report, candidate, suite), candidate.speedup, mood_of(report, candidate))
         for report in suite.reports

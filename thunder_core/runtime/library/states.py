@@ -58,7 +58,7 @@ def has_state(value: Any) -> bool:
 
 
 def state_of(value: Any) -> Any:
-    """The state of such an object."""
+    """The state of an object of one of the classes in `STATES`, as plain data."""
     tell = state_function(type(value))
     assert tell is not None
     return tell(value)
