@@ -52,7 +52,7 @@ WHO = {"thunder": thunder_seconds, "dynamo": dynamo_seconds}
 
 
 def measured(who: str, layers: int, runs: int) -> list[float]:
-    """That many measurements, each in a process of its own."""
+    """Make that many measurements, each in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.acquire", "--one", who, "--layers", str(layers)]
     outputs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(runs)]
     return [float(output.split()[-1]) for output in outputs]

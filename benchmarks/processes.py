@@ -1,4 +1,4 @@
-"""What the benchmarks have in common: Llamas of a given size, and measurements that are processes of their own."""
+"""Shared by the benchmarks: Llamas of a given size, and measurements that are processes of their own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def peak_bytes() -> int:
 
 
 def asked(module: str, *arguments: str, **environment: str) -> dict[str, Any]:
-    """What `python -m module --one ...` prints on its last line, as data, in a fresh process."""
+    """The data that `python -m module --one ...` prints on its last line, in a fresh process."""
     command = [sys.executable, "-m", module, "--one", *arguments]
     known = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
     told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=known).stdout

@@ -137,7 +137,7 @@ def cold(who: str, dtype: str, layers: int) -> dict[str, float]:
 
 
 def asked_of(what: str, who: str, dtype: str, layers: int) -> float:
-    """What one process measures, with caches of its own."""
+    """The measurements of one process that has caches of its own."""
     with tempfile.TemporaryDirectory() as folder:
         places = {"THUNDER_CACHE_DIR": f"{folder}/thunder", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
         (found,) = asked(MODULE, what, who, dtype, str(layers), **places).values()

@@ -35,12 +35,12 @@ class ForwardSweep:
         old, found = self._derived_jvp(bsym, moving)
         names: dict[str, Proxy] = matched(old, bsym)
         names |= {one.name: self.tangents[names[name].name] for name, one in found.input_tangents.items()}
-        if not found.whole:
+        if not found.computes_results:
             self.bsyms.append(bsym)
         for part in found.bsyms:
             self._name(part, names)
             placed = part.renamed(names, at=(bsym.source, bsym.module))
-            self.bsyms.append(replace(placed, executor=bsym.executor if found.whole else ""))
+            self.bsyms.append(replace(placed, executor=bsym.executor if found.computes_results else ""))
         for name, tangent in found.tangents.items():
             made = names[tangent.name]
             assert isinstance(made, TensorProxy)

@@ -25,13 +25,14 @@ class JVP:
     """The Jacobian-vector product of a bound symbol, in its names.
 
     `bsyms` compute the `tangents` of its results from the `input_tangents`, each by the name of its tensor. They also
-    read what the bound symbol reads and returns. With `whole`, they compute its results too; else they follow it.
+    read what the bound symbol reads and returns. With `computes_results`, they compute its results
+    too, in its place; else they follow it.
     """
 
     input_tangents: Mapping[str, TensorProxy]
     bsyms: tuple[BoundSymbol, ...]
     tangents: Mapping[str, TensorProxy]
-    whole: bool
+    computes_results: bool
 
 
 def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
@@ -105,7 +106,7 @@ def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
     """The product by way of the backward: linear in its gradients, its derivative by them takes tangents forward."""
     derivation = derive(bsym, frozenset(tangents))
     if derivation is None:
-        return JVP({}, (), {}, whole=False)
+        return JVP({}, (), {}, computes_results=False)
     tape, mode = derivation.tape.continued(), derivation.mode
     with torch.inference_mode(False), mode:
         moving = [empty(tangents[proxy.name]) for proxy in derivation.wanted]
@@ -143,8 +144,8 @@ def _pruned(
     kept = list(_reaching(bsyms, {proxy.name for proxy in found.values()}, results))
     if any(one.has_effect or any(proxy.name in results for proxy in one.defines) for one in kept):
         kept = list(_reaching(bsyms, {proxy.name for proxy in found.values()} | results))
-        return JVP(given, tuple(kept), found, whole=True)
-    return JVP(given, tuple(kept), found, whole=False)
+        return JVP(given, tuple(kept), found, computes_results=True)
+    return JVP(given, tuple(kept), found, computes_results=False)
 
 
 def _reaching(bsyms: Sequence[BoundSymbol], wanted: Iterable[str], known: Iterable[str] = ()) -> Iterator[BoundSymbol]:

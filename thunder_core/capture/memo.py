@@ -41,12 +41,15 @@ class Made:
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of a call: its bound symbol in the first names, the tensors that it read and made, and its result."""
+    """The memory of a call: its bound symbol in the first names, the tensors that it read and made, and its result.
+
+    `intermediates` are the tensors that its aten operations make and that it does not return.
+    """
 
     bsym: BoundSymbol | None
     read: tuple[tuple[torch.Tensor, TensorProxy], ...]
     made: tuple[Made, ...]
-    inner: tuple[TensorProxy, ...]
+    intermediates: tuple[TensorProxy, ...]
     result: Any
 
     @property
@@ -58,7 +61,7 @@ class Memory:
 
 
 def metadata(proxy: TensorProxy) -> Metadata:
-    """A key of what decides of a tensor what an operation does with it."""
+    """The metadata of a tensor by which operations decide what they do with it, as a key."""
     return (proxy.shape, proxy.stride, proxy.dtype, proxy.device, proxy.is_conj, proxy.is_neg, proxy.requires_grad)
 
 

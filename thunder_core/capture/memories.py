@@ -61,8 +61,8 @@ class Memories:
         for (old, proxy), tensor in zip(memory.read, read, strict=True):
             names[proxy.name] = self._tensors.proxy(tensor)
             fakes[id(old)] = tensor
-        for inner in memory.inner:
-            names[inner.name] = inner.named(self._tensors.next_name())
+        for proxy in memory.intermediates:
+            names[proxy.name] = proxy.named(self._tensors.next_name())
         for made, old in zip(memory.made, memory.fresh, strict=True):
             fake = fakes[id(old)] = fresh_fake(made, read, self._tensors.mode)
             if made.follows and made.view_of is not None:

@@ -56,7 +56,7 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
     regions = [(one, region_occurrence(arranged.bsyms[one.start : one.stop])) for one in groups]
     returned: dict[str, set[str]] = {}
     for one, region in regions:
-        read = {name for name, proxy in region.made.items() if last_read[proxy.name] >= one.stop}
+        read = {name for name, proxy in region.defined.items() if last_read[proxy.name] >= one.stop}
         returned.setdefault(region.region.body, set()).update(read)
     occurrences = tuple((one, region.returning(returned[region.region.body])) for one, region in regions)
     return FusionPlan(arranged.bsyms, occurrences, frozenset(arranged.chains))

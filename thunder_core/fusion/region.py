@@ -65,19 +65,19 @@ class Region:
 class RegionOccurrence:
     """A region where it stands in a computation: its bound symbols, and its tensors in the names of the trace.
 
-    `made` has every tensor that a bound symbol makes, by the canonical name.
+    `defined` has every tensor that a bound symbol defines, by the canonical name.
     """
 
     region: Region
     bsyms: tuple[BoundSymbol, ...]
     inputs: tuple[TensorProxy, ...]
-    made: Mapping[str, TensorProxy]
+    defined: Mapping[str, TensorProxy]
     numbers: tuple[Proxy, ...] = ()
 
     def returning(self, names: Collection[str]) -> RegionOccurrence:
-        """The occurrence with these canonical names as what the region returns, in the order of their making."""
+        """The occurrence of a region that returns the tensors of these names, in the order of their definitions."""
         metadata = {proxy.name: proxy for one in self.region.operations for proxy in one.tensors}
-        outputs = tuple(metadata[name] for name in self.made if name in names)
+        outputs = tuple(metadata[name] for name in self.defined if name in names)
         return replace(self, region=replace(self.region, outputs=outputs))
 
     @property
@@ -88,7 +88,7 @@ class RegionOccurrence:
     @property
     def outputs(self) -> tuple[TensorProxy, ...]:
         """The tensors that the region returns, in the names of the trace."""
-        return tuple(self.made[proxy.name] for proxy in self.region.outputs)
+        return tuple(self.defined[proxy.name] for proxy in self.region.outputs)
 
     @property
     def written(self) -> tuple[str, ...]:

@@ -35,8 +35,8 @@ class Frame:
 
     __slots__ = (
         "__weakref__", "builtins", "caller", "code", "delegate", "delegator", "delegators", "fast", "function",
-        "globals", "handling", "machine", "made", "names", "pc", "pending", "program", "resume_at", "snapshot", "stack",
-        "suspended",
+        "globals", "handling", "machine", "names", "native_frame", "pc", "pending", "program", "resume_at", "snapshot",
+        "stack", "suspended",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +67,7 @@ class Frame:
         self.handling = 0
         self.pending: BaseException | None = None
         self.suspended = 0
-        self.made: FrameType | None = None
+        self.native_frame: FrameType | None = None
         self.snapshot: dict[str, Any] | None = None
         self.resume_at = 0
         for slot in program.cells:
@@ -118,9 +118,9 @@ class Frame:
 
     def native(self) -> FrameType:
         """The frame object that stands for this frame in tracebacks; its variables are written when it ends."""
-        made = self.made
+        made = self.native_frame
         if made is None:
-            made = self.made = new_frame(self.code, self.globals, self.names)
+            made = self.native_frame = new_frame(self.code, self.globals, self.names)
             set_instruction(made, self.program.offsets[self.pc])
             free = self.program.first_free
             if free < len(self.fast):
@@ -167,21 +167,21 @@ class Frame:
 
     def write_position(self) -> None:
         """Write the position into the frame object."""
-        if self.made is not None:
-            set_instruction(self.made, self.program.offsets[self.pc])
+        if self.native_frame is not None:
+            set_instruction(self.native_frame, self.program.offsets[self.pc])
 
     def write_state(self) -> None:
         """Write position and variables into the frame object."""
-        if self.made is not None:
+        if self.native_frame is not None:
             self.write_position()
-            set_locals(self.made, self.fast)
+            set_locals(self.native_frame, self.fast)
 
     def leave(self) -> None:
         """The frame has ended: leave what others may still look at in its frame object, and let its variables go.
 
         They go in CPython's order, first the stack from its top, then the variables from the first one.
         """
-        made = self.made
+        made = self.native_frame
         if made is not None and sys.getrefcount(made) > 3:
             self.write_state()
             if made.f_back is None:
@@ -193,8 +193,8 @@ class Frame:
 
     def suspend(self) -> None:
         """The frame waits to be resumed: it has no caller."""
-        if self.made is not None:
-            set_back(self.made, None)
+        if self.native_frame is not None:
+            set_back(self.native_frame, None)
 
 
 class Listener(Protocol):

@@ -33,7 +33,7 @@ def _of_frame(machine: Machine, owner: FrameType, name: str) -> Any:
     innermost = machine.frame
     if innermost is not None:
         for frame in (innermost, *innermost.callers()):
-            if frame.made is owner:
+            if frame.native_frame is owner:
                 if name == "f_locals":
                     return local_names(frame)
                 innermost.publish()

@@ -33,7 +33,7 @@ class Mismatch:
 
     bsym: BoundSymbol
     proxy: TensorProxy
-    found: str
+    actual: str
 
     @property
     def source(self) -> SourceLine | None:
@@ -43,7 +43,7 @@ class Mismatch:
     def __str__(self) -> str:
         place = f" ({self.source})" if self.source else ""
         wanted = described(self.proxy.shape, self.proxy.stride, self.proxy.dtype)
-        return f"`{statement(self.bsym, Scope())}`{place}: `{self.proxy.name}` is {self.found}, derived as {wanted}"
+        return f"`{statement(self.bsym, Scope())}`{place}: `{self.proxy.name}` is {self.actual}, derived as {wanted}"
 
 
 class Watch:
