@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 
-from thunder_core.analysis.aliasing import alias_sets
+from thunder_core.analysis.aliasing import alias_sets, shares_storage
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 
@@ -32,8 +33,21 @@ def tells_copies_from_views(trace: Trace) -> bool:
 
 
 def is_view_for_some_sizes(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol copies a tensor, for the sizes that it was traced with, but need not for others."""
-    return bsym.symbol.name not in CLONES and any(map(is_copy, bsym.operations))
+    """Whether a bound symbol gives a copy of a tensor, for the sizes that it was traced with, but need not for others.
+
+    Copies that it makes for itself, to compute with them, do not count: nobody can write to these.
+    """
+    return bsym.symbol.name not in CLONES and any(out.name in copied_names(bsym.operations) for out in bsym.outputs)
+
+
+def copied_names(operations: Iterable[BoundSymbol]) -> set[str]:
+    """The names that aten operations give to copies, and to what shares memory with these."""
+    names: set[str] = set()
+    for operation in operations:
+        views = shares_storage(operation) and any(given.name in names for given in operation.inputs)
+        if views or is_copy(operation):
+            names.update(out.name for out in operation.outputs)
+    return names
 
 
 def is_copy(operation: BoundSymbol) -> bool:

@@ -18,6 +18,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._prims_common import (
     extract_shape_from_varargs,
     infer_size,
+    is_contiguous_for_memory_format,
     is_contiguous_for_memory_format_or_false,
     is_contiguous_or_false,
 )
@@ -107,6 +108,18 @@ def contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
 def itself(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor that is given."""
     return tensor
+
+
+@rewrites(torch.Tensor.is_contiguous)
+def is_contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    """Whether the tensor is contiguous for the sizes of the call, which decides whether some of them are one."""
+    return decided_contiguity, args, kwargs
+
+
+def decided_contiguity(tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
+    """Whether a tensor is contiguous; where it is not for all sizes, those that tell are constrained."""
+    with every_size_asked():
+        return bool(is_contiguous_for_memory_format(tensor, memory_format=memory_format))
 
 
 @rewrites(torch.Tensor.reshape, torch.reshape)

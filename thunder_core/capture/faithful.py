@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._mode_utils import no_dispatch
 
+from thunder_core.capture.all_sizes import is_size_oblivious
 from thunder_core.capture.casts import require_castable
 from thunder_core.capture.indexing import indexed
 from thunder_core.capture.layouts import Rule, is_symbolic, lay_out, rule, rule_of, tensors_of
@@ -34,7 +36,13 @@ class FaithfulMode(FakeTensorMode):
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on tensors without data."""
-        kwargs = kwargs or {}
+        output = self._dispatched(func, types, args, kwargs or {})
+        if self.shape_env is not None and is_size_oblivious():
+            for leaf in leaves(output):
+                settle_contiguity(leaf, self.shape_env)
+        return output
+
+    def _dispatched(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         for position, name in versioned_lists(func):
             raise_versions(args[position] if position < len(args) else kwargs[name])
         if self.shape_env is not None:
@@ -85,6 +93,17 @@ class FaithfulMode(FakeTensorMode):
         with no_dispatch():
             shape, strides = (list(map(value_of, sizes)) for sizes in (leaf.shape, leaf.stride()))
             return FakeTensor(self, torch.empty_strided(shape, strides, dtype=leaf.dtype, device="meta"), leaf.device)
+
+
+def settle_contiguity(result: Any, environment: ShapeEnv) -> None:
+    """Let PyTorch's C++ take a tensor with symbolic sizes for contiguous only where it is for all sizes.
+
+    It asks for that in `reshape`, say, within `matmul` and attention, and would decide whether sizes are one. What it
+    is told when it first asks, it remembers with the tensor.
+    """
+    if type(result) is FakeTensor and result.layout is torch.strided and is_symbolic(result):
+        with environment.answering_for_all_sizes(), torch._C.DisableTorchFunction(), no_dispatch():  # type: ignore[attr-defined]
+            torch.Tensor.is_contiguous(result)
 
 
 def raise_versions(written: Sequence[torch.Tensor]) -> None:

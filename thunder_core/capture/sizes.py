@@ -74,6 +74,7 @@ class TraceShapeEnv(ShapeEnv):
         self.where = where
         self.numbers: dict[sympy.Basic, NumberProxy] = {}
         self._withholds_floats = False
+        self._answers_for_all_sizes = False
         super().__init__(
             specialize_zero_one=False,
             duck_shape=False,
@@ -151,8 +152,20 @@ class TraceShapeEnv(ShapeEnv):
         finally:
             self._withholds_floats = before
 
+    @contextmanager
+    def answering_for_all_sizes(self) -> Iterator[None]:
+        """While this lasts, sizes count as equal only where they are for all values, and nothing is decided by that."""
+        before, self._answers_for_all_sizes = self._answers_for_all_sizes, True
+        try:
+            yield
+        finally:
+            self._answers_for_all_sizes = before
+
     def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
         """The value of a symbolic number, which is guarded from now on."""
+        if self._answers_for_all_sizes and isinstance(sym_node.expr, sympy.Eq | sympy.Ne):
+            known = self._maybe_evaluate_static(sym_node.expr)
+            return isinstance(sym_node.expr, sympy.Ne) if known is None else bool(known)
         if self._withholds_floats and sym_node.pytype is float and not sym_node.expr.is_number:
             raise FloatAsked
         return super().evaluate_sym_node(sym_node, *args, **kwargs)
