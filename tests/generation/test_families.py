@@ -12,7 +12,7 @@ from thunder_core.compiler import specializations_of
 SHAPES = ((2, 7), (1, 4), (3, 9), (1, 5))
 USUAL = 2  # programs: for the prompt, and for each token that follows
 WITH_WINDOW = 4  # tokens that fill a window and those behind it, for which masks are built
-FIRST = {"mistral": WITH_WINDOW, "gemma2": WITH_WINDOW, "phi3": WITH_WINDOW}
+FIRST = {"mistral": WITH_WINDOW, "gemma2": 3, "phi3": WITH_WINDOW}
 LATER = {"mamba": 5}  # it has no cache before the second token, and warns once, which is remembered in a cache
 
 

@@ -61,6 +61,7 @@ ASKING: frozenset[object] = frozenset(
         *(OrderedDict, defaultdict, deque, dict, frozenset, functools.partial, list, set, tuple, types.SimpleNamespace),
     )
 )
+EXTREMES = (max, min)
 KEEPING = frozenset({"__setattr__", "__init__", "__new__"})
 
 
@@ -104,7 +105,12 @@ class OutsideNumbers:
 
     def before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
         """The function to call in place of one that takes Python's own numbers alone, which gives it their values."""
-        if not self.acquisition.recorder.numbers.any_symbolic or hands_on(function) or takes_numbers(function):
+        numbers = self.acquisition.recorder.numbers
+        if not numbers.any_symbolic:
+            return None
+        if function in EXTREMES and not kwargs and numbers.is_expression(function, args):
+            return lambda *operands: numbers.compute(function, operands)
+        if hands_on(function) or takes_numbers(function):
             return None
         given = [leaf for leaf in leaves((args, kwargs)) if is_outside(leaf)]
         if not given:

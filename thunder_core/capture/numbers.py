@@ -252,10 +252,14 @@ class Numbers:
         found: SymbolicNumber = CLASSES[kind](proxy, self, lambda: self._once(proxy.name, lambda: self._measure(proxy)))
         return found
 
+    def is_expression(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
+        """Whether the result of a function of numbers is an expression in symbols, of which nothing is decided."""
+        return self.sizes is not None and self.sizes.is_expression(function, operands)
+
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """The result of a function of numbers: in the trace, or ahead of it where all come from outside."""
         operands = self.simplified(operands)
-        if self.sizes is not None and self.sizes.is_expression(function, operands):
+        if self.is_expression(function, operands):
             return self.sizes.compute(function, operands, self)
         kind = kind_of(function, operands)
         if kind is None:

@@ -7,6 +7,7 @@ the compiler, adds a constraint under which the traces hold.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import sympy
 import torch
 from torch._guards import ShapeGuard, Source
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import statically_known_true as is_known
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._sympy.numbers import int_oo
 
@@ -208,10 +210,27 @@ class ExpressionInteger(SymbolicInteger):
 SYMBOLIC_FUNCTIONS: frozenset[Callable[..., Any]] = frozenset(
     {
         *(operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod),
-        *(operator.pow, operator.neg, operator.pos, abs),
+        *(operator.pow, operator.neg, operator.pos, abs, max, min),
     }
 )
 CONSTANT_SOURCE = object()  # the source of a number that constraints leave but one value
+
+
+def greater(one: Any, other: Any) -> Any:
+    """The greater of two integers: one of them where that is known for all values, and else an expression."""
+    if is_known(one >= other) or is_known(other >= one):
+        return one if is_known(one >= other) else other
+    return torch.sym_max(one, other)  # type: ignore[no-untyped-call]
+
+
+def lesser(one: Any, other: Any) -> Any:
+    """The lesser of two integers: one of them where that is known for all values, and else an expression."""
+    if is_known(one <= other) or is_known(other <= one):
+        return one if is_known(one <= other) else other
+    return torch.sym_min(one, other)  # type: ignore[no-untyped-call]
+
+
+EXTREMES: Mapping[Callable[..., Any], Callable[[Any, Any], Any]] = {max: greater, min: lesser}
 DIVISIONS = (operator.floordiv, operator.mod)
 
 
@@ -412,6 +431,8 @@ class SymbolicSizes:
             or all(type(one) is int for one in operands)
         ):
             return False
+        if function in EXTREMES:
+            return len(operands) > 1 and all(type(one) is not bool for one in operands)
         if function is operator.pow:
             return type(operands[1]) is int and operands[1] >= 0
         return function not in DIVISIONS or bool(self._value(operands[1]))
@@ -421,7 +442,8 @@ class SymbolicSizes:
         given = self._integers(operands)
         if function in DIVISIONS and not given[1] != 0:  # a constraint, for the quotient may not tell: `n // n` is 1
             raise ZeroDivisionError
-        return self.to_program(function(*given), numbers)
+        computed = functools.reduce(EXTREMES[function], given) if function in EXTREMES else function(*given)
+        return self.to_program(computed, numbers)
 
     def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """The outcome of a condition on integers, which is a constraint from now on."""
