@@ -9,6 +9,7 @@ import torch
 from thunder_core.acquire.guards import Guard
 from thunder_core.acquire.outside import NUMBERS
 from thunder_core.acquire.symbolic import Symbolic, is_parameter
+from thunder_core.ir.sizes import wider_places
 from thunder_core.runtime.observed_values import Number, unambiguous
 
 
@@ -29,5 +30,12 @@ def guarded_values(guards: Iterable[Guard]) -> Iterator[tuple[str, Number]]:
             numbers = ((place, one) for place, one in enumerate(guard.expected) if type(one) in NUMBERS)
             yield from ((f"{guard.path}[{place}]", one) for place, one in numbers)
         elif guard.kind == "tensor" and not is_parameter(guard.path):
-            sizes = enumerate(guard.path.value.shape)
-            yield from ((f"{guard.path}.size({place})", size) for place, size in sizes)
+            yield from sizes_and_strides(str(guard.path), guard.path.value)
+
+
+def sizes_and_strides(path: str, tensor: torch.Tensor) -> Iterator[tuple[str, int]]:
+    """Yield the path and the value of each size of a tensor, and of each stride that no sizes make."""
+    yield from ((f"{path}.size({place})", size) for place, size in enumerate(tensor.shape))
+    if tensor.layout is torch.strided:
+        strides = tensor.stride()
+        yield from ((f"{path}.stride({place})", strides[place]) for place in wider_places(strides, tensor.shape))

@@ -132,6 +132,7 @@ class Acquisition(Observer):
         return SymbolicSizes(
             self._line,
             self.symbolic_sizes,
+            self.symbolic_strides,
             expression_path,
             range_of=symbolic.range_of,
             group_of=symbolic.group_of,
@@ -472,6 +473,10 @@ class Acquisition(Observer):
 
     def symbolic_sizes(self, tensor: torch.Tensor) -> dict[int, Path]:
         """The ways to the sizes of a tensor that differ from call to call; set by the acquisition."""
+        raise NotImplementedError
+
+    def symbolic_strides(self, tensor: torch.Tensor) -> dict[int, Path]:
+        """The ways to strides of a tensor that leave elements out and differ from call to call; likewise."""
         raise NotImplementedError
 
     def name_number(self, path: Path) -> str:

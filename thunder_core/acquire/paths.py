@@ -155,6 +155,7 @@ STEPS: dict[str, Callable[[Path], str]] = {
     "computed": _computed,
     "expression": _sized,
     "size": lambda path: f"{path.parent}.size({path.key})",
+    "stride": lambda path: f"{path.parent}.stride({path.key})",
     "stored item": _item,
     "keyed item": lambda path: f"{path.parent}[{path.key}]",
     "entry": _entry,

@@ -285,6 +285,7 @@ STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
     "stored item": _stored_item,
     "attribute": lambda path, owner, scope: f"{owner}.{path.key}",
     "size": lambda path, owner, scope: f"{owner}.size({path.key})",
+    "stride": lambda path, owner, scope: f"{owner}.stride({path.key})",
     "closure": lambda path, owner, scope: f"{owner}.__closure__[{path.key[0]}]",
     "tensor": lambda path, owner, scope: f"torch.from_numpy({owner})",
     "referent": _referent,

@@ -20,6 +20,7 @@ from thunder_core.capture.autocast import autocast_devices
 from thunder_core.capture.settings import device_contexts
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.ir.literal import unique_name
+from thunder_core.ir.sizes import wider_places
 
 STATE: tuple[tuple[str, Callable[[], object]], ...] = (
     ("torch.is_grad_enabled()", torch.is_grad_enabled),
@@ -133,6 +134,15 @@ class Run(Acquisition):
             return {}
         places = {place: path.child("size", place, size) for place, size in enumerate(tensor.shape)}
         return {place: size for place, size in places.items() if self.outside.symbolic.includes(size)}
+
+    def symbolic_strides(self, tensor: torch.Tensor) -> dict[int, Path]:
+        """The ways to strides of a tensor that leave elements out and differ from call to call, by dimension."""
+        path = self.outside.path_of(tensor)
+        if path is None or not self.outside.symbolic.may_be or is_parameter(path):
+            return {}
+        strides = tensor.stride()
+        places = {place: path.child("stride", place, strides[place]) for place in wider_places(strides, tensor.shape)}
+        return {place: stride for place, stride in places.items() if self.outside.symbolic.includes(stride)}
 
     def edges(self) -> tuple[SharpEdge, ...]:
         """The sharp edges that were met."""

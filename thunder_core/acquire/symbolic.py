@@ -84,7 +84,7 @@ class Symbolic:
         chosen = text in self.named or (self.arguments and is_argument(path))
         if text in self.constant or not (chosen or self.observed.differs(text, path.value)):
             return False
-        (self.met_sizes if path.step == "size" else self.met_numbers)[text] = path.value
+        (self.met_sizes if path.step in ("size", "stride") else self.met_numbers)[text] = path.value
         if self.probing:
             raise IsSymbolic
         return True

@@ -16,7 +16,6 @@ from thunder_core.capture.faithful import FaithfulMode
 from thunder_core.capture.wrappers import Wrapped, is_wrapper
 from thunder_core.errors import OperationFailed
 from thunder_core.ir.proxy import TensorProxy
-from thunder_core.ir.sizes import symbolic_dense_strides
 
 
 def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
@@ -39,6 +38,7 @@ def marked(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> torch.Tensor
     return tensor
 
 
+Layout = tuple[Sequence[Any], Sequence[Any]]  # sizes and strides
 SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
@@ -115,7 +115,7 @@ def fake_of(
     mode: FakeTensorMode,
     storages: Storages,
     device: torch.device | None = None,
-    shape: tuple[Any, ...] | None = None,
+    layout: Layout | None = None,
 ) -> torch.Tensor:
     """A fake tensor with the metadata of a real one, on its device or another, as much a leaf of autograd as that.
 
@@ -126,13 +126,12 @@ def fake_of(
         require_traceable(tensor)
         if tensor.layout in SPARSE:
             return mode.from_tensor(tensor.detach()).requires_grad_(tensor.requires_grad)
-        if shape is None:
+        if layout is None:
             meta = torch.empty(0, dtype=tensor.dtype, device="meta")
             storage = storages.like(tensor.untyped_storage())
             meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
         else:
-            strides = symbolic_dense_strides(tensor.stride(), tensor.shape, shape)
-            meta = strided_at(int(tensor.storage_offset()), shape, strides, tensor.dtype)
+            meta = strided_at(int(tensor.storage_offset()), *layout, tensor.dtype)
         fake = FakeTensor(mode, meta, device or tensor.device)
         marked(fake, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
         if not tensor.requires_grad:

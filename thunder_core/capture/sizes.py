@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -27,7 +27,7 @@ from thunder_core.capture.probed_floats import FloatAsked
 from thunder_core.errors import Bug, SourceLine
 from thunder_core.ir.check import REPORT
 from thunder_core.ir.proxy import NumberProxy
-from thunder_core.ir.sizes import GENERIC_HINT, size_for_trace, symbols_of
+from thunder_core.ir.sizes import GENERIC_HINT, hint_of, size_for_trace, symbolic_dense_strides, symbols_of
 from thunder_core.ir.tree import replace_leaves
 from thunder_core.options.symbolic_arguments import Bounds
 
@@ -238,16 +238,18 @@ class SymbolicSizes:
     """The symbols of one recording, and the numbers that are expressions in them.
 
     `where()` is the line of the user's program that runs now. `places_of(tensor)` maps the symbolic dimensions of a
-    real tensor to the sources of their sizes, and `expression(expression, sources, value)` makes the source of what the
-    prologue computes from symbols. With `avoid_one_hints`, a size of one gets another hint (`GENERIC_HINT` or more), as
-    if the call had that size, unless its source is named in `real_hints_for`; the traces may then turn out not to serve
-    the call, which `violated` tells. Sizes of one group (`group_of`) that are equal are one symbol.
+    real tensor to the sources of their sizes, `strides_of(tensor)` likewise to those of strides that no sizes make, and
+    `expression(expression, sources, value)` makes the source of what the prologue computes from symbols. With
+    `avoid_one_hints`, a size of one gets another hint (`GENERIC_HINT` or more), as if the call had that size, unless
+    its source is named in `real_hints_for`; the traces may then turn out not to serve the call, which `violated` tells.
+    Sizes of one group (`group_of`) that are equal are one symbol.
     """
 
     def __init__(
         self,
         where: Callable[[], SourceLine | None],
         places_of: Callable[[torch.Tensor], Mapping[int, Any]],
+        strides_of: Callable[[torch.Tensor], Mapping[int, Any]],
         expression: Callable[[sympy.Basic, Mapping[sympy.Symbol, Any], int], Any],
         *,
         range_of: Callable[[Any], Bounds] = lambda source: NO_BOUNDS,
@@ -262,6 +264,7 @@ class SymbolicSizes:
         self.sources: dict[sympy.Symbol, Any] = {}
         self.values: dict[sympy.Symbol, sympy.Integer] = {}
         self._places_of = places_of
+        self._strides_of = strides_of
         self._expression = expression
         self._range_of = range_of
         self._group_of = group_of
@@ -280,6 +283,27 @@ class SymbolicSizes:
         sizes = enumerate(tensor.shape)
         found = [self._size(places[at], at, size) if at in places else size for at, size in sizes]
         return tuple(found) if any(isinstance(size, torch.SymInt) for size in found) else None
+
+    def layout_of(self, tensor: torch.Tensor) -> tuple[Sequence[Any], Sequence[Any]] | None:
+        """The sizes and strides of a real tensor with their symbols; None where all of its sizes are constants.
+
+        A stride that no sizes make, because elements are left out, is a symbol where it differs from call to call.
+        """
+        shape = self.shape_of(tensor)
+        if shape is None:
+            return None
+        sources = self._strides_of(tensor)
+
+        def wider(place: int, least: Any) -> torch.SymInt | None:
+            return self._stride(sources[place], tensor.stride(place), least) if place in sources else None
+
+        return shape, symbolic_dense_strides(tensor.stride(), tensor.shape, shape, wider)
+
+    def _stride(self, source: Any, value: int, least: Any) -> torch.SymInt:
+        """The symbol of a stride that is at least so much, so that elements do not overlap."""
+        stride = self.symbol(source, value, least=1, hint=max(value, hint_of(least)))
+        bool(stride >= least)
+        return stride
 
     def _size(self, source: Any, place: int, size: int) -> torch.SymInt | int:
         """The symbol of a size; zero is a constant, since to PyTorch's environment symbols of sizes are positive."""

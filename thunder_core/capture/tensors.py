@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.capture.fake import Storages, fake_like, fake_of, handle_of, new_mode
+from thunder_core.capture.fake import Layout, Storages, fake_like, fake_of, handle_of, new_mode
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Described, Metadata, metadata
 from thunder_core.capture.numbers import SymbolicNumber
@@ -80,7 +80,7 @@ class Tensors:
         fake = self._fakes.get(id(tensor))
         if fake is None:
             fake = self._fakes[id(tensor)] = fake_of(
-                tensor, self.mode, self._storages, self._device_of(tensor), self._shape_of(tensor)
+                tensor, self.mode, self._storages, self._device_of(tensor), self._layout_of(tensor)
             )
             proxy = tensor_proxy(self._name_input(tensor), fake)
             proxy = self.adopt(fake, replace(proxy, overrides=True) if overrides_methods(type(tensor)) else proxy)
@@ -88,9 +88,9 @@ class Tensors:
             self.inputs[id(tensor)] = (tensor, proxy)
         return fake
 
-    def _shape_of(self, tensor: torch.Tensor) -> tuple[Any, ...] | None:
-        """The shape of a real tensor with symbols for sizes that differ from call to call; None where none does."""
-        return None if self.sizes is None else self.sizes.shape_of(tensor)
+    def _layout_of(self, tensor: torch.Tensor) -> Layout | None:
+        """The sizes and strides of a real tensor, with symbols for what differs from call to call, if a size does."""
+        return None if self.sizes is None else self.sizes.layout_of(tensor)
 
     def in_call(self, tree: Any) -> Any:
         """Nested values with the numbers that symbolic ones are in the call that is traced."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -56,10 +56,22 @@ def generic_hint_of(size: Any) -> int:
     return int(expression.xreplace(values))
 
 
-def symbolic_dense_strides(strides: Sequence[int], examples: Sequence[int], shape: Sequence[Any]) -> list[Any]:
+def keep_stride(place: int, least: Any) -> Any:
+    """Let a stride that follows from no sizes be what it is."""
+    return None
+
+
+def symbolic_dense_strides(
+    strides: Sequence[int],
+    examples: Sequence[int],
+    shape: Sequence[Any],
+    wider: Callable[[int, Any], Any] = keep_stride,
+) -> list[Any]:
     """The strides, as expressions of sizes as far as the dimensions lie densely in one another for the examples.
 
     `strides` are those of a tensor whose sizes are the `examples`; `shape` are the sizes that these are examples of.
+    Where elements are left out, as by a slice, `wider(place, least)` gives the stride of a dimension, which is more
+    than what the dimensions within it take, and those around it lie densely again; where it is None, all are constants.
     """
     found: list[Any] = list(strides)
     step: Any = 1
@@ -68,9 +80,24 @@ def symbolic_dense_strides(strides: Sequence[int], examples: Sequence[int], shap
         if not strides[place]:
             continue
         if strides[place] != step_of_example:
-            break
+            gap = wider(place, step) if 1 < step_of_example < strides[place] else None
+            if gap is None:
+                break
+            step, step_of_example = gap, strides[place]
         found[place] = step
         step, step_of_example = step * shape[place], step_of_example * examples[place]
+    return found
+
+
+def wider_places(strides: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """The dimensions of a tensor in whose steps elements are left out, as by a slice of those within."""
+    found: list[int] = []
+
+    def wider(place: int, least: Any) -> int:
+        found.append(place)
+        return strides[place]
+
+    symbolic_dense_strides(strides, sizes, sizes, wider)
     return found
 
 

@@ -1,0 +1,67 @@
+"""Strides that no sizes make, of slices of tensors of several sizes, are symbols where they differ by the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import thunder_core as thunder
+
+LENGTHS = (9, 12, 5, 30, 4, 12)  # of what the last four are taken of
+Program = Callable[[torch.Tensor], torch.Tensor]
+PROGRAMS: dict[str, Program] = {
+    "element by element": lambda x: (x + 1).transpose(1, 2),
+    "cat": lambda x: torch.cat([x, x[:, :, :1]], 2),
+    "reshape": lambda x: x.reshape(x.shape[0], -1) * 2,
+    "contiguous": lambda x: x.contiguous().view(x.shape[0], -1) * 2,
+    "matmul": lambda x: x @ x.transpose(-1, -2),
+    "a reduction": lambda x: x.sum(2),
+    "a view": lambda x: x[:, :, 1:].transpose(1, 2) * x[:, :1, :3].transpose(1, 2),
+}
+
+
+def last_four(batch: int, length: int, *, requires_grad: bool = False) -> torch.Tensor:
+    """The last four of so many places of two heads."""
+    return torch.randn(batch, 2, length, 3, requires_grad=requires_grad)[:, :, -4:]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_program_more_serves_slices_of_all_lengths(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name], symbolic=["x.size(0)"], executors=["torch"])
+    for place, length in enumerate(LENGTHS):
+        x = last_four(2 + place % 3, length)
+        found, expected = compiled(x), PROGRAMS[name](x)
+        torch.testing.assert_close(found, expected)
+        assert found.stride() == expected.stride()
+        assert not thunder.last_program(compiled).constant_because
+    assert thunder.cache_misses(compiled) <= 3, thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_of_slices_of_all_lengths_are_eagers(name: str) -> None:
+    compiled = thunder.jit(PROGRAMS[name], symbolic=["x.size(0)"], executors=["torch"])
+    for place, length in enumerate(LENGTHS[:4]):
+        x = last_four(2 + place % 3, length, requires_grad=True)
+        gradients = [torch.autograd.grad(one(x).square().sum(), x)[0] for one in (compiled, PROGRAMS[name])]
+        torch.testing.assert_close(*gradients)
+        assert not thunder.last_backward_reason(compiled)
+    assert thunder.cache_misses(compiled) <= 3, thunder.recompile_reasons(compiled)
+
+
+def test_a_stride_that_is_asked_for_is_that_of_the_call() -> None:
+    compiled = thunder.jit(lambda x: x * x.stride(1), symbolic=["x.size(0)"], executors=["torch"])
+    for place, length in enumerate(LENGTHS):
+        x = last_four(2 + place % 3, length)
+        assert torch.equal(compiled(x), x * x.stride(1))
+
+
+def test_strides_that_overlap_or_have_another_order_are_refused_by_the_program() -> None:
+    compiled = thunder.jit(lambda x: x * 2, symbolic=["x.size(0)"], executors=["torch"])
+    memory = torch.randn(200)
+    for strides in ((40, 20, 3, 1), (60, 30, 3, 1), (24, 6, 3, 1), (3, 60, 12, 1), (1, 2, 3, 60), (50, 25, 3, 1)):
+        x = memory.as_strided((2, 2, 4, 3), strides)
+        found = compiled(x)
+        assert torch.equal(found, x * 2)
+        assert found.stride() == (x * 2).stride(), strides
