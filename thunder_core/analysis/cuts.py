@@ -59,30 +59,31 @@ def cut_costs(bsyms: Sequence[BoundSymbol]) -> list[Cost]:
     """The cost of a cut before each bound symbol, and behind the last."""
     costs = [Cost() for _ in range(len(bsyms) + 1)]
     for value in _Values().of(bsyms):
-        for place in range(value.made + 1, value.read + 1):
+        for place in range(value.defined_at + 1, value.last_read_at + 1):
             costs[place].tensors += 1
-        for place in range(value.made + 1, value.fused + 1):
+        for place in range(value.defined_at + 1, value.last_fusible_read_at + 1):
             costs[place].bytes += value.bytes
     return costs
 
 
 @dataclass
 class _Value:
-    """A tensor: where it is made, after how many called operations in a row, and where it is last read.
+    """A tensor: the place of the bound symbol that defines it, its bytes, and the place at which it is last read.
 
-    `fused` is the last place at which an operation reads it that could share a kernel with the one that made it.
+    `depth` is the greatest number of extern calls on a way to it. `last_fusible_read_at` is the last place at which an
+    operation reads it that could share a kernel with the one that defines it.
     """
 
-    made: int
+    defined_at: int
     depth: int
     bytes: int
-    read: int = 0
-    fused: int = 0
+    last_read_at: int = 0
+    last_fusible_read_at: int = 0
 
 
 @dataclass
 class _Values:
-    """The tensors of some bound symbols by name; a view goes for what it is a view of."""
+    """The tensors of some bound symbols by name; a view stands for the tensor that it is a view of."""
 
     known: dict[str, _Value] = field(default_factory=dict)
 
@@ -96,9 +97,9 @@ class _Values:
         given = [self.known[proxy.name] for proxy in operation.inputs if proxy.name in self.known]
         depth = max((value.depth for value in given), default=0)
         for value in given:
-            value.read = place
+            value.last_read_at = place
             if value.depth == depth and not is_extern_call(operation) and not is_view(operation):
-                value.fused = place
+                value.last_fusible_read_at = place
         for proxy in operation.defines:
             if is_view(operation) and given:
                 self.known[proxy.name] = given[0]

@@ -36,7 +36,7 @@ class Segment:
 
     @property
     def writes(self) -> bool:
-        """Whether some bound symbol of the segment writes to a tensor."""
+        """Whether any bound symbol of the segment writes to a tensor."""
         return any(bsym.mutates for bsym in self.bsyms)
 
     @property

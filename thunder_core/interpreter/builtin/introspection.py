@@ -167,7 +167,7 @@ def run_source(machine: Machine, function: Any, arguments: Arguments, keywords: 
 
 
 def _is_closure(closure: Any) -> bool:
-    """Whether something may be the closure of code."""
+    """Whether an object may be the closure of code: None, or a tuple of cells."""
     return closure is None or (isinstance(closure, tuple) and all(isinstance(cell, CellType) for cell in closure))
 
 
