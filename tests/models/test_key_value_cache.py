@@ -57,8 +57,9 @@ def test_an_empty_cache_has_no_tensors() -> None:
 
 @pytest.mark.parametrize("name", ["bert", "vit", "t5"])
 def test_models_without_such_a_cache_are_refused(name: str) -> None:
-    with pytest.raises(BadOption, match="cache of"):
-        example_inputs(sample(name), batch=1, seq=2, seed=0, cache=4)
+    for length in (0, 4):
+        with pytest.raises(BadOption, match="cache of"):
+            example_inputs(sample(name), batch=1, seq=2, seed=0, cache=length)
 
 
 def test_tokens_of_a_cache_count_among_the_positions() -> None:

@@ -14,6 +14,8 @@ from tests.processes import run_python
 from thunder_core.artifact.read import open_artifact
 from thunder_core.benchmark.report import size_in_words
 from thunder_core.errors import BadOption, BadSymbolicArgument, SequenceTooLong, ThunderError
+from thunder_core.inspect.runnable import model_and_inputs
+from thunder_core.inspect.subject import subject_of
 from thunder_core.models.input_size import InputSize
 from thunder_core.pipeline import optimize, plan
 from thunder_core.pipeline.bench import bench_artifact
@@ -87,6 +89,11 @@ def test_few_programs_serve_it_and_the_manifest_has_ranges_and_sizes(artifact: P
     named = {one.name: (one.lower, one.upper) for one in manifest.compiler.options.symbolic}
     assert named["past_key_values.layers[*].keys.size(-2)"] == (1, 24)
     assert named["attention_mask.size(-1)"] == (1, 36)
+
+
+def test_a_file_that_runs_a_trace_draws_the_cache_anew(artifact: Path) -> None:
+    lines = [*model_and_inputs(subject_of(open_artifact(artifact)))]
+    assert lines[-1].endswith("(), example_inputs(loaded, batch=1, seq=1, cache=24, seed=0)")
 
 
 def test_an_artifact_is_validated_and_measured_behind_caches(artifact: Path) -> None:

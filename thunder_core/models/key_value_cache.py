@@ -23,13 +23,11 @@ def drawn_cache(loaded: LoadedModel, draw: RandomInputs, length: int) -> Dynamic
     """The model's own dynamic cache as so many tokens would have left it, with drawn keys and values.
 
     Each layer has those of the last tokens alone where it looks at no more (sliding windows), in memory as after a step
-    of one token. Raises `BadOption` for a
-    model that takes no dynamic cache with keys and values of each token.
+    of one token. Raises `BadOption` for a model that takes no dynamic cache with keys and values of each token.
     """
     cache = DynamicCache(config=loaded.model.config.get_text_config(decoder=True))
-    if not length:
-        return cache
-    for place, shapes in enumerate(shapes_of_a_token(loaded.model)):
+    layers = shapes_of_a_token(loaded.model)  # also of an empty one: there are models that take none
+    for place, shapes in enumerate(layers if length else ()):
         keys, values = (
             draw.normal(draw.batch, heads, length, width).to(loaded.model.device, loaded.model.dtype)
             for _, heads, _, width in shapes
