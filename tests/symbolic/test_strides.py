@@ -65,3 +65,26 @@ def test_strides_that_overlap_or_have_another_order_are_refused_by_the_program()
         found = compiled(x)
         assert torch.equal(found, x * 2)
         assert found.stride() == (x * 2).stride(), strides
+
+
+ASKING: dict[str, Program] = {
+    "a copy": lambda x: x.permute(2, 1, 0).contiguous(),
+    "a product": lambda x: (x * x.permute(2, 1, 0).permute(2, 1, 0)).permute(0, 2, 1).exp(),
+    "a sum with a number": lambda x: (x.permute(1, 2, 0).permute(0, 2, 1).exp()) + x.sum(),
+    "one like another": lambda x: torch.zeros_like(x.transpose(0, 2)),
+    "a slice": lambda x: x.permute(1, 2, 0)[1:].exp() if x.shape[1] > 1 else x,
+    "a reduction": lambda x: x.permute(1, 2, 0).exp().sum(0, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_strides_of_what_is_computed_are_eagers_for_sizes_of_one(name: str) -> None:
+    def asking(x: torch.Tensor) -> tuple[torch.Tensor, tuple[int, ...]]:
+        return x * 1, ASKING[name](x).stride()
+
+    compiled = thunder.jit(asking, cache="symbolic values", executors=["torch"])
+    for shape in ((2, 3, 4), (1, 3, 4), (2, 1, 4), (2, 3, 1), (1, 1, 4), (3, 1, 1), (1, 1, 1), (5, 2, 2), (6, 7, 8)):
+        x = torch.randn(shape)
+        assert compiled(x)[1] == asking(x)[1], shape
+        assert not thunder.last_program(compiled).constant_because
+    assert thunder.cache_misses(compiled) <= 9, thunder.recompile_reasons(compiled)

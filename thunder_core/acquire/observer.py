@@ -137,6 +137,7 @@ class Acquisition(Observer):
             range_of=symbolic.range_of,
             group_of=symbolic.group_of,
             avoid_one_hints=symbolic.avoid_one_hints,
+            decides_ones=symbolic.decides_ones,
             real_hints_for=symbolic.real_hints_for,
         )
 

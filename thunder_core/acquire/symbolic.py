@@ -32,7 +32,8 @@ class Symbolic:
     them, and integers are expressions in symbols; without, numbers are known to the trace by their names alone.
     Numbers in lists and dicts that are given whole are among them with `in_containers`. `avoid_one_hints` and
     `real_hints_for` are as `capture.sizes.SymbolicSizes` has them; an `oblivious` recording is right for sizes of one
-    without asking for them (`capture.all_sizes`). A recording that is `probing` is for constants, and ends with
+    without asking for them (`capture.all_sizes`), and one that `decides_ones` asks for each whether it is one. A
+    recording that is `probing` is for constants, and ends with
     `IsSymbolic` where anything is symbolic.
     """
 
@@ -44,6 +45,7 @@ class Symbolic:
     avoid_one_hints: bool = False
     real_hints_for: frozenset[str] = frozenset()
     oblivious: bool = True
+    decides_ones: bool = False
     in_containers: bool = True
     probing: bool = False
     met_numbers: dict[str, Number] = field(default_factory=dict, compare=False)

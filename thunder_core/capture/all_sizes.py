@@ -173,8 +173,6 @@ def upsample(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return with_python_kernels, (function, *args), kwargs
 
 
-# What makes a copy for all sizes, where for some sizes a view would be made, with other strides.
-COPIES = frozenset({torch.Tensor.clone, reshaped})
 UPSAMPLING = [function for name, function in vars(torch._C._nn).items() if "upsample" in name]
 for function in (torch.nn.functional.interpolate, *UPSAMPLING):
     REWRITES[function] = partial(upsample, function)

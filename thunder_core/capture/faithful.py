@@ -56,6 +56,8 @@ class FaithfulMode(FakeTensorMode):
                 return METADATA[func](*args, **kwargs)
         with nullcontext() if self.shape_env is None else enable_python_dispatcher(), deciding(func):
             output = super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        if self.shape_env is not None and self.shape_env.decides_ones:  # type: ignore[attr-defined]
+            decide_ones(output)
         strides, given = rule_of(func, args), tensors_of(args, kwargs)
         if strides is not None and given and all(tensor.layout is torch.strided for tensor in given):
             results = [leaf for leaf in leaves(output) if type(leaf) is FakeTensor]
@@ -93,6 +95,13 @@ class FaithfulMode(FakeTensorMode):
         with no_dispatch():
             shape, strides = (list(map(value_of, sizes)) for sizes in (leaf.shape, leaf.stride()))
             return FakeTensor(self, torch.empty_strided(shape, strides, dtype=leaf.dtype, device="meta"), leaf.device)
+
+
+def decide_ones(output: Any) -> None:
+    """Decide of each symbolic size of an operation's results whether it is one, by which strides are chosen."""
+    for leaf in leaves(output):
+        for size in leaf.shape if isinstance(leaf, torch.Tensor) else ():
+            bool(size == 1)
 
 
 def settle_contiguity(result: Any, environment: ShapeEnv) -> None:

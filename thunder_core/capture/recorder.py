@@ -11,7 +11,7 @@ import torch
 from torch._ops import HigherOrderOperator
 
 from thunder_core.analysis.data_errors import is_check
-from thunder_core.capture.all_sizes import COPIES, for_all_sizes
+from thunder_core.capture.all_sizes import for_all_sizes
 from thunder_core.capture.autocast import autocast_state, changes
 from thunder_core.capture.batched import Batches, batched_in
 from thunder_core.capture.call import Call, named_before
@@ -112,7 +112,6 @@ class Recorder:
         self.is_differentiating = False
         self.has_hidden = False
         self.hides_numbers = False
-        self._copies = False  # whether tensors of the program are copies for all sizes, of which some may be views
         self.batches = Batches(self.tensors, self.numbers, self._is_ruled, self._refuse)
         self._probe_values: ProbeValues = {}
         self.gradients = Gradients(self.tensors, self._switch_grad, self._require_shown)
@@ -257,7 +256,7 @@ class Recorder:
         if function is torch.Tensor.storage_offset:
             self._ask_offsets(args[0])
         if function is torch.Tensor.stride and self.sizes is not None and not self.tensors.is_outside(args[0]):
-            self.sizes.tells_copies |= self._copies
+            self.sizes.asks_strides |= bool(self.sizes.sources)
         if function is torch.Tensor.item and (kind := scalar_kind(self.tensors.fake(args[0]))):
             return self._item(args[0], kind)
         args, kwargs = self._faked(args, kwargs)
@@ -440,7 +439,6 @@ class Recorder:
                 return self.data_dependent.result(function, args, kwargs, call)
             called, given, named = for_all_sizes(function, args, kwargs)
             call.opaque = call.opaque or (called is not function and function in WHOLE)
-            self._copies |= called is not function and called in COPIES
             with constants_for((given, named)), self._shape_changes.around(function, given, named):
                 return called(*given, **named)
         except Exception as error:

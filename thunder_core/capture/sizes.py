@@ -70,7 +70,10 @@ class TraceShapeEnv(ShapeEnv):
     """PyTorch's environment of symbols, which numbers them in their order and notes who needed a guard.
 
     `where()` is the program's line, or who decides now; `numbers` are the proxies that traces have for expressions.
+    Where it `decides_ones`, each size that an operation gives is decided to be one or not.
     """
+
+    decides_ones = False
 
     def __init__(self, where: Callable[[], Origin]) -> None:
         self.where = where
@@ -242,7 +245,8 @@ class SymbolicSizes:
     `expression(expression, sources, value)` makes the source of what the prologue computes from symbols. With
     `avoid_one_hints`, a size of one gets another hint (`GENERIC_HINT` or more), as if the call had that size, unless
     its source is named in `real_hints_for`; the traces may then turn out not to serve the call, which `violated` tells.
-    Sizes of one group (`group_of`) that are equal are one symbol.
+    Sizes of one group (`group_of`) that are equal are one symbol. With `decides_ones`, it is decided of each size
+    whether it is one.
     """
 
     def __init__(
@@ -255,10 +259,12 @@ class SymbolicSizes:
         range_of: Callable[[Any], Bounds] = lambda source: NO_BOUNDS,
         group_of: Callable[[Any], Any] = lambda source: None,
         avoid_one_hints: bool = False,
+        decides_ones: bool = False,
         real_hints_for: frozenset[str] = frozenset(),
     ) -> None:
         self.environment = TraceShapeEnv(where)
-        self.tells_copies = False  # whether the program asks for strides, by which copies for all sizes are told
+        self.environment.decides_ones = decides_ones
+        self.asks_strides = False  # whether the program asks for strides of what it computes, which are others for ones
         self.avoid_one_hints = avoid_one_hints
         self.real_hints_for = real_hints_for
         self.sources: dict[sympy.Symbol, Any] = {}
@@ -310,7 +316,10 @@ class SymbolicSizes:
         if not size:
             return size
         special = self.avoid_one_hints and size == 1 and str(source) not in self.real_hints_for
-        return self.symbol(source, size, least=1, hint=GENERIC_HINT + place if special else size)
+        found = self.symbol(source, size, least=1, hint=GENERIC_HINT + place if special else size)
+        if self.environment.decides_ones:
+            bool(found == 1)
+        return found
 
     def symbol(self, source: Any, value: int, *, least: int | None = None, hint: int | None = None) -> torch.SymInt:
         """The symbol of a number from outside, made when it is met for the first time.

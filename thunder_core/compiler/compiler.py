@@ -79,6 +79,10 @@ class NotForThisCall(Exception):
         self.violated = violated
 
 
+class AsksStrides(Exception):
+    """A program asks for strides of what it computes, which for sizes of one are not those for all others."""
+
+
 class LosesKernels(Exception):
     """An executor leaves to others, because sizes are symbolic, what it runs for the sizes of a call."""
 
@@ -131,6 +135,10 @@ class Compiler:
                 continue
             except GuardFailed:  # what was decided by a number of Python's that was computed from another size
                 reason = reason or NOT_FOR_THIS_CALL
+            except AsksStrides:
+                decided = symbolic.again(oblivious=False, avoid_one_hints=False, decides_ones=True)
+                ways = [decided, *(way for way in ways if not way.sizes)]
+                continue
             except NotForThisCall as error:
                 reason = reason or NOT_FOR_THIS_CALL
                 if error.violated - symbolic.real_hints_for:
@@ -266,8 +274,8 @@ class Compiler:
             log.add(acquired.prologue)
             log.add(acquired.epilogue)
             trace = acquired.computation
-            if symbolic.sizes and symbolic.oblivious and acquired.sizes is not None:
-                require_oblivious(trace, acquired.sizes)
+            if acquired.sizes is not None:
+                require_eagers_layouts(trace, acquired.sizes, symbolic)
             for transform in self.transforms:
                 trace = log.note(check_trace(transform(trace)))
         return acquired, trace
@@ -348,9 +356,14 @@ def name_for_pickle(executor: Executor) -> str:
     return executor.name
 
 
-def require_oblivious(trace: Trace, sizes: SymbolicSizes) -> None:
-    """Raise `NotForThisCall` for a program that tells what is computed without asking whether a size is one."""
-    if sizes.tells_copies or tells_copies_from_views(trace):
+def require_eagers_layouts(trace: Trace, sizes: SymbolicSizes, symbolic: Symbolic) -> None:
+    """Raise an error for a program that can tell what is computed without asking whether sizes are one from eager's.
+
+    It is `AsksStrides` where each size has to be decided, and `NotForThisCall` where PyTorch is to ask what it does.
+    """
+    if sizes.asks_strides and not symbolic.decides_ones:
+        raise AsksStrides
+    if symbolic.sizes and symbolic.oblivious and tells_copies_from_views(trace):
         raise NotForThisCall
 
 
