@@ -178,6 +178,24 @@ def test_conditions_are_told_of_the_symbols_of_a_region() -> None:
     assert unmet_at_hints(("s0 == 3", "s1 % 3 == 0"), region.symbols) == "s1 % 3 == 0"
 
 
+HEAD = torch.randn(16, 8)
+
+
+def last_position(x: torch.Tensor) -> torch.Tensor:
+    heads = x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2).exp()
+    return heads.transpose(1, 2).reshape(x.shape)[:, -1:] @ HEAD.t()
+
+
+def test_the_last_position_is_computed_for_a_batch_and_a_length_of_one_too() -> None:
+    (code,) = build([region_of(last_position, torch.randn(3, 5, 8))])
+    assert isinstance(code, MachineCode)
+    assert code.conditions == ()
+    run = code.function("last_position")
+    for batch, length in ((3, 5), (1, 5), (4, 1), (1, 1)):
+        x = torch.randn(batch, length, 8)
+        torch.testing.assert_close(run([x, HEAD, batch, length]), last_position(x))
+
+
 def test_an_artifact_serves_other_lengths_without_a_compiler(tmp_path: Path) -> None:
     script = textwrap.dedent(
         """

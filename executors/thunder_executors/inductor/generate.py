@@ -27,7 +27,7 @@ from thunder_core.fusion.conditions import NO_SIZES, SizesByName, named_sizes, s
 from thunder_core.fusion.fuse import Refusal
 from thunder_core.fusion.region import Region
 from thunder_executors.inductor.graph import graph_of
-from thunder_executors.inductor.imported import AsyncCompile, compile_fx_inner
+from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
 from thunder_executors.inductor.sizes import conditions_of
 from thunder_executors.inductor.vector_extension import trusted_processor
 
@@ -122,9 +122,8 @@ def _generated(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> G
         config.patch(settings),
         trusted_processor(),
         mock.patch.object(AsyncCompile, "cpp_pybinding", record_kernel),
-        torch.no_grad(),
     ):
-        compiled: Any = compile_fx_inner(graph, fakes)
+        compiled: Any = compiled_graph(graph, fakes)
     if getattr(compiled, "constants", None):
         raise Unsupported("the generated code holds constant tensors")
     kernels = dict(zip(_kernel_names(compiled.source_code), sources, strict=True))

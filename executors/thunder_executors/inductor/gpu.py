@@ -29,7 +29,7 @@ from thunder_executors.inductor.generate import (
     temporary_cache_without_warnings,
 )
 from thunder_executors.inductor.graph import graph_of
-from thunder_executors.inductor.imported import AsyncCompile, compile_fx_inner
+from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
 from thunder_executors.inductor.launch import library_of
 from thunder_executors.inductor.machine import architecture
 from thunder_executors.inductor.outputs import check_outputs
@@ -87,10 +87,9 @@ def generate(region: Region, target: str) -> tuple[GeneratedCode, dict[str, str]
         stack.enter_context(temporary_cache_without_warnings())
         stack.enter_context(config.patch(INDUCTOR_CONFIG))
         stack.enter_context(mock.patch.object(AsyncCompile, "triton", note))
-        stack.enter_context(torch.no_grad())
         for patch in () if torch.cuda.is_available() else (forgetting(), *pretending(target)):
             stack.enter_context(patch)
-        written: Any = compile_fx_inner(graph, fakes)
+        written: Any = compiled_graph(graph, fakes)
     if getattr(written, "constants", None):
         raise Unsupported("it holds constant tensors")
     return GeneratedCode(plain(written.source_code, set(sources)), {}, strides_of(written)), sources
