@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._inductor import config
+from torch._inductor import codecache, config
 from torch._inductor.exc import InvalidCxxCompiler
 from torch._subclasses import fake_impls
 from torch._subclasses.fake_tensor import FakeTensor
@@ -28,6 +28,7 @@ from thunder_core.fusion.fuse import Refusal
 from thunder_core.fusion.region import Region
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
+from thunder_executors.inductor.loop_strides import expanded_strides
 from thunder_executors.inductor.sizes import conditions_of
 from thunder_executors.inductor.vector_extension import trusted_processor
 
@@ -119,6 +120,8 @@ def _generated(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> G
     settings = {**INDUCTOR_CONFIG, "cpp.threads": torch.get_num_threads()}  # so that it stands in every parallel region
     with (
         temporary_cache_without_warnings(),
+        expanded_strides(),
+        without_triton_key(),
         config.patch(settings),
         trusted_processor(),
         mock.patch.object(AsyncCompile, "cpp_pybinding", record_kernel),
@@ -129,6 +132,16 @@ def _generated(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> G
     kernels = dict(zip(_kernel_names(compiled.source_code), sources, strict=True))
     strides = strides_of(compiled, named_sizes(region.symbols))
     return GeneratedCode(compiled.source_code, kernels, strides, conditions_of(region))
+
+
+@contextmanager
+def without_triton_key() -> Iterator[None]:
+    """While this lasts, Inductor does not read all files of Triton for the name of a cache, where it has no GPU.
+
+    It drops the digest that it makes of them, for then the name is that of no GPU.
+    """
+    with nullcontext() if torch.cuda.is_available() else mock.patch.object(codecache, "triton_key", lambda: None):
+        yield
 
 
 def with_bounded_teams(source: str) -> str:

@@ -56,3 +56,19 @@ def test_a_folder_that_takes_none_is_done_without(tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file" / "headers"))
     with compilers() as started:
         assert compiled(KERNELS, started).startswith(b"\x7fELF")
+
+
+OTHER_STANDARD = """
+template <typename T> requires (sizeof(T) == 4) T twice(T value) { return value + value; }
+extern "C" void kernel(const float* x, float* y) {
+    for (int place = 0; place < 4; place++) y[place] = twice(x[place]);
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_what_the_lean_standard_does_not_have_is_compiled_by_inductors_own(tmp_path):
+    with compilers() as started:
+        library = compiled({"kernel_0": CppKernel(("const float*", "float*"), OTHER_STANDARD)}, started)
+    expected = 2 * torch.tensor([-1.5, 0.1, 2.7, 30.0])
+    assert torch.equal(result_of(library, tmp_path / "other.so"), expected)
