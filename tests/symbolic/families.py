@@ -1,6 +1,6 @@
 """Whole models at many lengths and batches, in inference and in training, beside eager PyTorch, with programs counted.
 
-Usage: python -m tests.symbolic.families [NAME ...] [--training] [--executors inductor torch]
+Usage: python -m tests.symbolic.families [NAME ...] [--training] [--executors inductor,torch]
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=[LLAMA, *FAMILIES])
     parser.add_argument("--training", action="store_true")
-    parser.add_argument("--executors", nargs="+", default=["torch"])
+    parser.add_argument("--executors", type=lambda names: names.split(","), default=["torch"], help="by commas")
     options = parser.parse_args()
     torch.set_num_threads(1)
     failed = False

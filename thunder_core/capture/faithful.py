@@ -19,6 +19,7 @@ from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.capture.all_sizes import is_size_oblivious
 from thunder_core.capture.casts import require_castable
+from thunder_core.capture.examples import example_of
 from thunder_core.capture.indexing import indexed
 from thunder_core.capture.layouts import Rule, is_symbolic, lay_out, rule, rule_of, tensors_of
 from thunder_core.capture.symbolic_metadata import decide, deciding, is_between_symbols, sliced
@@ -76,7 +77,7 @@ class FaithfulMode(FakeTensorMode):
         Those of the call are taken where such ones do not fit together.
         """
         for value_of in (generic_hint_of, hint_of):
-            valued: Callable[[Any], Any] = functools.partial(self._with_values, value_of=value_of)
+            valued: Callable[[Any], Any] = functools.partial(example_of, mode=self, value_of=value_of)
             example = valued(tensor)
             given = replace_leaves((tuple(args), dict(kwargs)), valued)
             with suppress(RuntimeError):
@@ -85,16 +86,6 @@ class FaithfulMode(FakeTensorMode):
                     with no_dispatch():
                         tensor.as_strided_(tensor.shape, symbolic_dense_strides(strides, example.shape, tensor.shape))
                 return
-
-    def _with_values(self, leaf: Any, value_of: Callable[[Any], int]) -> Any:
-        """A value with numbers in place of symbolic ones: a tensor without data of such a size, or the number."""
-        if isinstance(leaf, torch.SymInt):
-            return value_of(leaf)
-        if not isinstance(leaf, FakeTensor) or not is_symbolic(leaf):
-            return leaf
-        with no_dispatch():
-            shape, strides = (list(map(value_of, sizes)) for sizes in (leaf.shape, leaf.stride()))
-            return FakeTensor(self, torch.empty_strided(shape, strides, dtype=leaf.dtype, device="meta"), leaf.device)
 
 
 def decide_ones(output: Any) -> None:

@@ -16,6 +16,8 @@ import torch
 from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
+from thunder_core.capture.convolutions import CONVOLUTIONS, convolutions_for_all_sizes
+
 maximum: Any = torch.sym_max
 minimum: Any = torch.sym_min
 LENGTHS = frozenset({"size", "shape", "sizes"})  # arguments that are lengths of dimensions
@@ -70,10 +72,13 @@ DECISIONS: dict[Any, Callable[..., None]] = {
 
 
 def deciding(operation: Any) -> AbstractContextManager[Any]:
-    """While this lasts, the function for metadata of such an operation asks what was decided beforehand.
+    """While this lasts, the function for metadata of an operation asks what was decided beforehand, and no more.
 
-    It would not do so, as long as sizes are not looked at (`size_oblivious`), for a size that is an expression.
+    It would not ask, as long as sizes are not looked at (`size_oblivious`), for a size that is an expression; that of a
+    convolution would ask more.
     """
+    if operation.overloadpacket in CONVOLUTIONS:
+        return convolutions_for_all_sizes()
     if operation.overloadpacket not in DECISIONS:
         return nullcontext()
     found: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]

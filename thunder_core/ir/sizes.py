@@ -47,13 +47,19 @@ def hint_of(size: Any) -> int:
     return int(size.node.hint) if isinstance(size, torch.SymInt) else int(size)
 
 
-def generic_hint_of(size: Any) -> int:
-    """A value for a size in which no symbol is zero or one: what it was while tracing, as far as that is neither."""
+NO_VALUES: Mapping[sympy.Symbol, int] = {}
+
+
+def generic_hint_of(size: Any, values: Mapping[sympy.Symbol, int] = NO_VALUES) -> int:
+    """A value for a size in which no symbol is zero or one: what it was while tracing, as far as that is neither.
+
+    Symbols that `values` has are given these.
+    """
     if not isinstance(size, torch.SymInt):
         return int(size)
     hints, expression = size.node.shape_env.backed_var_to_val, size.node.expr
-    values = {symbol: GENERIC_HINT if hints[symbol] in (0, 1) else hints[symbol] for symbol in expression.free_symbols}
-    return int(expression.xreplace(values))
+    hinted = {symbol: GENERIC_HINT if hints[symbol] in (0, 1) else hints[symbol] for symbol in expression.free_symbols}
+    return int(expression.xreplace({**hinted, **values}))
 
 
 def keep_stride(place: int, least: Any) -> Any:

@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
 from thunder_core.capture.all_sizes import size_oblivious
+from thunder_core.capture.convolutions import convolutions_for_all_sizes
 from thunder_core.capture.layouts import is_symbolic
 from thunder_core.fusion.conditions import NO_SIZES, SizesByName, named_sizes, size_of
 from thunder_core.fusion.fuse import Refusal
@@ -104,6 +105,7 @@ def size_oblivious_codegen() -> Iterator[None]:
     known_overlap = torch._debug_has_internal_overlap
     with (
         size_oblivious(),
+        convolutions_for_all_sizes(),
         mock.patch.object(fake_impls, "_compute_stride", stride),
         mock.patch.object(torch, "_debug_has_internal_overlap", overlap),
     ):

@@ -1,0 +1,67 @@
+"""Convolutions are not traced anew for batches and images at which PyTorch's C++ chooses another kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import thunder_core as thunder
+
+IMAGES = ((2, 32, 32), (3, 40, 24), (20, 16, 48), (1, 16, 16))  # batches and sizes: of kernels for few and for many
+DEPTH = 4  # of volumes
+LAYERS: dict[str, tuple[int, Callable[[], torch.nn.Module]]] = {
+    "points": (2, lambda: torch.nn.Conv2d(3, 4, 1)),
+    "padded": (2, lambda: torch.nn.Conv2d(3, 4, 3, padding=1)),
+    "patches": (2, lambda: torch.nn.Conv2d(3, 4, 8, stride=8)),
+    "groups": (2, lambda: torch.nn.Conv2d(3, 6, 3, groups=3)),
+    "transposed": (2, lambda: torch.nn.ConvTranspose2d(3, 4, 3)),
+    "over time": (1, lambda: torch.nn.Conv1d(3, 4, 3)),
+    "volumes": (3, lambda: torch.nn.Conv3d(3, 4, 1)),
+}
+
+
+def result_and_gradients(layer: torch.nn.Module, images: torch.Tensor) -> list[torch.Tensor]:
+    """What a layer computes, and the gradients of its input and parameters."""
+    result = layer(images)
+    return [result, *torch.autograd.grad(result.square().mean(), [images, *layer.parameters()])]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_one_program_serves_all_batches_and_images(name: str, one_thread: None) -> None:
+    torch.manual_seed(0)
+    dimensions, maker = LAYERS[name]
+    layer = maker()
+    compiled = thunder.jit(layer, cache="symbolic values", executors=("torch",))
+    for batch, *sizes in IMAGES:
+        images = torch.randn(batch, 3, *(*sizes, DEPTH)[:dimensions], requires_grad=True)
+        for found, expected in zip(*(result_and_gradients(one, images) for one in (compiled, layer)), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+            assert found.stride() == expected.stride()
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+    assert not thunder.last_program(compiled).constant_because
+
+
+def test_channels_last_is_kept_for_all_batches(one_thread: None) -> None:
+    layer = torch.nn.Conv2d(3, 4, 8, stride=8).to(memory_format=torch.channels_last)
+    compiled = thunder.jit(layer, cache="symbolic values", executors=("torch",))
+    for batch, *sizes in IMAGES:
+        images = torch.randn(batch, 3, *sizes).to(memory_format=torch.channels_last).requires_grad_()
+        for found, expected in zip(*(result_and_gradients(one, images) for one in (compiled, layer)), strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+            assert found.stride() == expected.stride()
+    assert thunder.cache_misses(compiled) == 1, thunder.recompile_reasons(compiled)
+
+
+def test_an_image_below_the_kernel_raises_as_in_eager() -> None:
+    layer = torch.nn.Conv2d(3, 4, 8)
+    compiled = thunder.jit(layer, cache="symbolic values", executors=("torch",))
+    compiled(torch.randn(2, 3, 16, 16))
+    for shape in ((2, 3, 16, 7), (2, 4, 16, 16)):
+        errors = []
+        for one in (compiled, layer):
+            with pytest.raises(RuntimeError) as raised:
+                one(torch.randn(shape))
+            errors.append((type(raised.value), str(raised.value)))
+        assert errors[0] == errors[1]
