@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import io
 import logging
 import sys
@@ -197,6 +198,37 @@ def test_logging_is_done_at_each_call(caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     compiled(torch.ones(2))
     assert [record.getMessage() for record in caplog.records][1] == "unseen tensor([1., 1.])"
+
+
+@pytest.fixture
+def warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method of all loggers that logs each message once, as transformers adds it to them."""
+
+    @functools.lru_cache(None)
+    def warning_once(self: logging.Logger, *args: Any, **kwargs: Any) -> None:
+        self.warning(*args, **kwargs)
+
+    monkeypatch.setattr(logging.Logger, "warning_once", warning_once, raising=False)
+
+
+@pytest.mark.usefixtures("warns_once")
+def test_what_is_logged_once_is_logged_once_by_all_calls_and_programs(caplog: pytest.LogCaptureFixture) -> None:
+    def logs(x: Tensor) -> Tensor:
+        LOGGER.warning_once("of %s", "all")  # type: ignore[attr-defined]
+        LOGGER.warning_once(f"of {x.dim()}")  # type: ignore[attr-defined]
+        return x + 1
+
+    compiled = thunder.jit(logs, cache="constant values")
+    found, cached = [], logging.Logger.warning_once  # type: ignore[attr-defined]
+    for run in (logs, compiled):
+        caplog.clear()
+        cached.cache_clear()
+        for shape in ((2,), (2,), (2, 2), (2,), (2, 2)):
+            assert torch.equal(run(torch.ones(shape)), torch.full(shape, 2.0))
+        found.append([(r.name, r.levelno, r.getMessage(), r.pathname, r.lineno, r.funcName) for r in caplog.records])
+    assert found[0] == found[1]
+    assert len(found[0]) == 3
+    assert thunder.cache_misses(compiled) == 2, thunder.recompile_reasons(compiled)
 
 
 def to_a_file_from_outside(file: Any, x: Tensor) -> Tensor:

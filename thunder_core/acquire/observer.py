@@ -46,7 +46,7 @@ from thunder_core.acquire.lookasides.classes import shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.foreign import foreign, refuse_operator
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
-from thunder_core.acquire.lookasides.output import method_of_stream
+from thunder_core.acquire.lookasides.output import method_of_stream, method_that_logs_once
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.namespaces import is_index_into, is_question_for_member
 from thunder_core.acquire.numbers import OutsideNumbers, on_values
@@ -334,8 +334,8 @@ class Acquisition(Observer):
         if is_method_of_generator(function):
             method = method_of_generator(self, function)
             return None if method is None else on_values(method)
-        maker = maker_of_tensors(self, function) or method_of_stream(self, function)
-        if maker is not None:
+        replaced = (make(self, function) for make in (maker_of_tensors, method_of_stream, method_that_logs_once))
+        if (maker := next(filter(None, replaced), None)) is not None:
             return maker
         if kind is types.BuiltinMethodType and is_autograd_function(function):
             return functools.partial(self._apply, function)

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from functools import _lru_cache_wrapper
 from types import BuiltinMethodType
 from typing import Any
 
@@ -19,7 +20,7 @@ from thunder_core.acquire.rebuilding import attributes_of, is_rebuildable
 from thunder_core.acquire.reductions import Dressed
 from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.runtime.library.objects import fill, is_native, new
-from thunder_core.runtime.library.output import log
+from thunder_core.runtime.library.output import log, log_once
 
 LEVELS = {
     logging.Logger.debug: logging.DEBUG,
@@ -35,6 +36,7 @@ OF_ROOT = {
     logging.error: logging.ERROR,
     logging.critical: logging.CRITICAL,
 }
+LOGGING = frozenset(method.__name__ for method in LEVELS)  # names of methods of loggers
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
 LATER_WRITES = "print of an object from outside whose tensors may be written to behind that line"
 UNKNOWN_STATE = "input and output: the text of a {}, which is not asked for again"
@@ -114,6 +116,34 @@ def log_later(
         acquisition.outside.effects.calls(log, (name, level, where, *kept))
 
     return run
+
+
+def method_that_logs_once(acquisition: Any, method: Any) -> Callable[..., Any] | None:
+    """The stand-in of a logger's method that `functools.lru_cache` keeps from logging the same again.
+
+    The epilogue calls it: its cache alone knows whether the message was logged already.
+    """
+    logger: Any = getattr(method, "__self__", None)
+    function: Any = getattr(method, "__func__", None)
+    if type(logger) is not logging.Logger or not logs_once(function) or logging.getLogger(logger.name) is not logger:
+        return None
+
+    def run(*words: Any, **named: Any) -> Any:
+        if named or not all(map(is_constant, words)):
+            return acquisition.machine.call_cached(function, (logger, *words), named)
+        acquisition.outside.effects.calls(log_once, (logger.name, function.__name__, words))
+        return None
+
+    return run
+
+
+def logs_once(function: Any) -> bool:
+    """Whether this is a method that was added to all loggers, which does no more than log what no call has logged."""
+    if not isinstance(function, _lru_cache_wrapper):
+        return False
+    code = getattr(function.__wrapped__, "__code__", None)
+    name = getattr(function, "__name__", "")
+    return code is not None and logging.Logger.__dict__.get(name) is function and set(code.co_names) <= LOGGING
 
 
 def as_now(acquisition: Any, value: Any) -> Any:

@@ -19,6 +19,11 @@ def log(name: str, level: int, where: tuple[str, int, str], message: Any, *argum
         logger.handle(logger.makeRecord(name, level, file, line, message, arguments, None, function))
 
 
+def log_once(name: str, method: str, words: tuple[Any, ...]) -> None:
+    """Log a message by a method of loggers that does so at its first call alone, by the logger of that name."""
+    getattr(logging.getLogger(name), method)(*words)
+
+
 def node_name(node: Any) -> str:
     """The name of a node of autograd's graph, as the text of a tensor has it."""
     name = type(node).__name__
