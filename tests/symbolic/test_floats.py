@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -185,8 +186,15 @@ def counted_from_tensors(stop: float, step: float) -> Tensor:
     return counted(torch.tensor(stop).item(), torch.tensor(step).item())
 
 
+def counted_with_the_end(stop: float, step: float) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # `torch.range` is deprecated
+        numbers = torch.range(0, stop, step)
+    return numbers.view(numbers.shape[0], 1) + numbers
+
+
 @pytest.mark.parametrize("grad", [False, True])
-@pytest.mark.parametrize("program", [counted, counted_from_tensors])
+@pytest.mark.parametrize("program", [counted, counted_from_tensors, counted_with_the_end])
 def test_floats_that_decide_how_many_elements_there_are(program: Callable[..., Tensor], grad: bool) -> None:
     compiled = thunder.jit(program, cache="symbolic values")
     with torch.set_grad_enabled(grad):

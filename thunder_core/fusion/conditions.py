@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +14,21 @@ import torch
 from thunder_core.ir.proxy import NumberProxy
 from thunder_core.ir.sizes import hint_of
 
+
+def largest(*sizes: Any) -> Any:
+    """The largest of some sizes."""
+    return functools.reduce(torch.sym_max, sizes)
+
+
+def smallest(*sizes: Any) -> Any:
+    """The smallest of some sizes."""
+    return functools.reduce(torch.sym_min, sizes)
+
+
 # What expressions of sizes consist of; functions are PyTorch's for symbolic integers.
 FUNCTIONS: Mapping[str, Any] = {
-    "max": torch.sym_max,
-    "min": torch.sym_min,
+    "max": largest,
+    "min": smallest,
     "int": int,
     "float": torch.sym_float,
     **{f"math.{name}": getattr(math, name) for name in ("ceil", "floor", "trunc")},
