@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import thunder_core as thunder
 from thunder_core.compiler import last_program
@@ -203,3 +204,13 @@ def test_a_size_that_is_rounded_is_computed_by_the_prologue() -> None:
     for end in (3, 4, 9):
         expected, found = counted(torch.ones(2), end), compiled(torch.ones(2), end)
         assert torch.equal(expected[0], found[0]) and expected[1] == found[1]
+
+
+@pytest.mark.parametrize("cache", ["symbolic values", "constant values"])
+def test_quotients_of_quotients_by_negative_numbers(cache: str) -> None:
+    def program(x: Tensor, n: int, m: int) -> tuple[Tensor, Any]:
+        return x * 1, (n // -2 // -2, n // 3 // -2, n // -3 // 2, n // 2 // m, -n // m // -2, n % -3, divmod(n, -4))
+
+    compiled = thunder.jit(program, cache=cache)
+    for n, m in ((3, 2), (5, -3), (-7, 4), (8, -1), (2, -2), (1, -1), (12, 5)):
+        assert compiled(torch.ones(2), n, m)[1] == program(torch.ones(2), n, m)[1], (n, m)

@@ -20,6 +20,7 @@ from torch._guards import ShapeGuard, Source
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.fx.experimental.symbolic_shapes import statically_known_true as is_known
 from torch.utils._ordered_set import OrderedSet
+from torch.utils._sympy.functions import FloorDiv
 from torch.utils._sympy.numbers import int_oo
 
 from thunder_core.capture.numbers import Numbers, SymbolicFloat, SymbolicInteger, SymbolicNumber
@@ -235,6 +236,11 @@ def lesser(one: Any, other: Any) -> Any:
 
 EXTREMES: Mapping[Callable[..., Any], Callable[[Any, Any], Any]] = {max: greater, min: lesser}
 DIVISIONS = (operator.floordiv, operator.mod)
+
+
+def is_quotient(size: Any) -> bool:
+    """Whether a size is a quotient itself: PyTorch makes one of `n // 2 // m`, which is right for an `m` above zero."""
+    return isinstance(size, torch.SymInt) and isinstance(size.node.expr, FloorDiv)
 
 
 class SymbolicSizes:
@@ -475,6 +481,8 @@ class SymbolicSizes:
         given = self._integers(operands)
         if function in DIVISIONS and not given[1] != 0:  # a constraint, for the quotient may not tell: `n // n` is 1
             raise ZeroDivisionError
+        if function is operator.floordiv and is_quotient(given[0]) and not given[1] > 0:
+            given = [-given[0], -int(given[1])]  # its value: of a symbol SymPy would cancel the signs
         computed = functools.reduce(EXTREMES[function], given) if function in EXTREMES else function(*given)
         return self.to_program(computed, numbers)
 
