@@ -35,6 +35,7 @@ trusted keys is, `THUNDER_KEY_PASSPHRASE` what protects a private key: see [sign
     thunder optimize ./bert --recipe hf-bert -o out  # a folder in Hugging Face layout
     thunder optimize --config run.toml --dry-run     # the plan alone
     thunder optimize ./bert -o out --include-weights # an artifact that needs no checkpoint
+    thunder run out --prompt "Once upon a time"       # the text that follows, as it is computed
     thunder validate out                             # beside eager PyTorch, on the machine that is to run it
     thunder optimize ./llama --train -o step         # a step of training: loss and gradients, forward and backward
     thunder bench ./llama --train --against eager,inductor

@@ -54,6 +54,7 @@ from thunder_core.errors.tree import (
     ValidationError,
 )
 from thunder_core.errors.unsupported import (
+    CannotGenerate,
     CannotInterpret,
     CannotReplay,
     DataDependent,
@@ -118,6 +119,7 @@ __all__ = [
     "Bug",
     "CacheDamaged",
     "CacheNotUsable",
+    "CannotGenerate",
     "CannotInterpret",
     "CannotReplay",
     "CompilerFailed",

@@ -99,3 +99,13 @@ class RangeNotServed(UnsupportedError):
     """
 
     code = "TH0810"
+
+
+class CannotGenerate(UnsupportedError):
+    """The artifact, or its model, does not go on with a text token by token.
+
+    That needs programs that take a cache of keys and values of each length from none on: they are in an artifact that
+    was made with `--dynamic cache=0:N`.
+    """
+
+    code = "TH0811"

@@ -23,13 +23,12 @@ def tokenized(dataset: Dataset, origin: FolderOrigin | SampleOrigin, *, trust_re
     """The dataset with tokens in the place of its texts; raises `BadData` where nothing could read them."""
     if not dataset.has_text:
         return dataset
-    folder = origin.folder if isinstance(origin, FolderOrigin) else None
-    if folder is None or not any((folder / name).is_file() for name in TOKENIZERS):
-        raise BadData(
-            f"{dataset.file} holds texts, and there is no tokenizer beside the model",
-            fix="give tokens (`input_ids`), or put the model's tokenizer.json into its folder",
-        )
-    read = tokenizer_of(folder, trust_remote_code=trust_remote_code)
+    read = tokenizer_beside(
+        origin,
+        f"{dataset.file} holds texts",
+        fix="give tokens (`input_ids`), or put the model's tokenizer.json into its folder",
+        trust_remote_code=trust_remote_code,
+    )
     rows = []
     for number, (row, text) in enumerate(zip(dataset.rows, dataset.texts, strict=True)):
         if not text:
@@ -40,6 +39,22 @@ def tokenized(dataset: Dataset, origin: FolderOrigin | SampleOrigin, *, trust_re
             raise dataset.wrong(number, f"both a text and `{IDS}`", "give one of the two")
         rows.append({**row, IDS: torch.tensor(read(text)[IDS], dtype=torch.int64)})
     return replace(dataset, rows=tuple(rows), texts=("",) * len(rows), checked=set())
+
+
+def tokenizer_beside(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str, trust_remote_code: bool) -> Any:
+    """The tokenizer that lies in a model's folder; raises `BadData` with these words where there is none."""
+    folder = origin.folder if isinstance(origin, FolderOrigin) else None
+    if folder is None or not any((folder / name).is_file() for name in TOKENIZERS):
+        raise BadData(f"{why}, and there is no tokenizer beside the model", fix=fix)
+    return tokenizer_of(folder, trust_remote_code=trust_remote_code)
+
+
+def prompt_tokens(tokenizer: Any, prompt: str) -> list[int]:
+    """The tokens of a prompt; as a user's turn where the tokenizer has a template for chats."""
+    if not getattr(tokenizer, "chat_template", None):
+        return list(tokenizer(prompt)[IDS])
+    turns = [{"role": "user", "content": prompt}]
+    return list(tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False))
 
 
 def tokenizer_of(folder: Path, *, trust_remote_code: bool) -> Any:

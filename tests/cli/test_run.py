@@ -1,0 +1,120 @@
+"""`thunder run`: tokens and text beside eager `generate`, from stdin too, what is refused, and Ctrl-C."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from tests.cli.small import saved
+from thunder_core.models.request import ModelRequest
+from thunder_core.pipeline import optimize
+from thunder_core.pipeline.generation import Generator, ServedLengths
+from thunder_core.pipeline.request import Request
+from thunder_core.recipe import Recipe
+
+PROMPT = "w1 w2 w3 w4 w5 w6"
+TEMPLATE = "{% for turn in messages %}w7 {{ turn.content }}{% endfor %}"
+
+
+class Eager(Recipe):
+    """A recipe that compiles nothing."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A small Llama with a tokenizer in its folder, and an artifact of it that goes on with texts."""
+    folder = tmp_path_factory.mktemp("made")
+    saved(folder / "model")
+    words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(512)}, unk_token="w0"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0").save_pretrained(folder / "model")
+    request = {"recipe": Eager, "model": ModelRequest(model=str(folder / "model")), "inputs": 1, "benchmark": False}
+    optimize(Request(out=folder / "artifact", dynamic={"cache": (0, 20), "seq": (1, 4)}, **request))
+    optimize(Request(out=folder / "calls", seq=8, validate=False, **request))
+    return folder
+
+
+def continued(folder, prompt, count):
+    """The tokens of eager PyTorch."""
+    model = AutoModelForCausalLM.from_pretrained(folder / "model").eval()
+    ids = torch.tensor([prompt])
+    mask = torch.ones_like(ids)
+    return model.generate(ids, attention_mask=mask, max_new_tokens=count, do_sample=False)[0, len(prompt) :].tolist()
+
+
+def test_tokens_and_text_are_those_of_eager_generate(thunder, made, monkeypatch):
+    expected = continued(made, [1, 2, 3, 4, 5, 6], 9)
+    run = ("run", made / "artifact", "--new-tokens", 9)
+    monkeypatch.setattr("thunder_core.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced"))
+    text = thunder(*run, "--prompt", PROMPT)
+    assert (text.status, text.out) == (0, " ".join(f"w{token}" for token in expected) + "\n"), text.err
+    assert "tokens: the first after" in text.err
+    monkeypatch.setattr("sys.stdin", io.StringIO(PROMPT + "\n"))
+    assert thunder(*run, "--quiet").out == text.out
+    assert thunder(*run, "--prompt-ids", "1,2,3,4,5,6").out == ",".join(map(str, expected)) + "\n"
+    found = thunder(*run, "--prompt", PROMPT, "--json").json
+    assert (found["schema"], found["tokens"], found["prompt_tokens"]) == ("thunder.run/1", expected, 6)
+    assert found["text"] + "\n" == text.out
+    assert found["seconds_to_first_token"] == found["seconds_of_each_token"][0] > 0
+    assert found["tokens_per_second"] == pytest.approx(8 / sum(found["seconds_of_each_token"][1:]))
+
+
+def test_a_template_for_chats_is_used(thunder, made):
+    template = made / "model" / "chat_template.jinja"
+    template.write_text(TEMPLATE)
+    try:
+        found = thunder("run", made / "artifact", "--prompt", "w1 w2", "--new-tokens", 3, "--json").json
+    finally:
+        template.unlink()
+    assert found["tokens"] == continued(made, [7, 1, 2], 3)
+
+
+REFUSED = {
+    "empty": (("--prompt", " "), 2, "the prompt is empty"),
+    "both": (("--prompt", "w1", "--prompt-ids", "1"), 2, "exclude each other"),
+    "no numbers": (("--prompt-ids", "1,x"), 2, "--prompt-ids is '1,x'"),
+    "no token of the model": (("--prompt-ids", "9999"), 2, "token 9999"),
+    "none": (("--prompt-ids", "1", "--new-tokens", 0), 2, "--new-tokens is 0"),
+    "prompt too long": (("--prompt-ids", ",".join("1" * 26)), 2, "TH0209"),
+    "too many tokens": (("--prompt-ids", "1", "--new-tokens", 22), 2, "ask for 21 new tokens or fewer"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_prompts_that_cannot_be_are_refused(thunder, made, kind):
+    options, status, words = REFUSED[kind]
+    done = thunder("run", made / "artifact", *options)
+    assert (done.status, done.out) == (status, "")
+    assert words in done.err
+    assert "Traceback" not in done.err
+
+
+def test_without_a_prompt_a_tokenizer_or_programs_it_is_said_what_to_do(thunder, made, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert "there is no prompt" in thunder("run", made / "artifact").err
+    monkeypatch.setattr("thunder_core.models.tokens.TOKENIZERS", ())
+    assert "--prompt-ids 1,2,3" in thunder("run", made / "artifact", "--prompt", "w1").err
+    done = thunder("run", made / "calls", "--prompt-ids", "1")
+    assert (done.status, "TH0811" in done.err, "--dynamic cache=0:N" in done.err) == (8, True, True)
+
+
+def test_ctrl_c_ends_it_with_what_was_said_so_far(thunder, made, monkeypatch):
+    tokens = Generator.tokens
+
+    def interrupted(self, prompt, count):
+        yield next(tokens(self, prompt, count))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Generator, "tokens", interrupted)
+    done = thunder("run", made / "artifact", "--prompt-ids", "1,2")
+    assert (done.status, done.out) == (130, f"{continued(made, [1, 2], 1)[0]}\n")
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(("prompt", "most"), [(1, 21), (20, 2), (22, 1), (24, 1), (25, 0)])
+def test_the_last_token_is_never_read(prompt, most):
+    assert ServedLengths(tokens=4, cached=20).new_tokens(prompt) == most
