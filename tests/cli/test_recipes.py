@@ -45,7 +45,10 @@ def test_an_unknown_recipe_suggests_the_nearest(thunder):
 
 def test_names_are_completed():
     assert [name for name, _ in complete_recipe("hf-llama")] == ["hf-llama", "hf-llama3", "hf-llama3-hopper"]
-    assert ("torch", "Eager PyTorch: runs any line as the user wrote it.") in complete_executor("to")
+    assert (
+        "torch",
+        "Eager PyTorch, as an executor: it runs any bound symbol as the user wrote it.",
+    ) in complete_executor("to")
 
 
 def test_where_a_recipe_runs_is_shown(thunder):

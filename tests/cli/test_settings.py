@@ -21,6 +21,9 @@ task = "causal-lm"
 revision = "main"
 batch = 2
 seq = 64
+cache = 8
+height = 32
+width = 48
 runs = 10
 warmup = 1
 inputs = 4
@@ -58,6 +61,7 @@ def test_a_file_may_hold_everything(tmp_path):
     settings = read_settings(written(tmp_path, EVERYTHING))
     assert settings.values.keys() == SETTINGS.keys()
     request = settings.request()
+    assert (request.cache, request.height, request.width) == (8, 32, 48)
     assert (request.recipe, request.batch, request.seq, request.runs, request.warmup) == ("hf-llama", 2, 64, 10, 1)
     assert (request.model.model, request.model.dtype, request.model.seed) == ("folder", "bfloat16", 7)
     assert request.model.random_weights

@@ -17,6 +17,8 @@ from thunder_core.ir.trace import Trace
 from thunder_core.recipe import Transform
 from thunder_core.runtime.library.objects import EXPECTATIONS
 
+AUTOCAST = torch.ops.aten._to_copy.default  # the operation by which torch.autocast casts
+
 
 @dataclass(frozen=True)
 class ShareCommonExpressions(Transform):
@@ -70,14 +72,17 @@ def rounded_tensors(trace: Trace) -> set[str]:
     """The names of tensors with fewer bits than what they are made of, where autograd follows that.
 
     PyTorch gives a cast back before it adds gradients, so that those of two casts are added with all bits. Of one cast
-    that several read they would be added with its own.
+    that several read they would be added with its own. That is what torch.autocast does to a parameter in float32, of
+    which it keeps the cast: those of inputs that are leaves are shared.
     """
     followed = followed_by_autograd(trace)
+    kept = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
     return {
         made.name
         for bsym in trace.bound_symbols
         for made in bsym.tensors
         if made.name in followed
+        and not (bsym.symbol.target is AUTOCAST and bsym.args[0].name in kept)
         and any(
             isinstance(given, TensorProxy) and given.name in followed and spacing(given.dtype) < spacing(made.dtype)
             for given in bsym.inputs

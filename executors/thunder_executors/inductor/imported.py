@@ -24,7 +24,7 @@ propagated = compiler.fake_tensor_prop
 
 
 def compiled_graph(graph: GraphModule, fakes: Sequence[FakeTensor]) -> Any:
-    """What Inductor compiles a graph to whose nodes have their values, as `make_fx` notes them."""
+    """The function that Inductor compiles a graph to whose nodes have their values, as `make_fx` notes them."""
     with mock.patch.object(compiler, "fake_tensor_prop", fake_mode_of), torch.no_grad():
         return compiler.compile_fx_inner(graph, fakes)
 
