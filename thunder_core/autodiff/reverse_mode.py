@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,7 +29,7 @@ from thunder_core.autodiff.rematerialization import Rematerialized, rematerializ
 from thunder_core.autodiff.rules import is_ruled
 from thunder_core.autodiff.step import Step, matched, recomputed, same_derivative
 from thunder_core.autodiff.tape import Underivable
-from thunder_core.autodiff.vjp import Derivation, added, derive
+from thunder_core.autodiff.vjp import VJP, Derivation, added, derive
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, symbols_in
 from thunder_core.ir.sizes import generic_hint_of, sizes_for_trace, symbolic_dense_strides
 from thunder_core.ir.symbol import BoundSymbol
@@ -240,12 +241,13 @@ class ReverseSweep:
     def _apply_vjp(self, step: Step, gradients: dict[str, TensorProxy], bsyms: list[BoundSymbol]) -> None:
         assert step.derivation is not None
         incoming = [gradients.pop(proxy.name, None) for proxy in step.results]
+        before = [gradients.get(proxy.name) for proxy in step.wanted]
         try:
-            vjp = step.derivation.vjp(incoming)
+            vjp, is_added = _vjp_added_to(step.derivation, incoming, before)
         except Underivable as error:
             raise underivable(step.bsym, str(error), error.missing_formula and step.bsym) from error
         names = dict(step.names)
-        for old, new in zip(vjp.cotangents, incoming, strict=True):
+        for old, new in zip((*vjp.cotangents, *vjp.before), (*incoming, *before), strict=True):
             if old is not None and new is not None:
                 names[old.name] = new
         fresh: dict[str, Proxy] = {}
@@ -254,9 +256,11 @@ class ReverseSweep:
             names |= fresh
             bsyms.append(step.placed(bsym, names, step.bsym))
             step.reads |= {proxy.name for proxy in bsyms[-1].inputs}
-        for proxy, gradient in zip(step.wanted, vjp.gradients, strict=True):
+        for proxy, gradient, is_whole in zip(step.wanted, vjp.gradients, is_added, strict=True):
             if gradient is not None:
                 found: Any = names[gradient.name]
+                if is_whole:
+                    gradients.pop(proxy.name)
                 self._accumulate(proxy.name, found, gradients, step, bsyms)
 
     def _accumulate(
@@ -307,6 +311,24 @@ class ReverseSweep:
                 yield from (part.renamed(fresh) for part in parts)
             else:
                 yield from parts
+
+
+def _vjp_added_to(
+    derivation: Derivation, incoming: Sequence[TensorProxy | None], before: Sequence[TensorProxy | None]
+) -> tuple[VJP, tuple[bool, ...]]:
+    """The product for cotangents, and which of its gradients contain those that were there before.
+
+    Autograd adds what comes for a tensor to its gradient one after another. Where a product is a sum by itself, as that
+    of `x * x` is, adding the sum would round otherwise: its summands are added to the gradient that was there.
+    """
+    vjp = derivation.vjp(incoming)
+    pairs = zip(before, vjp.sums, strict=True)
+    taken = [old if is_sum and old is not None and len(old.stride) == len(old.shape) else None for old, is_sum in pairs]
+    if any(taken):
+        with suppress(Underivable):
+            vjp = derivation.vjp(incoming, taken)
+            return vjp, tuple(old is not None for old in taken)
+    return vjp, (False,) * len(taken)
 
 
 def computed_from(names: Iterable[str], trace: Trace) -> set[str]:

@@ -41,18 +41,26 @@ class VJP:
     For y = f(x) it is the map from a cotangent of y, the gradient of some loss with respect to y, to that of x. `bsyms`
     read the `cotangents`, one for each result that autograd follows and None for one without, tensors of the forward,
     and each other. `gradients` are the cotangents of the wanted inputs: proxies with the metadata of these, or None
-    where autograd has none, which means zero.
+    where autograd has none, which means zero. They contain those that were there `before`, one for each wanted input
+    and None for one without.
     """
 
     cotangents: tuple[TensorProxy | None, ...]
     bsyms: tuple[BoundSymbol, ...]
     gradients: tuple[TensorProxy | None, ...]
+    before: tuple[TensorProxy | None, ...] = ()
+
+    @property
+    def sums(self) -> tuple[bool, ...]:
+        """For each gradient whether it is a sum, to which autograd may add more than one summand after another."""
+        adds = {bsym.output.name for bsym in self.bsyms if bsym.symbol.target is torch.ops.aten.add.Tensor}
+        return tuple(gradient is not None and gradient.name in adds for gradient in self.gradients)
 
     @property
     def reads(self) -> dict[str, TensorProxy]:
         """The tensors of the forward that the product reads, by name."""
         made = {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
-        made |= {proxy.name for proxy in self.cotangents if proxy is not None}
+        made |= {proxy.name for proxy in (*self.cotangents, *self.before) if proxy is not None}
         read = (proxy for bsym in self.bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
         return {proxy.name: proxy for proxy in read if proxy.name not in made}
 
@@ -76,28 +84,31 @@ class Derivation:
     outputs: tuple[torch.Tensor, ...] = field(repr=False)
     _vjps: dict[Hashable, VJP] = field(default_factory=dict, repr=False)
 
-    def vjp(self, cotangents: Sequence[TensorProxy | None]) -> VJP:
+    def vjp(self, cotangents: Sequence[TensorProxy | None], before: Sequence[TensorProxy | None] | None = None) -> VJP:
         """The product for cotangents of this metadata, one for each of `results`, None where there is no cotangent.
 
         Formulas choose their kernels by the metadata of cotangents, so there is one product for each metadata. Its own
-        `cotangents` have names of the tape's.
+        `cotangents` have names of the tape's. Gradients that the `wanted` inputs have `before` are added to first, as
+        autograd's buffers do: their sum is rounded after each summand.
         """
-        key = tuple(proxy and metadata(proxy) for proxy in cotangents)
+        before = before or [None] * len(self.wanted)
+        key = tuple(proxy and metadata(proxy) for proxy in (*cotangents, *before))
         if key not in self._vjps:
             with torch.inference_mode(False):
-                self._vjps[key] = self._differentiated(cotangents)
+                self._vjps[key] = self._differentiated(cotangents, before)
         return self._vjps[key]
 
-    def _differentiated(self, cotangents: Sequence[TensorProxy | None]) -> VJP:
+    def _differentiated(self, cotangents: Sequence[TensorProxy | None], before: Sequence[TensorProxy | None]) -> VJP:
         tape = self.tape.continued()
         with self.mode:
-            fakes = [None if proxy is None else empty(proxy) for proxy in cotangents]
+            fakes = [None if proxy is None else empty(proxy) for proxy in (*cotangents, *before)]
         names = tuple(None if fake is None else tape.name(fake) for fake in fakes)
-        pairs = [(output, fake) for output, fake in zip(self.outputs, fakes, strict=True) if fake is not None]
+        ends = (*self.outputs, *self.inputs)
+        pairs = [(end, fake) for end, fake in zip(ends, fakes, strict=True) if fake is not None]
         try:
             with torch._C._DisableAutocast(), quiet_attempt(), self.mode, tape:
                 found = torch.autograd.grad(
-                    [output for output, _ in pairs],
+                    [end for end, _ in pairs],
                     self.inputs,
                     [fake for _, fake in pairs],
                     retain_graph=True,
@@ -110,7 +121,8 @@ class Derivation:
             failed.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None
             raise failed from error
         gradients = tuple(None if one is None else tape.proxy(one) for one in found)
-        return VJP(names, tuple(_needed(tape.unwritten(), gradients)), gradients)
+        bsyms, results = tuple(_needed(tape.unwritten(), gradients)), len(self.outputs)
+        return VJP(names[:results], bsyms, gradients, names[results:])
 
 
 @dataclass(eq=False)
@@ -123,9 +135,9 @@ class ProbedDerivation(Derivation):
     twin: Derivation | None = field(default=None, repr=False)
     names: Named | None = field(default=None, repr=False)
 
-    def _differentiated(self, cotangents: Sequence[TensorProxy | None]) -> VJP:
+    def _differentiated(self, cotangents: Sequence[TensorProxy | None], before: Sequence[TensorProxy | None]) -> VJP:
         assert self.twin is not None and self.names is not None
-        vjp, twin = super()._differentiated(cotangents), self.twin._differentiated(cotangents)
+        vjp, twin = (one(cotangents, before) for one in (super()._differentiated, self.twin._differentiated))
         bsyms = named(vjp.bsyms, twin.bsyms, self.names)
         if bsyms is None:
             raise Underivable("its backward computes with a float that changes from call to call")
