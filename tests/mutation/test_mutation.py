@@ -75,16 +75,33 @@ def test_an_error_in_inference_mode_leaves_it() -> None:
         lambda x: x + 1 if x.storage_offset() else x - 1,
         lambda x: x + 1 if x._is_view() else x - 1,
         lambda x: x + 1 if x.is_inference() else x - 1,
+        lambda x: x if x.is_inference() else x + x._version,
     ],
-    ids=["is_leaf", "storage_offset", "is_view", "is_inference"],
+    ids=["is_leaf", "storage_offset", "is_view", "is_inference", "version"],
 )
 def test_what_is_asked_of_an_argument_is_guarded(question: Callable[[Tensor], Tensor]) -> None:
     (x,) = leaf()
     with torch.inference_mode():
         made = numbers(4, 4)
     compiled = thunder.jit(question)
-    for given in (x, (x * 2)[:], numbers(5, 4)[1:], numbers(4, 4), numbers(4, 4)[:], made, x):
+    for given in (x, (x * 2)[:], numbers(5, 4)[1:], numbers(4, 4), numbers(4, 4)[:], made, (x * 2).add_(1), x):
         assert torch.equal(compiled(given), question(given))
+
+
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_versions_count_from_those_of_the_arguments(cache: str) -> None:
+    def written(x: Tensor) -> tuple[int, ...]:
+        before = x._version
+        x.data.add_(1)
+        unseen = x._version
+        x.add_(1)
+        return before, unseen, x._version, x.detach()._version
+
+    compiled = thunder.jit(written, cache=cache)
+    x, like = numbers(4, 4), numbers(4, 4)
+    for _ in range(3):
+        assert compiled(x) == written(like)
+        assert x._version == like._version
 
 
 def test_the_gradient_of_a_write_through_a_strided_view_is_right() -> None:

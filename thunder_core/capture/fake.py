@@ -119,8 +119,8 @@ def fake_of(
 ) -> torch.Tensor:
     """A fake tensor with the metadata of a real one, on its device or another, as much a leaf of autograd as that.
 
-    Sizes, strides and the place in a storage are kept. (FakeTensorMode.from_tensor does the same ten times slower: it
-    also keeps the tensors that a view is a view of.)
+    Sizes, strides, the place in a storage and the version are kept. (FakeTensorMode.from_tensor does the same ten times
+    slower: it also keeps the tensors that a view is a view of.)
     """
     with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
         require_traceable(tensor)
@@ -132,11 +132,13 @@ def fake_of(
             meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
         else:
             meta = strided_at(int(tensor.storage_offset()), *layout, tensor.dtype)
-        fake = FakeTensor(mode, meta, device or tensor.device)
-        marked(fake, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
-        if not tensor.requires_grad:
-            return fake
-        return fake.requires_grad_(True) if tensor.is_leaf else followed_from_outside(fake)
+        unmarked = FakeTensor(mode, meta, device or tensor.device)
+        fake = marked(unmarked, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
+        if tensor.requires_grad:
+            fake = fake.requires_grad_(True) if tensor.is_leaf else followed_from_outside(fake)
+        if not (tensor.is_inference() or fake.is_inference()):  # which have no versions
+            torch._C._autograd._unsafe_set_version_counter((fake,), (tensor._version,))
+        return fake
 
 
 def strided_at(offset: int, shape: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:

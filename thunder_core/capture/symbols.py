@@ -62,6 +62,7 @@ FACTS: dict[Callable[..., Any], str] = {
     torch.Tensor.is_inference: "is_inference()",
     torch.Tensor.storage_offset: "storage_offset()",
     torch.Tensor.is_leaf.__get__: "is_leaf",  # type: ignore[attr-defined]
+    torch.Tensor._version.__get__: "_version",  # type: ignore[attr-defined]
 }
 LASTING = frozenset({"_is_view()", "is_inference()"})  # no operation changes these
 
