@@ -102,6 +102,14 @@ def test_without_a_prompt_a_tokenizer_or_programs_it_is_said_what_to_do(thunder,
     assert (done.status, "TH0811" in done.err, "--dynamic cache=0:N" in done.err) == (8, True, True)
 
 
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_prompt_on_stdin_that_is_no_text_is_refused(thunder, made, monkeypatch, errors):
+    stdin = io.TextIOWrapper(io.BytesIO(b"w1 \xff"), encoding="utf-8", errors=errors)
+    monkeypatch.setattr("sys.stdin", stdin)
+    done = thunder("run", made / "artifact")
+    assert (done.status, "no text in UTF-8" in done.err) == (2, True)
+
+
 def test_ctrl_c_ends_it_with_what_was_said_so_far(thunder, made, monkeypatch):
     tokens = Generator.tokens
 

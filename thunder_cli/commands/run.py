@@ -65,8 +65,12 @@ def run(
 
 
 def prompt_of_stdin() -> str:
-    """The prompt that was piped into the command; raises `BadOption` where there is none."""
-    prompt = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
+    """The prompt that was piped into the command; raises `BadOption` where there is none or it is no text."""
+    try:
+        prompt = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read().rstrip("\n")
+        prompt.encode()  # some locales let bytes through that are no text
+    except UnicodeError as error:
+        raise BadOption("the prompt on stdin is no text in UTF-8", fix="convert it: `iconv -t utf-8`") from error
     if not prompt.strip():
         raise BadOption("there is no prompt", fix=PROMPT_FIX)
     return prompt
