@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from thunder_core.capture.graph import memory_of
 from thunder_core.capture.symbols import LIFTS, is_random, symbol_of
 from thunder_core.capture.tensors import Tensors, tensors_in
 from thunder_core.capture.wrappers import Wrapped
-from thunder_core.capture.writes import is_reshaping, out_of_place, written_values
+from thunder_core.capture.writes import is_reshaping, out_of_place, takes_out, written_values
+from thunder_core.ir.proxy import tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 
 QUERIES = frozenset({torch.ops.prim.device.default})
@@ -98,7 +100,7 @@ class OperatorLevel:
 
     def _noted(self, call: Call, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
         unknown = not all(self._tensors.is_named(tensor) for tensor in tensors_in((args, kwargs)))
-        renames = is_reshaping(operator) and not unknown
+        renames = (is_reshaping(operator) or takes_out(operator)) and not unknown
         given = self._tensors.to_proxies((tuple(args), dict(kwargs))) if renames else None
         plain = out_of_place(operator) if given and call.makes(given[0][0]) else None
         output = operator(*args, **kwargs)
@@ -126,4 +128,15 @@ class OperatorLevel:
         if is_reshaping(operator):
             for tensor in tensors_in([*written_values(operator, args, kwargs)]):
                 call.before.setdefault(id(tensor), self._tensors.proxy(tensor))
+                self._tensors.renew(tensor)
+        elif takes_out(operator):
+            self._note_resized(call, tensors_in([*written_values(operator, args, kwargs)]))
+
+    def _note_resized(self, call: Call, tensors: Iterable[torch.Tensor]) -> None:
+        """Give other names to tensors for results (`out=`) that were given the shapes of these."""
+        for tensor in tensors:
+            before = self._tensors.proxy(tensor)
+            if replace(tensor_proxy(before.name, tensor), requires_grad=before.requires_grad) != before:
+                call.reshapes = True
+                call.before.setdefault(id(tensor), before)
                 self._tensors.renew(tensor)

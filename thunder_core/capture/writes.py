@@ -71,6 +71,12 @@ def is_reshaping(operator: torch._ops.OpOverload) -> bool:
     return torch.Tag.inplace_view in operator.tags
 
 
+@cache
+def takes_out(operator: torch._ops.OpOverload) -> bool:
+    """Whether an operator writes its results to tensors for them (`out=`), which get the shapes of the results."""
+    return any(argument.is_out for argument in operator._schema.arguments)
+
+
 def may_write(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether a call writes to what it is given, by PyTorch's names for what does."""
     name = getattr(function, "__name__", "")
