@@ -58,6 +58,9 @@ FLAG = " "  # for the metavar of a flag: typer writes the type there, which says
 TRUST = "Trust"
 OUTPUT = "What is printed"
 
+Artifact = Annotated[
+    Path, typer.Argument(metavar="ARTIFACT", help="A folder that `thunder optimize` wrote.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print the result as JSON.", rich_help_panel=OUTPUT)]
 Debug = Annotated[
     bool, typer.Option("--debug", metavar=FLAG, help="Show tracebacks and what libraries log.", rich_help_panel=OUTPUT)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from thunder_cli import options
 from thunder_cli.console import print_json, say, stderr
@@ -23,9 +20,7 @@ if TYPE_CHECKING:
 
 @expand_options
 def run(
-    artifact: Annotated[
-        Path, typer.Argument(metavar="ARTIFACT", help="A folder that `thunder optimize` wrote.", show_default=False)
-    ],
+    artifact: options.Artifact,
     *,
     request: RunRequest,
     settings: Annotated[Settings, ("trust-remote-code",)],

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from thunder_cli import options
 from thunder_cli.console import plain, print_json, stderr, stdout
@@ -20,9 +17,7 @@ if TYPE_CHECKING:
 
 @expand_options
 def validate(
-    artifact: Annotated[
-        Path, typer.Argument(metavar="ARTIFACT", help="A folder that `thunder optimize` wrote.", show_default=False)
-    ],
+    artifact: options.Artifact,
     *,
     request: ValidateRequest,
     settings: Annotated[Settings, ("trust-remote-code",)],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thunder_cli import options
 from thunder_cli.console import print_json, stdout
 from thunder_cli.options import FLAG, Debug, Json
 
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    artifact: Annotated[
-        Path, typer.Argument(metavar="ARTIFACT", help="A folder that `thunder optimize` wrote.", show_default=False)
-    ],
+    artifact: options.Artifact,
     *,
     key: Annotated[
         list[Path] | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -50,7 +50,7 @@ class VJP:
     gradients: tuple[TensorProxy | None, ...]
     before: tuple[TensorProxy | None, ...] = ()
 
-    @property
+    @cached_property
     def sums(self) -> tuple[bool, ...]:
         """For each gradient whether it is a sum, to which autograd may add more than one summand after another."""
         adds = {bsym.output.name for bsym in self.bsyms if bsym.symbol.target is torch.ops.aten.add.Tensor}

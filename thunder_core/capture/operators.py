@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -130,13 +130,16 @@ class OperatorLevel:
                 call.before.setdefault(id(tensor), self._tensors.proxy(tensor))
                 self._tensors.renew(tensor)
         elif takes_out(operator):
-            self._note_resized(call, tensors_in([*written_values(operator, args, kwargs)]))
+            for tensor in filter(self._tensors.is_named, tensors_in([*written_values(operator, args, kwargs)])):
+                call.reshapes |= self.renew_changed(call, tensor)
 
-    def _note_resized(self, call: Call, tensors: Iterable[torch.Tensor]) -> None:
-        """Give other names to tensors for results (`out=`) that were given the shapes of these."""
-        for tensor in tensors:
-            before = self._tensors.proxy(tensor)
-            if replace(tensor_proxy(before.name, tensor), requires_grad=before.requires_grad) != before:
-                call.reshapes = True
-                call.before.setdefault(id(tensor), before)
-                self._tensors.renew(tensor)
+    def renew_changed(self, call: Call, tensor: torch.Tensor) -> bool:
+        """Whether a tensor that was written to, or given other data, has other metadata now; it is renamed then."""
+        before = self._tensors.proxy(tensor)
+        with torch._C.DisableTorchFunction():
+            now = replace(tensor_proxy(before.name, tensor), requires_grad=before.requires_grad)
+        if now == before:
+            return False
+        call.before.setdefault(id(tensor), before)
+        self._tensors.renew(tensor)
+        return True

@@ -66,7 +66,7 @@ from thunder_core.capture.values import NUMBERS, Evaluation
 from thunder_core.capture.wrappers import Wrapped, is_wrapper, run_through, wrappers_in
 from thunder_core.capture.writes import may_write
 from thunder_core.errors import OperationFailed, ThunderError
-from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
+from thunder_core.ir.proxy import Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import leaves, replace_leaves
 from thunder_core.runtime.library.objects import with_data
@@ -284,7 +284,7 @@ class Recorder:
             return self.batches.run(function, args, kwargs)
         if function in STORAGES:
             mark_device(output, args[0].device)
-        if function == SET_DATA and self._has_other_metadata(call, args[0]):
+        if function == SET_DATA and self._operators.renew_changed(call, args[0]):
             function, output = with_data, args[0]
         if isinstance(function, torch._ops.OpOverload):  # nothing will be dispatched beneath it
             self._operators.note(call, function, args, kwargs)
@@ -523,14 +523,3 @@ class Recorder:
 
     def _stood_for(self, leaf: Any) -> Any:
         return self._probe_values.get(leaf, leaf) if type(leaf) in (int, float) else leaf
-
-    def _has_other_metadata(self, call: Call, tensor: torch.Tensor) -> bool:
-        """Whether a tensor that was given other data has other metadata now; then it has another name as well."""
-        before = self.tensors.proxy(tensor)
-        with torch._C.DisableTorchFunction():
-            now = replace(tensor_proxy(before.name, tensor), requires_grad=before.requires_grad)
-        if now == before:
-            return False
-        call.before[id(tensor)] = before
-        self.tensors.renew(tensor)
-        return True
