@@ -5,7 +5,7 @@ from __future__ import annotations
 from thunder_cli.bench_output import BenchOutput
 from thunder_core.benchmark.baseline import fraction_of, read_suite
 from thunder_core.benchmark.gate import check_gate
-from thunder_core.benchmark.report import BenchmarkSuite
+from thunder_core.benchmark.suite import BenchmarkSuite
 
 
 def earlier_result(output: BenchOutput, runs: int) -> BenchmarkSuite | None:

@@ -19,19 +19,23 @@ if TYPE_CHECKING:
         write_suite,
     )
     from thunder_core.benchmark.gate import check_gate, require_speedup
+    from thunder_core.benchmark.generation import GeneratedTokens, GenerationBenchmark
     from thunder_core.benchmark.machine import machine_name, processor_name, threads_in_use
     from thunder_core.benchmark.measurement import measure
-    from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite, Candidate, Interval
+    from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, Candidate, Interval
+    from thunder_core.benchmark.suite import BenchmarkSuite
     from thunder_core.benchmark.suite_comparison import Contrast, contrast_suites
     from thunder_core.benchmark.verdict import Verdict
 
 HOMES = {
     "BenchmarkReport": "report",
-    "BenchmarkSuite": "report",
+    "BenchmarkSuite": "suite",
     "BenchmarkCandidate": "report",
     "Candidate": "report",
     "Comparison": "baseline",
     "Contrast": "suite_comparison",
+    "GeneratedTokens": "generation",
+    "GenerationBenchmark": "generation",
     "Interval": "report",
     "Verdict": "verdict",
     "check_against_baseline": "baseline",
@@ -55,6 +59,8 @@ __all__ = [
     "Candidate",
     "Comparison",
     "Contrast",
+    "GeneratedTokens",
+    "GenerationBenchmark",
     "Interval",
     "Verdict",
     "check_against_baseline",

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from pydantic import ValidationError as Malformed
 
-from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkFacts, BenchmarkReport, BenchmarkSuite, Interval
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkFacts, BenchmarkReport, Interval
+from thunder_core.benchmark.suite import BenchmarkSuite
 from thunder_core.errors import BadOption, SlowerThanBaseline, UsageError
 from thunder_core.storage.file import write_whole
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport
+from thunder_core.benchmark.suite import BenchmarkSuite
 from thunder_core.benchmark.verdict import MIN_ROUNDS
 from thunder_core.errors import BadOption, SpeedupMissed
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import quantiles
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, computed_field, model_validator
 
 from thunder_core.benchmark.interval import BenchmarkFacts, Interval
 from thunder_core.benchmark.verdict import Verdict, in_words, verdict_of
 
-SCHEMA_VERSION: Literal[1] = 1
-
 __all__ = [
     "BenchmarkCandidate",
     "BenchmarkFacts",
     "BenchmarkReport",
-    "BenchmarkSuite",
     "Candidate",
     "Interval",
     "size_in_words",
@@ -87,8 +84,13 @@ class BenchmarkReport(BenchmarkFacts):
         return self
 
     @property
+    def parts(self) -> tuple[BenchmarkReport, ...]:
+        """The parts of the measured call that are told apart, each with times of its own; none for most calls."""
+        return ()
+
+    @property
     def call(self) -> str:
-        """The name of one measured call: `call`, or `training step`."""
+        """The name of one measured call: `call`, `training step`, `generation` or what is part of it."""
         return self.configuration.get("call", "call")
 
     @property
@@ -126,11 +128,3 @@ class BenchmarkReport(BenchmarkFacts):
 def size_in_words(configuration: Mapping[str, str]) -> str:
     """The size of the inputs: `1 x 128` for tokens, `1 x 224 x 224 pixels` for images."""
     return f"{configuration.get('batch', '')} x {configuration.get('size', configuration.get('seq', ''))}"
-
-
-class BenchmarkSuite(BenchmarkFacts):
-    """The file that `thunder bench --json` writes and `--baseline` reads: one report for each configuration."""
-
-    schema_version: Literal[1] = SCHEMA_VERSION
-    thunder: str
-    reports: tuple[BenchmarkReport, ...] = Field(min_length=1)

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thunder_core.benchmark.interval import BenchmarkFacts, Interval
-from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport
 from thunder_core.benchmark.statistics import CONFIDENCE, RESAMPLES, SEED
+from thunder_core.benchmark.suite import BenchmarkSuite
 from thunder_core.benchmark.verdict import Verdict, verdict_of
 from thunder_core.errors import BadOption
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from thunder_core.benchmark.generation import GenerationBenchmark
 from thunder_core.benchmark.report import BenchmarkReport
 from thunder_core.validation.report import Evaluation, ReportFacts, ValidationReport
 
@@ -196,8 +197,15 @@ class Report(ReportFacts):
     """What the programs want of sizes and numbers that differ from call to call."""
     points: tuple[BenchmarkReport, ...] = ()
     """The measurements at other sizes of the ranges."""
+    generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
+    """The measurements of `generate`, one for each size of a batch."""
     evaluation: Evaluation | None = None
     """How the model does on real samples, before and after; None where none were named."""
+
+    @property
+    def speed(self) -> BenchmarkReport | None:
+        """The measurement that tells how fast the model is: of its calls, or else of `generate`; None without one."""
+        return self.benchmark or next(iter(self.generation_benchmarks), None)
 
     @property
     def memory_peak(self) -> Peak | None:

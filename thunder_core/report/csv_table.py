@@ -6,7 +6,8 @@ import csv
 import io
 from collections.abc import Iterator
 
-from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport
+from thunder_core.benchmark.suite import BenchmarkSuite
 from thunder_core.printable import printable
 
 NAMES = ("model", "recipe", "dtype", "batch", "seq", "call", "input")  # of the configuration

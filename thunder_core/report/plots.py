@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from statistics import median
 
-from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport
+from thunder_core.benchmark.generation import GeneratedTokens, GenerationBenchmark
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, size_in_words
 from thunder_core.report import number_format
 from thunder_core.report.axes import Axis, Tick, linear, logarithmic
 from thunder_core.report.contents import ExecutorShare, MemoryPoint, OperationCount, StageTime
@@ -19,6 +21,7 @@ LONGEST_PATH = 43  # of a parameter's name, whose layer and whose end tell it fr
 ROW = 24
 STRIP = 56
 MOST_ROWS = 12
+TALLEST = 4  # times the slowest contender's median, above which a token's time is drawn at the edge
 COLOURS = 7  # that the style sheet has for executors; the rest share the last
 
 
@@ -128,6 +131,29 @@ class Curve:
     across: tuple[Tick, ...]
     upwards: tuple[Tick, ...]
     begins: tuple[Tick, ...] = ()
+
+
+@dataclass(frozen=True)
+class TokenLine:
+    """The time of each token of one contender, as a path; the text stands beside its name."""
+
+    label: str
+    text: str
+    colour: int
+    path: str
+
+
+@dataclass(frozen=True)
+class TokenLines:
+    """The times of the tokens behind the first one, in their order, of all contenders on one pair of axes."""
+
+    title: str
+    height: float
+    bottom: float
+    unit: str
+    lines: tuple[TokenLine, ...]
+    across: tuple[Tick, ...]
+    upwards: tuple[Tick, ...]
 
 
 def stage_bars(stages: Sequence[StageTime]) -> Bars:
@@ -284,6 +310,37 @@ def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
 def _steps(heights: Sequence[float], across: Axis) -> str:
     rest = "".join(f"H{across(number)}V{height}" for number, height in enumerate(heights[1:], start=2))
     return f"M{across(1)},{heights[0]}{rest}"
+
+
+def token_lines(generation: GenerationBenchmark) -> TokenLines:
+    """The median time of each token behind the first, by which a cache that grows and a call that stalls are seen."""
+    left, top, bottom = 44.0, 12.0, 170.0
+    latest = [median(text.seconds[1:] or text.seconds) for text in generation.texts]
+    unit, name = number_format.time_unit(max(latest))
+    times = (min(value, TALLEST * max(latest)) / unit for text in generation.texts for value in text.seconds[1:])
+    across = Axis(2, max(generation.new_tokens, 3), left, WIDTH - 10)
+    upwards = linear(times, bottom, top, from_zero=True)
+    return TokenLines(
+        title=f"Time of each token, {size_in_words(generation.configuration)}",
+        height=bottom + 26,
+        bottom=bottom,
+        unit=name,
+        lines=tuple(
+            _token_line(text, min(number, COLOURS - 1), across, upwards, unit)
+            for number, text in enumerate(generation.texts)
+        ),
+        across=across.ticks(lambda v: f"{v:g}", whole=True),
+        upwards=upwards.ticks(lambda v: f"{v:g}", about=4),
+    )
+
+
+def _token_line(text: GeneratedTokens, colour: int, across: Axis, upwards: Axis, unit: float) -> TokenLine:
+    first, *following = text.seconds
+    points = " L".join(f"{across(place)},{upwards(value / unit)}" for place, value in enumerate(following, start=2))
+    told = f"the first after {number_format.seconds(first)}"
+    if following:
+        told += f", then one in {number_format.seconds(median(following))}"
+    return TokenLine(text.name, told, colour, f"M{points}" if points else "")
 
 
 def _byte_ticks(axis: Axis) -> tuple[Tick, ...]:

@@ -14,6 +14,7 @@ from thunder_core.benchmark.verdict import Verdict
 from thunder_core.printable import printable
 from thunder_core.report import number_format, plots
 from thunder_core.report.contents import Report
+from thunder_core.report.generation import generation_rows
 from thunder_core.report.ranges import constraints_of, points_of, served
 from thunder_core.validation.report import ValidationReport
 
@@ -56,6 +57,7 @@ def code(text: object) -> str:
 
 
 TEMPLATES.filters.update({name: getattr(number_format, name) for name in FILTERS}, cell=cell, code=code)
+TEMPLATES.globals.update(generation_rows=generation_rows)
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ def render_markdown(report: Report) -> str:
 
 def render_html(report: Report) -> str:
     """The report as one HTML file that needs neither network nor script."""
-    return TEMPLATES.get_template("report.html.j2").render(**parts_of(report), plots=plots_of(report), moods=MOODS)
+    drawn = {"plots": plots_of(report), "token_plots": [plots.token_lines(one) for one in report.generation_benchmarks]}
+    return TEMPLATES.get_template("report.html.j2").render(**parts_of(report), **drawn, moods=MOODS)
 
 
 def parts_of(report: Report) -> dict[str, object]:
@@ -154,27 +157,27 @@ def _compared(validation: ValidationReport) -> str:
 
 
 def _speed(report: Report) -> list[Headline]:
-    if report.benchmark is None or len(report.benchmark.candidates) < 2:
+    if report.speed is None or len(report.speed.candidates) < 2:
         return []
-    first, second = report.benchmark.candidates[:2]
-    verdict, ratio = report.benchmark.verdict(second), second.speedup
+    first, second = report.speed.candidates[:2]
+    verdict, ratio = report.speed.verdict(second), second.speedup
     figure = number_format.times(ratio.value) if verdict in SHOWN_FIGURE else verdict.capitalize()
     between = f"95% interval {number_format.times(ratio.low)} to {number_format.times(ratio.high)}"
     medians = (
         f"{number_format.seconds(first.median)} {first.name}, {number_format.seconds(second.median)} {second.name}"
     )
-    detail = f"{report.benchmark.told(second)}; {number_format.times(ratio.value)}, {between}; {medians}"
+    detail = f"{report.speed.told(second)}; {number_format.times(ratio.value)}, {between}; {medians}"
     return [Headline(f"Speed against {first.name}", figure, detail, MOODS[verdict])]
 
 
 def warning_of(report: Report) -> str:
     """The warning that comes before all else: that the recipe makes the model slower; empty where it does not."""
-    if report.benchmark is None or len(report.benchmark.candidates) < 2:
+    if report.speed is None or len(report.speed.candidates) < 2:
         return ""
-    second = report.benchmark.candidates[1]
-    if report.benchmark.verdict(second) != "slower":
+    second = report.speed.candidates[1]
+    if report.speed.verdict(second) != "slower":
         return ""
-    told = f"{report.recipe.name} makes this model slower than {report.benchmark.first.name} PyTorch here"
+    told = f"{report.recipe.name} makes this model slower than {report.speed.first.name} PyTorch here"
     return f"{told}: {number_format.times(second.speedup.value)} its speed."
 
 

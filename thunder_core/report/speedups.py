@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, BenchmarkSuite, Interval
+from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, Interval
+from thunder_core.benchmark.suite import BenchmarkSuite
 from thunder_core.report import number_format
 from thunder_core.report.axes import Axis, Tick, linear
 from thunder_core.report.plots import LETTER, LONGEST, ROW, WIDTH, label_room, time_strips

@@ -1,0 +1,66 @@
+"""The section of a report on `generate`: rows of contenders at each size, and the time of each token as lines."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.report.samples import generation
+from thunder_core.report import Report, plots, render_html, render_markdown
+from thunder_core.report.render import headlines_of
+
+
+@pytest.fixture
+def generating(bare: Report) -> Report:
+    """A report whose calls were not measured, but `generate` was, at two sizes of a batch."""
+    return bare.model_copy(update={"generation_benchmarks": (generation(1), generation(8))})
+
+
+def test_both_pages_tell_of_each_size(generating: Report) -> None:
+    page, text = render_html(generating), render_markdown(generating)
+    for told in (page, text):
+        assert all(told.count(f"{batch} x 32 + 24 tokens") for batch in (1, 8))
+        assert "25% of its tokens are not eager" in told
+        assert all(figure in told for figure in ("60.2 ms", "30.1 ms", "49.8", "399", "99.7", "797", "3.00 MiB"))
+    rows = re.findall(r"^\| [18] x .*$", text, flags=re.MULTILINE)
+    assert [row.count("| faster |") for row in rows] == [0, 2, 0, 2]
+    assert page.count('<path class="line') == 4
+    assert "None" not in page
+    assert Report.model_validate_json(generating.model_dump_json()) == generating
+
+
+def test_the_speed_of_generation_is_the_headline_where_no_call_was_measured(generating: Report, full: Report) -> None:
+    speed = headlines_of(generating)[1]
+    assert (speed.figure[:4], speed.mood) == ("2.00", "good")
+    assert "522 ms eager" in speed.detail
+    both = full.model_copy(update={"generation_benchmarks": generating.generation_benchmarks})
+    assert headlines_of(both)[1] == headlines_of(full)[1]
+
+
+def test_equal_tokens_are_said_to_be_equal(bare: Report) -> None:
+    measured = generation()
+    same = tuple(text.model_copy(update={"equal": 1.0, "differs_at": None}) for text in measured.texts)
+    report = bare.model_copy(update={"generation_benchmarks": (measured.model_copy(update={"texts": same}),)})
+    for told in (render_html(report), render_markdown(report)):
+        assert "All contenders give the same tokens." in told
+        assert "of its tokens are not" not in told
+
+
+def test_a_line_begins_behind_the_first_token() -> None:
+    drawn = plots.token_lines(generation(tokens=4))
+    eager, thunder = drawn.lines
+    assert drawn.unit == "ms"
+    assert eager.path == "M44.0,12.0 L277.0,12.0 L510.0,12.0"
+    assert thunder.path == "M44.0,91.0 L277.0,91.0 L510.0,91.0"
+    assert thunder.text == "the first after 30.0 ms, then one in 10.0 ms"
+    (eager, _) = plots.token_lines(generation(tokens=1)).lines
+    assert (eager.path, eager.text) == ("", "the first after 60.0 ms")
+
+
+def test_a_call_that_stalls_does_not_flatten_the_rest() -> None:
+    measured = generation(tokens=4)
+    eager, thunder = measured.texts
+    stalled = thunder.model_copy(update={"seconds": (0.03, 0.01, 5.0, 0.01)})
+    drawn = plots.token_lines(measured.model_copy(update={"texts": (eager, stalled)}))
+    assert drawn.lines[1].path == "M44.0,150.25 L277.0,12.0 L510.0,150.25"
