@@ -18,7 +18,7 @@ from thunder_core.models.sample_models import SAMPLES
 from thunder_core.pipeline.recipes import find_recipe
 from thunder_core.recipe import Recipe, order_transforms, recipes_for
 
-NAMES = ("default", "hf-bert", "hf-llama", "hf-llama3", "hf-llama3-hopper", "hf-transformers")
+NAMES = ("default", "hf-bert", "hf-generate", "hf-llama", "hf-llama3", "hf-llama3-hopper", "hf-transformers")
 
 TINY = {
     "vocab_size": 64,

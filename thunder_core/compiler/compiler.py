@@ -401,4 +401,5 @@ def compiled_by(compiler: Compiler | Unequipped, subject: Callable[..., Any]) ->
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
     forward = Specializations(subject.forward, compiler, compiler.options)
-    return compiled_module(call, forward, partial(compiled_by, compiler))
+    methods = {name: one for transform in compiler.transforms for name, one in transform.methods(subject).items()}
+    return compiled_module(call, forward, partial(compiled_by, compiler), methods)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import graphlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from thunder_core import plugins
 from thunder_core.errors import RecipeConflict, UnknownName
@@ -36,7 +36,7 @@ class Transform(ABC):
     def __init_subclass__(cls) -> None:
         """Raises `BadRecipe` for what it declares and nobody reads, or declares otherwise than it is read."""
         super().__init_subclass__()
-        vet_class(cls, Transform, (*ORDER, "needs", "prepare"), but=options_of(cls))
+        vet_class(cls, Transform, (*ORDER, "needs", "prepare", "methods"), but=options_of(cls))
         for trait, kinds in (*((trait, (str,)) for trait in ORDER), ("needs", (Requirement,))):
             require_row(cls.__name__, trait, getattr(cls, trait), kinds)
 
@@ -48,6 +48,14 @@ class Transform(ABC):
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
         """The model that is traced: a transform that changes weights changes them here. By default the same."""
         return model
+
+    def methods(self, model: torch.nn.Module) -> Mapping[str, Callable[..., Any]]:  # noqa: ARG002
+        """Methods of the compiled module, by name, that are to stand in the place of the model's own. By default none.
+
+        Each is given the module first, and finds the model's own method on the model's class. A module of the compiled
+        class with a state of its own has the model's method.
+        """
+        return {}
 
     @abstractmethod
     def __call__(self, trace: Trace) -> Trace:

@@ -14,16 +14,22 @@ SEQUENCES = (
     *("inputs_embeds.size(1)", "decoder_input_ids.size(-1)", "decoder_attention_mask.size(-1)", "labels.size(1)"),
     "encoder_outputs['last_hidden_state'].size(1)",
 )
+CACHES = (
+    "past_key_values",
+    "past_key_values.self_attention_cache",
+    "past_key_values.cross_attention_cache",
+)
 KEYS_AND_VALUES = tuple(
     f"{cache}.layers[*].{name}"
-    for cache in (
-        "past_key_values",
-        "past_key_values.self_attention_cache",
-        "past_key_values.cross_attention_cache",
-    )
+    for cache in CACHES
     for name in ("keys", "values", "_quantized_keys[0]", "_quantized_values[0]")
 )
-SEEN = ("past_key_values.layers[*].cumulative_length",)  # of a sliding window: the tokens that it has moved over
+# Of a sliding window the tokens that it has moved over, and of a static cache the tokens that it has room for.
+LENGTHS = tuple(
+    f"{cache}.layers[*].{name}"
+    for cache in CACHES
+    for name in ("cumulative_length", "cumulative_length_int", "max_cache_len")
+)
 STATES = tuple(
     f"{cache}.layers[*].{name}[*]"
     for cache in ("past_key_values", "cache_params")
@@ -32,7 +38,7 @@ STATES = tuple(
 DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "batch": tuple(f"{name}.size(0)" for name in (*BATCHES, *KEYS_AND_VALUES, *STATES)),
     "seq": SEQUENCES,
-    "cache": ("attention_mask.size(-1)", *(f"{name}.size(-2)" for name in KEYS_AND_VALUES), *SEEN),
+    "cache": ("attention_mask.size(-1)", *(f"{name}.size(-2)" for name in KEYS_AND_VALUES), *LENGTHS),
     "height": ("pixel_values.size(-2)",),
     "width": ("pixel_values.size(-1)",),
 }

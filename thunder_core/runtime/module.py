@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ import torch
 from thunder_core.runtime.compiled import Specializations
 from thunder_core.runtime.tracers import left_alone_by_dynamo, refuse_scripting
 
+Method = Callable[..., Any]
+NO_METHODS: Mapping[str, Method] = {}
 Rejit = Callable[[torch.nn.Module], torch.nn.Module]
 
 
@@ -29,13 +31,16 @@ def compiled_function(specializations: Specializations) -> Callable[..., Any]:
     return compiled
 
 
-def compiled_module(call: Specializations, forward: Specializations, again: Rejit) -> torch.nn.Module:
+def compiled_module(
+    call: Specializations, forward: Specializations, again: Rejit, methods: Mapping[str, Method] = NO_METHODS
+) -> torch.nn.Module:
     """A module of a subclass of the subject's class that shares the subject's whole state.
 
     Parameters, buffers, submodules, hooks and every other attribute are one set of objects under two names, so what
     is done to one module is done to both. `again` compiles another subject likewise: a copy, or one from a pickle,
     which holds it. Other modules of the class (`type(compiled)(...)`, a replica for another GPU) have a state of their
-    own, for which no program is: they do what modules of the subject's class do.
+    own, for which no program is: they do what modules of the subject's class do. `methods` are those of the compiled
+    module that stand in the place of the class's own.
     """
     module: Any = call.subject
     kind = type(module)
@@ -65,7 +70,10 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
 
     run_forward._thunder = Original(kind.forward, forward)  # type: ignore[attr-defined]
     run._thunder = Original(kind.__call__, call)  # type: ignore[attr-defined]
+    own = {name: getattr(kind, name) for name in (*COMPILED_CALLS, *methods) if hasattr(kind, name)}
+    given = {**COMPILED_CALLS, **methods}
     members = {
+        **{name: of_one_module(given[name], method, state) for name, method in own.items()},
         "__call__": run,
         "forward": run_forward,
         "__deepcopy__": deep_copy,
@@ -81,6 +89,28 @@ def compiled_module(call: Specializations, forward: Specializations, again: Reji
     compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
     object.__setattr__(compiled, "__dict__", module.__dict__)
     return compiled
+
+
+def compiled_call(module: torch.nn.Module, *_: Any) -> Method:
+    """The call of a module that `generate` of transformers takes where it would compile one: it is compiled already.
+
+    Theirs is kept in the module's state, which the module that was compiled shares, so that either would take the
+    other's.
+    """
+    return module.__call__
+
+
+COMPILED_CALLS: Mapping[str, Method] = {"get_compiled_call": compiled_call}
+
+
+def of_one_module(method: Method, own: Method, state: dict[str, Any]) -> Method:
+    """A method for the module with this state, and the class's own method for modules with another one."""
+
+    @functools.wraps(own)
+    def chosen(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return (method if self.__dict__ is state else own)(self, *args, **kwargs)
+
+    return chosen
 
 
 def plain_twin(module: torch.nn.Module, kind: type[torch.nn.Module]) -> torch.nn.Module:

@@ -1,0 +1,38 @@
+"""Text generation by models from Hugging Face: `generate` uses a static cache, which is written in place."""
+
+from __future__ import annotations
+
+import torch
+
+from thunder_core.errors import RecipeMismatch
+from thunder_core.recipe import Transform
+from thunder_core.transforms.static_cache import GenerateWithStaticCache
+from thunder_recipes.hf_transformers import HFTransformers
+
+
+class HFGenerate(HFTransformers):
+    """Text generation by models from Hugging Face: `generate` uses a static cache, which is written in place.
+
+    Two programs, one for prompts and one for all tokens behind them, serve all lengths of texts and caches.
+    """
+
+    sample = "llama"
+
+    def validate(self, model: torch.nn.Module) -> None:
+        """Raise `RecipeMismatch` for a model that generates nothing."""
+        super().validate(model)
+        if not (callable(getattr(model, "generate", None)) and can_generate(model)):
+            raise RecipeMismatch(
+                f"recipe {self.name} is for models that generate text; this is a {type(model).__name__}",
+                fix="use the recipe `hf-transformers`, or load the model with its head (`AutoModelForCausalLM`)",
+            )
+
+    def setup_transforms(self) -> tuple[Transform, ...]:
+        """The static cache."""
+        return (*super().setup_transforms(), GenerateWithStaticCache())
+
+
+def can_generate(model: torch.nn.Module) -> bool:
+    """Whether a model of transformers says of itself that it generates."""
+    asked = getattr(model, "can_generate", None)
+    return bool(callable(asked) and asked())
