@@ -13,7 +13,7 @@ import thunder_core as thunder
 from tests.fusion.test_fuse import Replays
 from tests.mutation.outcome import outcome
 from tests.mutation.programs import PROGRAMS, leaf, numbers
-from thunder_core.errors import OperationFailed
+from thunder_core.errors import OperationFailed, ThunderError
 
 EXECUTORS: dict[str, Callable[[], tuple[Any, ...]]] = {
     "torch": lambda: ("torch",),
@@ -102,6 +102,19 @@ def test_versions_count_from_those_of_the_arguments(cache: str) -> None:
     for _ in range(3):
         assert compiled(x) == written(like)
         assert x._version == like._version
+
+
+def test_the_version_of_an_input_is_not_told_once_its_memory_was_written_by_another_name() -> None:
+    def version(x: Tensor, y: Tensor) -> int:
+        x.add_(1)
+        return int(y._version)
+
+    compiled = thunder.jit(version)
+    assert compiled(numbers(4), numbers(4)) == version(numbers(4), numbers(4)) == 0
+    base = numbers(4)
+    with pytest.raises(ThunderError, match="version of a tensor"):
+        compiled(base, base[1:])
+    assert compiled(base, base) == version(base, base) - 1
 
 
 def test_the_gradient_of_a_write_through_a_strided_view_is_right() -> None:

@@ -55,6 +55,7 @@ from thunder_core.capture.symbols import (
     SET_DATA,
     SET_GRAD,
     VALUE_READERS,
+    VERSION,
     is_idle,
     is_ordered,
     parts_of,
@@ -253,6 +254,8 @@ class Recorder:
             self._asked(args[0], FACTS[function], answer)
             if FACTS[function] in LASTING:
                 return answer
+            if function == VERSION:
+                self._require_own_version(args[0])
         if function is torch.Tensor.storage_offset:
             self._ask_offsets(args[0])
         if function is torch.Tensor.stride and self.sizes is not None and not self.tensors.is_outside(args[0]):
@@ -302,6 +305,20 @@ class Recorder:
         elif bsym is not None:
             (self.emit if is_ordered(bsym.symbol) else self._append)(bsym)
         return self.tensors.to_real(output)
+
+    def _require_own_version(self, tensor: torch.Tensor) -> None:
+        """Refuse to tell an input's version once another input in the same memory has been written to.
+
+        Views of one tensor share a counter of versions, and tensors that otherwise lie in the same memory do not.
+        """
+        for real, _ in self.tensors.inputs.values():
+            if real is tensor or real.is_inference() or memory_of(real) != memory_of(tensor):
+                continue
+            if self.tensors.fake(real)._version != real._version:
+                raise self._refuse(
+                    "the version of a tensor is asked for after a write to another input that shares its memory",
+                    "ask for the version of the tensor that is written to, or give one of the two",
+                )
 
     def _ask_offsets(self, tensor: torch.Tensor) -> None:
         """Ask for the storage offsets of the inputs in whose memory a tensor lies: its own follows from them."""

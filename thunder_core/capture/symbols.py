@@ -56,13 +56,14 @@ QUESTIONS: frozenset[Callable[..., Any]] = frozenset(
         ),
     }
 )
+VERSION = torch.Tensor._version.__get__  # type: ignore[attr-defined]
 # Those, and others, that a tensor from outside answers for itself: how to ask again at each call.
 FACTS: dict[Callable[..., Any], str] = {
     torch.Tensor._is_view: "_is_view()",
     torch.Tensor.is_inference: "is_inference()",
     torch.Tensor.storage_offset: "storage_offset()",
     torch.Tensor.is_leaf.__get__: "is_leaf",  # type: ignore[attr-defined]
-    torch.Tensor._version.__get__: "_version",  # type: ignore[attr-defined]
+    VERSION: "_version",
 }
 LASTING = frozenset({"_is_view()", "is_inference()"})  # no operation changes these
 
