@@ -21,11 +21,8 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "a number": lambda x: x * float((x * 2).numpy().sum()),
     "back": lambda x: torch.from_numpy((x * 2).numpy() * 2) + x,
     "integers": lambda x: np.flatnonzero((x > 1).numpy()),
-    "repr": lambda x: repr(x + 1),
-    "f-string": lambda x: f"{x} and {x.sum():.2f} and {x.sum()}",
-    "percent": lambda x: "%s" % (x * 2).long(),  # noqa: UP031
+    "a text that is looked at": lambda x: repr(x + 1).upper(),
     "a parameter": lambda x: str(torch.nn.Parameter(x * 2)),
-    "with a gradient": lambda x: f"{x.clone().requires_grad_() * 2}",
 }
 
 
@@ -81,7 +78,7 @@ def test_memory_that_would_not_be_shared_is_refused(program: Callable[[Tensor], 
         thunder.jit(program)(torch.ones(3))
 
 
-@pytest.mark.parametrize("name", ["numpy", "repr"])
+@pytest.mark.parametrize("name", ["numpy", "a text that is looked at"])
 def test_they_are_refused_where_values_may_not_be_asked_for(name: str) -> None:
     with pytest.raises(DataDependent):
         thunder.jit(PROGRAMS[name], data_dependent="error")(torch.ones(2))

@@ -1,74 +1,115 @@
 """Every family of models that generates in every mode of `generate`, beside eager PyTorch.
 
-Usage: python -m tests.generation.matrix [FAMILY ...] [--modes MODE,MODE]
+Usage: python -m tests.generation.matrix [FAMILY ...] [--modes MODE,MODE] [--write FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 import warnings
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 
 import thunder_core as thunder
 from tests.generation.models import MODELS, Uncompiled, model_of
-from tests.generation.modes import MODES, Mode, assert_same, modes_with
+from tests.generation.modes import ASSISTED, MODES, Mode, assert_same, modes_with
 from thunder_core.errors import RecompileWarning
 
-# Of what transformers has for no models of a type, it says so: eager's `generate` raises one of these.
-REFUSALS = (ValueError, NotImplementedError, TypeError, AttributeError)
+SIZES = ((2, 7), (3, 9))  # batch and length of the first prompts, and of the second ones
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The outcome of one mode on one family: how many programs there were after each of the prompts.
+
+    Where eager PyTorch raises, `refused` is its error, which the compiled model raises too. `differs` is how the
+    compiled model does otherwise; empty where it does not.
+    """
+
+    programs: tuple[int, ...] = ()
+    refused: str = ""
+    differs: str = ""
+
+
+def cells(family: str, modes: Iterable[str]) -> dict[str, Cell]:
+    """The outcome of each mode on a family, each with a compiled model of its own."""
+    model = model_of(family)
+    known = modes_with(model)
+    return {mode: outcome(known[mode], model) for mode in modes}
 
 
 def differing(family: str, modes: Iterable[str]) -> dict[str, str]:
     """The modes in which a compiled model of the family does otherwise than eager, each with how."""
-    model = model_of(family)
-    compiled, known = thunder.compile(model, Uncompiled), modes_with(model)
-    found = {mode: difference(known[mode], model, compiled) for mode in modes}
-    return {mode: told for mode, told in found.items() if told}
+    return {mode: cell.differs for mode, cell in cells(family, modes).items() if cell.differs}
 
 
-def difference(mode: Mode, model: torch.nn.Module, compiled: torch.nn.Module) -> str:
-    """How the results of a mode differ in two calls, or that one of them raises; empty where eager does so too."""
+def outcome(mode: Mode, model: torch.nn.Module) -> Cell:
+    """The outcome of a mode on a model, compiled for this alone."""
+    compiled = thunder.compile(model, Uncompiled)
+    programs = []
+    for size in SIZES:
+        try:
+            expected = mode(model, *size)
+        except Exception as refusal:  # transformers has no such mode for the type
+            return refused_alike(mode, compiled, size, refusal)
+        try:
+            assert_same(mode(compiled, *size), expected)
+        except Exception as error:  # of whatever kind: the others are tried as well
+            return Cell(differs=f"{type(error).__name__}: {error}")
+        programs.append(thunder.cache_misses(compiled))
+    return Cell(tuple(programs))
+
+
+def refused_alike(mode: Mode, compiled: torch.nn.Module, size: tuple[int, int], refusal: Exception) -> Cell:
+    """The outcome of a mode that eager refuses: the compiled model raises the same error."""
+    told = f"{type(refusal).__name__}: {refusal}"
     try:
-        expected = mode(model)
-    except REFUSALS as refusal:
-        return "" if raises(mode, compiled, type(refusal)) else f"eager raises {type(refusal).__name__}: {refusal}"
-    try:
-        for _ in range(2):
-            assert_same(mode(compiled), expected)
-    except Exception as error:  # of whatever kind: the others are tried as well
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
-def raises(mode: Mode, compiled: torch.nn.Module, kind: type[Exception]) -> bool:
-    """Whether a mode raises an error of this class."""
-    try:
-        mode(compiled)
-    except kind:
-        return True
-    return False
+        mode(compiled, *size)
+    except Exception as error:
+        mine = f"{type(error).__name__}: {error}"
+        return Cell(refused=told) if mine == told else Cell(differs=f"eager raises {told}; compiled raises {mine}")
+    return Cell(differs=f"eager raises {told}")
 
 
 def main() -> int:
     """Tell of each family which modes differ; 1 where there is one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", default=[*MODELS])
-    parser.add_argument("--modes", type=lambda names: names.split(","), default=[*MODES, "assisted"])
+    parser.add_argument("--modes", type=lambda names: names.split(","), default=[*MODES, ASSISTED])
+    parser.add_argument("--write", type=Path, help="a file of JSON, to which the outcomes are added")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", RecompileWarning)
     failed = False
     for family in options.families:
         before = time.process_time()
-        found = differing(family, options.modes)
-        failed |= bool(found)
-        print(f"{family:<12} {len(found)} of {len(options.modes)} differ, {time.process_time() - before:.0f} s")
-        print("".join(f"  {mode}: {told}\n" for mode, told in found.items()), end="", flush=True)
+        found = cells(family, options.modes)
+        failed |= any(cell.differs for cell in found.values())
+        print(f"{family}, {time.process_time() - before:.0f} s")
+        print("".join(f"  {mode}: {told(cell)}\n" for mode, cell in found.items()), end="", flush=True)
+        if options.write is not None:
+            add(options.write, family, found)
     return int(failed)
+
+
+def told(cell: Cell) -> str:
+    """An outcome on one line."""
+    if cell.differs or cell.refused:
+        return f"DIFFERS: {cell.differs}" if cell.differs else f"refused by transformers: {cell.refused}"
+    return f"equal, programs: {', '.join(map(str, cell.programs))}"
+
+
+def add(file: Path, family: str, found: dict[str, Cell]) -> None:
+    """Add the outcomes of a family to a file of JSON."""
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    known.setdefault(family, {}).update({mode: asdict(cell) for mode, cell in found.items()})
+    file.write_text(json.dumps(known, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

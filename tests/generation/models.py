@@ -1,7 +1,8 @@
-"""Small models with seeded weights that generate, and a recipe for them that compiles no kernels."""
+"""Small models with seeded weights that generate, their prompts, and a recipe for them that compiles no kernels."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -48,6 +49,20 @@ T5 = {
     "num_decoder_layers": 2,
     "num_heads": 4,
 }
+IMAGE = 5  # the token in whose places an image stands
+SIZE = 28  # pixels, of four patches
+PATCHES = 4
+VISION = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+JAMBA = {
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "mamba_d_state": 4,
+    "mamba_dt_rank": 4,
+}
 Maker = Callable[[], Any]
 MODELS: dict[str, Maker] = {
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**DECODER)),
@@ -67,8 +82,30 @@ MODELS: dict[str, Maker] = {
     "mamba": lambda: transformers.MambaForCausalLM(
         transformers.MambaConfig(**TOKENS, hidden_size=32, state_size=4, num_hidden_layers=2)
     ),
+    "mamba2": lambda: transformers.Mamba2ForCausalLM(
+        transformers.Mamba2Config(
+            **TOKENS,
+            hidden_size=32,
+            state_size=4,
+            num_hidden_layers=2,
+            head_dim=8,
+            num_heads=8,
+            n_groups=1,
+            chunk_size=8,
+        )
+    ),
+    "jamba": lambda: transformers.JambaForCausalLM(transformers.JambaConfig(**DECODER, **JAMBA)),
     "t5": lambda: transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)),
     "bart": lambda: transformers.BartForConditionalGeneration(transformers.BartConfig(**ENCODER_DECODER)),
+    "llava": lambda: transformers.LlavaForConditionalGeneration(
+        transformers.LlavaConfig(
+            vision_config=transformers.CLIPVisionConfig(**VISION, image_size=SIZE, patch_size=SIZE // 2),
+            text_config=transformers.LlamaConfig(**DECODER),
+            image_token_index=IMAGE,
+            image_seq_length=PATCHES,
+            pad_token_id=0,
+        )
+    ),
 }
 
 
@@ -89,9 +126,32 @@ def model_of(name: str) -> Any:
     return model
 
 
+def draft_of(model: Any) -> Any:
+    """A model that guesses many of the model's tokens, and not all."""
+    draft = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(7)
+    for parameter in draft.parameters():
+        parameter.data += 0.03 * torch.randn(parameter.shape, generator=generator)
+    return draft
+
+
 def prompt_of(batch: int, length: int, seed: int = 1) -> torch.Tensor:
     """Seeded tokens, none of them a special one."""
-    return torch.randint(3, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))
+    return torch.randint(8, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def question_of(batch: int, length: int, seed: int = 1) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Prompts with an image behind their first token, and these images."""
+    text = prompt_of(batch, length, seed)
+    prompt = torch.cat([text[:, :1], torch.full((batch, PATCHES), IMAGE), text[:, 1:]], 1)
+    generator = torch.Generator().manual_seed(seed)
+    return prompt, {"pixel_values": torch.randn(batch, 3, SIZE, SIZE, generator=generator)}
+
+
+def asked_of(model: Any, batch: int, length: int) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Prompts for a model, and what else it is given with them: images where it sees."""
+    sees = hasattr(model.config, "vision_config")
+    return question_of(batch, length) if sees else (prompt_of(batch, length), {})
 
 
 def greedy(model: Any, prompt: torch.Tensor, tokens: int = 12, **options: Any) -> Any:

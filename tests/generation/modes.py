@@ -1,4 +1,4 @@
-"""The modes of `generate`, each a function of a model, and how their results are compared with eager PyTorch's."""
+"""The modes of `generate`, each a function of a model and a size, and how results are compared with eager PyTorch's."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import torch
 import transformers
 
-from tests.generation.models import greedy, prompt_of
+from tests.generation.models import asked_of, draft_of, greedy
 
-Mode = Callable[[Any], Any]
+Mode = Callable[[Any, int, int], Any]  # of a model, a batch and a length; some take one prompt whatever the batch
 
 
 class Streamer(transformers.generation.BaseStreamer):  # type: ignore[misc]
@@ -45,58 +45,85 @@ class Forbids(transformers.LogitsProcessor):  # type: ignore[misc]
         return forbidden
 
 
-def sampled(model: Any, **options: Any) -> Any:
+def continued(model: Any, batch: int, length: int, **options: Any) -> Any:
+    """Prompts, with images where the model sees, and what follows them."""
+    prompt, given = asked_of(model, batch, length)
+    return greedy(model, prompt, **given, **options)
+
+
+def sampled(model: Any, batch: int, length: int, **options: Any) -> Any:
     """Tokens that are drawn with a seed."""
     torch.manual_seed(3)
-    return greedy(model, prompt_of(2, 7), do_sample=True, temperature=0.8, top_k=20, top_p=0.9, **options)
+    return continued(model, batch, length, do_sample=True, temperature=0.8, top_k=20, top_p=0.9, **options)
 
 
-def padded(model: Any, **options: Any) -> Any:
+def padded(model: Any, batch: int, length: int, **options: Any) -> Any:
     """What follows prompts of several lengths, which are padded at their left."""
-    prompt = prompt_of(3, 7)
+    prompt, given = asked_of(model, batch, length + 3)
     mask = torch.ones_like(prompt)
-    for row, count in enumerate((3, 0, 1)):
-        prompt[row, :count] = mask[row, :count] = 0
-    return greedy(model, prompt, attention_mask=mask, **options)
+    for row, count in zip(range(batch), (3, 0, 1), strict=False):
+        prompt[row] = torch.cat([torch.zeros(count, dtype=prompt.dtype), prompt[row, : prompt.shape[1] - count]])
+        mask[row, :count] = 0
+    return greedy(model, prompt, attention_mask=mask, **given, **options)
 
 
-def streamed(model: Any) -> Any:
+def streamed(model: Any, batch: int, length: int) -> Any:
     """The tokens, and what a streamer was given of them."""
     streamer = Streamer()
-    return greedy(model, prompt_of(1, 7), streamer=streamer), streamer.given
+    return continued(model, 1, length, streamer=streamer), streamer.given
 
 
-def scored(model: Any) -> Any:
+def scored(model: Any, batch: int, length: int) -> Any:
     """The tokens, and the scores and logits that they were chosen by."""
-    found = greedy(model, prompt_of(2, 7), return_dict_in_generate=True, output_scores=True, output_logits=True)
+    options = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
+    found = continued(model, batch, length, **options)
     return found.sequences, found.scores, found.logits
 
 
+def processed(model: Any, batch: int, length: int) -> Any:
+    """Tokens that processors have chosen, the library's and one of the caller's."""
+    options = {"repetition_penalty": 1.2, "no_repeat_ngram_size": 2}
+    return continued(model, batch, length, logits_processor=[Forbids()], **options)
+
+
+def with_options(**options: Any) -> Mode:
+    """What follows prompts with options of `generate`."""
+    return lambda model, batch, length: continued(model, batch, length, **options)
+
+
+def for_one(**options: Any) -> Mode:
+    """What follows a single prompt with options of `generate`."""
+    return lambda model, batch, length: continued(model, 1, length, **options)
+
+
 MODES: dict[str, Mode] = {
+    "greedy": continued,
     "sampling": sampled,
-    "several for a prompt": lambda model: sampled(model, num_return_sequences=2),
-    "beams": lambda model: greedy(model, prompt_of(2, 7), num_beams=3),
-    "beams that sample": lambda model: sampled(model, num_beams=2),
+    "several for a prompt": lambda model, batch, length: sampled(model, batch, length, num_return_sequences=2),
+    "beams": with_options(num_beams=3),
+    "beams that sample": lambda model, batch, length: sampled(model, batch, length, num_beams=2),
     "padded left": padded,
-    "padded left, with beams": lambda model: padded(model, num_beams=2),
+    "padded left, with beams": lambda model, batch, length: padded(model, batch, length, num_beams=2),
     "streamer": streamed,
-    "stopping criteria": lambda model: greedy(model, prompt_of(2, 7), stopping_criteria=[StopsAt(11)]),
-    "logits processors": lambda model: greedy(
-        model, prompt_of(2, 7), logits_processor=[Forbids()], repetition_penalty=1.2, no_repeat_ngram_size=2
+    "stopping criteria": lambda model, batch, length: continued(
+        model, batch, length, stopping_criteria=[StopsAt(length + 4)]
     ),
+    "logits processors": processed,
     "scores": scored,
-    "a static cache": lambda model: greedy(model, prompt_of(2, 7), cache_implementation="static"),
-    "a quantized cache": lambda model: greedy(
-        model, prompt_of(2, 7), cache_implementation="quantized", cache_config={"backend": "fp8"}
-    ),
-    "no cache": lambda model: greedy(model, prompt_of(2, 7), use_cache=False),
-    "one token of a prompt": lambda model: greedy(model, prompt_of(2, 1)),
+    "a static cache": with_options(cache_implementation="static"),
+    "a quantized cache": with_options(cache_implementation="quantized", cache_config={"backend": "fp8"}),
+    "an offloaded cache": with_options(cache_implementation="offloaded"),
+    "no cache": with_options(use_cache=False),
+    "one token of a prompt": lambda model, batch, length: continued(model, batch, 1),
+    "prefill in parts": with_options(prefill_chunk_size=3),
+    "guesses from the prompt": for_one(prompt_lookup_num_tokens=2),
 }
+ASSISTED = "assisted"
 
 
-def modes_with(assistant: Any) -> dict[str, Mode]:
-    """All modes, and that in which a model guesses tokens ahead."""
-    return {**MODES, "assisted": lambda model: greedy(model, prompt_of(1, 7), assistant_model=assistant)}
+def modes_with(model: Any) -> dict[str, Mode]:
+    """All modes, and that in which another model, uncompiled, guesses tokens ahead."""
+    return {**MODES, ASSISTED: for_one(assistant_model=draft_of(model))}
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -108,6 +135,6 @@ def assert_same(found: Any, expected: Any) -> None:
     elif isinstance(expected, torch.Tensor) and expected.is_floating_point():
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     elif isinstance(expected, torch.Tensor):
-        assert torch.equal(found, expected)
+        assert torch.equal(found, expected), "other tokens"
     else:
-        assert found == expected
+        assert found == expected, "another result"

@@ -19,7 +19,9 @@ from thunder_core.acquire.prologue import Prologue
 from thunder_core.acquire.run import Run, process_state
 from thunder_core.acquire.sharp import SharpEdge, Surprises, apply_policy, users_line
 from thunder_core.acquire.symbolic import CONSTANT, IsSymbolic, Symbolic
+from thunder_core.acquire.texts import NeedsTexts
 from thunder_core.capture.symbolic_probe import HiddenNumbers
+from thunder_core.capture.texts import without_values
 from thunder_core.errors import DataDependent, ThunderError
 from thunder_core.interpreter import interpret
 from thunder_core.ir.raised import ProgramRaised
@@ -65,18 +67,21 @@ def acquire(
     (with a `device`, what it raises), `DataDependent`, `OperationFailed` or `CannotReplay` where a trace cannot hold
     what the program does, and `SharpEdgeError` if it has sharp edges and they are errors.
     """
-    detours, is_differentiating = Detours(), False
+    detours, is_differentiating, read_at_once = Detours(), False, False
     may_evaluate = evaluates and device is None
     is_evaluating = may_evaluate and not symbolic.sizes
     while True:
         run = Run(subject, args, kwargs, device, is_evaluating, symbolic)
         run.recorder.is_differentiating = is_differentiating
+        run.texts.read_at_once = read_at_once
         run.nested = nested
         run.detours = detours
         try:
             return traced(run, sharp_edges, functional)
         except HiddenNumbers:
             is_differentiating = True
+        except NeedsTexts:
+            read_at_once = True
         except DataDependent:
             further = detours.further()
             if further is None and (is_evaluating or not may_evaluate):
@@ -121,6 +126,7 @@ def require_recorded(run: Run) -> None:
         raise NeedsValues
     if run.recorder.hides_numbers:
         raise HiddenNumbers
+    run.texts.require_lasting()
 
 
 def _interpreted(run: Run, state: dict[str, object], sharp_edges: SharpEdges) -> Any:
@@ -153,6 +159,7 @@ def _raised(run: Run, state: Mapping[str, object], error: BaseException, *, shar
     while entry is not None and entry.tb_frame.f_code.co_filename.startswith(package.FOLDER):
         entry = entry.tb_next
     error.__traceback__ = entry
+    error.args = without_values(error.args)  # eager PyTorch makes the error that its user gets
     guard_tensors(run, inputs_of(run))
     run.classes.guard_special()
     trace = Prologue(run.roots, state, {}).trace(list(lasting_guards(run)), ((), ()), run.roots)

@@ -19,6 +19,7 @@ from thunder_core.acquire.reductions import Frozen, Reduction, differing, is_bou
 from thunder_core.capture.batched import is_batched
 from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.recorder import Recorder
+from thunder_core.capture.texts import SymbolicText
 from thunder_core.capture.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.errors import CannotReplay
 from thunder_core.ir.literal import Scope, dotted_name, literal, unique_name
@@ -71,6 +72,8 @@ class Expressions:
         """An expression for a value as it is when tracing ends; `where` says to a user where it was met."""
         if isinstance(value, SymbolicNumber) and value.size is not None:
             value = value.numbers.simplified(value)
+        if type(value) is SymbolicText and value.text is not None:
+            value = value.text
         return next(text for rule in EXPRESSIONS if (text := rule(self, value, where)) is not None)
 
     # ---- rules, in the order in which they are asked: an expression, or None for a value of another kind ----------

@@ -42,7 +42,7 @@ from thunder_core.acquire.detours import Detours
 from thunder_core.acquire.effects import Announced
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
-from thunder_core.acquire.lookasides.classes import shown_class
+from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
 from thunder_core.acquire.lookasides.compiled import Nested, compiled_function, owner_of
 from thunder_core.acquire.lookasides.foreign import foreign, refuse_operator
 from thunder_core.acquire.lookasides.generators import is_method_of_generator, method_of_generator
@@ -57,6 +57,7 @@ from thunder_core.acquire.reductions import ITERATORS
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
+from thunder_core.acquire.texts import Texts, method_of_text
 from thunder_core.autodiff.rules import has_rule
 from thunder_core.autodiff.vjp import backward_of
 from thunder_core.capture.numbers import SymbolicNumber
@@ -71,6 +72,7 @@ from thunder_core.ir.proxy import Proxy
 from thunder_core.runtime.library.objects import is_native
 from thunder_core.runtime.library.states import has_state
 
+MAKERS = (maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text)
 KEYED = (operator.contains, operator.getitem)
 # Methods of containers that look into the containers in them, and functions of C that only look at what they are given.
 COMPARISONS = tuple(f"__{name}__" for name in ("contains", "eq", "ne", "lt", "le", "gt", "ge"))
@@ -116,6 +118,7 @@ class Acquisition(Observer):
         self.shown: list[tuple[int, Any, SourceLine | None]] = []  # what is printed, and behind how many bsyms
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.numbers = self.recorder.numbers.sources = OutsideNumbers(self)
+        self.texts = Texts(self)
         self.nested: Nested | None = None
         self.settings = Settings()
         self.interrupt: BaseException | None = None
@@ -213,7 +216,20 @@ class Acquisition(Observer):
 
     def class_of(self, value: Any) -> type:
         """The class of an operand in eager PyTorch; of a subclass, as which Python would ask it first, no fake is."""
-        return torch.Tensor if type(value) is FakeTensor else type(value)
+        return CLASSES.get(type(value), type(value))
+
+    @property
+    def substitutes(self) -> bool:  # type: ignore[override]
+        """Whether there are texts in whose place functions of C get those of this call."""
+        return self.texts.any_symbolic
+
+    def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """A text of what the trace does not know is read where the program looks at it, and not before."""
+        return self.texts.made_by(function, operands)
+
+    def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """C gets the texts of this call."""
+        return self.texts.for_native(function, args, kwargs)
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Operators see all of a container, except for `is`; in-place ones change their first operand."""
@@ -334,7 +350,7 @@ class Acquisition(Observer):
         if is_method_of_generator(function):
             method = method_of_generator(self, function)
             return None if method is None else on_values(method)
-        replaced = (make(self, function) for make in (maker_of_tensors, method_of_stream, method_that_logs_once))
+        replaced = (make(self, function) for make in MAKERS)
         if (maker := next(filter(None, replaced), None)) is not None:
             return maker
         if kind is types.BuiltinMethodType and is_autograd_function(function):

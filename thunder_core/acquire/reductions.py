@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from thunder_core.acquire.attributes import C_METHODS
+from thunder_core.capture.texts import SymbolicText, TextPart
 from thunder_core.errors import CannotReplay
 from thunder_core.interpreter.bridges import BridgedIterator, Callback
 from thunder_core.interpreter.generators import frame_of
@@ -243,6 +244,8 @@ VALUES = (
     *(array.array, bytearray),
 )
 REDUCE: dict[type, Reduce] = {
+    SymbolicText: lambda value, where: Reduction(output.text, value.parts),
+    TextPart: lambda value, where: Reduction(value.function, value.arguments),
     Dressed: lambda value, where: Reduction(output.dressed, (value.values, value.kind, value.node)),
     **dict.fromkeys((*ITERATORS, *VALUES), reduced),
     **{type(getattr(_MAPPED, name)()): of_view(name) for name in ("keys", "values", "items")},

@@ -20,6 +20,7 @@ from thunder_core.ir.evaluate import evaluate
 from thunder_core.ir.proxy import NumberProxy, TensorProxy, environment_of, tensor_proxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
+from thunder_core.runtime.library.checks import REQUIRE
 from thunder_core.runtime.library.objects import EXPECTATIONS
 from thunder_core.runtime.randomness import RandomState
 from thunder_core.transforms.functionalize import Functionalize
@@ -106,4 +107,4 @@ def _given(trace: Trace, mode: FakeTensorMode) -> dict[str, Any]:
 def _asks_for_values(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol takes a value out of a tensor, or checks one: autograd has no part in that."""
     takes = bool(bsym.outputs) and not bsym.tensors
-    return bsym.symbol.name in EXPECTATIONS or (takes and not bsym.mutates)
+    return bsym.symbol.name in {*EXPECTATIONS, REQUIRE} or (takes and not bsym.mutates)

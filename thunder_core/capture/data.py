@@ -58,10 +58,10 @@ class Data:
 
     def values(self, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
         """A copy of a tensor with its values, which a bound symbol of the trace checks."""
-        detached = self._tensors.fake(self._record(torch.Tensor.detach, (tensor,), {}))
-        proxy = self._tensors.proxy(detached)
         data_dependent = self._data_dependent
         with torch._C.DisableTorchFunction():
+            detached = self._tensors.fake(self._record(torch.Tensor.detach, (tensor,), {}))
+            proxy = self._tensors.proxy(detached)
             found = data_dependent.evaluate(function, lambda: data_dependent.evaluation.value(proxy))
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             copied: torch.Tensor = found.detach().clone()

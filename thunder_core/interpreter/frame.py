@@ -328,6 +328,10 @@ class Machine(ABC):
         """Apply an operator or protocol step natively."""
         return function(*operands)
 
+    def text_of(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
+        """The text that takes the place of one which is about to be made of operands; None if there is none."""
+        return None
+
     def set_attr_natively(self, hook: Any, owner: Any, name: str, value: Any) -> None:
         """Write an attribute as C does."""
         hook(owner, name, value)

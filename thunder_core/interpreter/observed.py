@@ -17,8 +17,11 @@ from thunder_core.interpreter.observer import Observer
 from thunder_core.interpreter.operators import PLAIN
 from thunder_core.interpreter.reach import Functions, Reach
 from thunder_core.interpreter.redirection import NotKeptError, Redirection
+from thunder_core.interpreter.texts import joined
 from thunder_core.interpreter.witness import Witness
 
+# Operators that make texts of texts.
+MAKE_TEXTS = frozenset({operator.add, operator.iadd, operator.mod, joined})
 # Containers whose items are found without a call of the program's, by a plain key.
 _MAKE_ITEM = defaultdict.__missing__
 _PLAINLY_INDEXED = frozenset({dict, list, tuple, str, bytes})
@@ -102,27 +105,29 @@ class ObservedMachine(PlainMachine):
 
     def call_back(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """C code calls this: nothing is redirected meanwhile, and what C may call of the result is from then on."""
-        return self._entered(self.invoke, function, arguments, keywords)
+        return self.entered(self.invoke, function, arguments, keywords)
 
     def next_for_native(self, iterator: Any) -> Any:
         """C code asks this for its next value."""
-        return self._entered(operators.next_of, self, iterator)
+        return self.entered(operators.next_of, self, iterator)
 
     def resume(self, frame: Frame) -> Any:
         """Run the frame of a generator, which C code may drive."""
-        return self._entered(super().resume, frame)
+        return self.entered(super().resume, frame)
 
     def _run(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call natively, watched where the observer wants that."""
+        if self.observer.substitutes:
+            arguments, keywords = self.observer.for_native(function, arguments, keywords)
         if self.witness is None:
             return function(*arguments, **keywords)
         return self.witness.call(function, arguments, keywords)
 
-    def _entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of ours from C code."""
+    def entered(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of ours from C code: while it runs, nothing leads back here but what it calls itself."""
         if self.witness is not None and self.witness.watch(False):
             try:
-                return self._entered(function, *arguments)
+                return self.entered(function, *arguments)
             finally:
                 self.witness.watch(True)
         active = self.redirection
@@ -199,9 +204,15 @@ class ObservedMachine(PlainMachine):
         """Announce an operation unless all operands are plain, then apply it."""
         for operand in operands:
             if type(operand) not in PLAIN:
+                if function in MAKE_TEXTS and (made := self.text_of(function, operands)) is not None:
+                    return made
                 self.observer.on_operation(function, operands)
                 return self._write(operands[0], self.natively, function, operands, {})
         return function(*operands)
+
+    def text_of(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """The text that the observer has for one that is about to be made; None if it has none."""
+        return self.observer.on_text(function, operands)
 
     def announce_iteration(self, iterable: Any) -> None:
         """Announce that an iterable is unpacked natively."""

@@ -15,6 +15,8 @@ class Observer:
     quiet: frozenset[type] = frozenset()
     # Whether to be told of Python code that runs natively, for which each native call is profiled.
     watches = False
+    # Whether the program holds objects in whose place functions of C are given others.
+    substitutes = False
 
     def on_load_global(self, frame: Frame, name: str, value: Any) -> Any:  # noqa: ARG002
         """A global or builtin was read; `dict.__contains__(frame.globals, name)` tells which."""
@@ -68,6 +70,14 @@ class Observer:
     def class_of(self, value: Any) -> type:
         """The class of an operand: that of what it stands for, where it stands for something else."""
         return type(value)
+
+    def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
+        """A text is about to be made of these; another one in answer takes its place."""
+        return None
+
+    def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:  # noqa: ARG002
+        """A function of C is about to be called; the answer are the arguments that it gets, if it `substitutes`."""
+        return args, kwargs
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """An operator or protocol step is about to be applied natively."""

@@ -14,6 +14,9 @@ def convert(machine: Machine, function: Callable[[Any], Any], value: Any) -> Any
     kind = type(value)
     if kind in PLAIN:
         return function(value)
+    made = machine.text_of(function, (value,))
+    if made is not None:
+        return made
     name = "__str__" if function is str else "__repr__"
     method = type_lookup(kind, name)
     if name == "__str__" and method is object.__str__:
@@ -31,6 +34,9 @@ def formatted(machine: Machine, value: Any, specification: Any) -> Any:
     kind = type(value)
     if kind is str and not specification:
         return value
+    made = machine.text_of(format, (value, specification))
+    if made is not None:
+        return made
     method = python_method(kind, "__format__")
     if method is not None:
         text = machine.invoke(method, (value, specification), {})
@@ -40,3 +46,8 @@ def formatted(machine: Machine, value: Any, specification: Any) -> Any:
     if not specification and type_lookup(kind, "__format__") is object.__dict__["__format__"]:
         return convert(machine, str, value)
     return machine.operate(format, value, specification)
+
+
+def joined(*texts: str) -> str:
+    """Texts one behind the other, as the parts of an f-string are."""
+    return "".join(texts)

@@ -19,6 +19,7 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.runtime.blame import generated_frames
 from thunder_core.runtime.generate import executable
+from thunder_core.runtime.library.checks import REQUIRE
 from thunder_core.runtime.library.objects import EXPECTATIONS
 from thunder_core.runtime.program import Program
 
@@ -139,7 +140,7 @@ def is_of_epilogue(failure: Exception) -> bool:
 def changes_state(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes a state of the process that a failing program does not put back."""
     is_put_back = settings_of((bsym,)) or switches_mode(bsym)
-    return bsym.ordered and bsym.symbol.name not in EXPECTATIONS and not is_put_back
+    return bsym.ordered and bsym.symbol.name not in {*EXPECTATIONS, REQUIRE} and not is_put_back
 
 
 def blame_tracing(raised: ProgramRaised) -> NoReturn:

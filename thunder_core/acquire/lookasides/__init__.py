@@ -9,6 +9,7 @@ from __future__ import annotations
 from thunder_core.acquire.lookasides import (
     autograd,
     checkpoint,
+    checks,
     classes,
     compiled,
     compiling,
@@ -42,6 +43,7 @@ __all__ = [
     "Lookaside",
     "autograd",
     "checkpoint",
+    "checks",
     "classes",
     "compiled",
     "compiling",

@@ -11,6 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.capture.numbers import SymbolicNumber
+from thunder_core.capture.texts import SymbolicText
+
+CLASSES: dict[type, type] = {FakeTensor: torch.Tensor, SymbolicText: str}  # of what stands in, what it shows
 
 
 @lookaside(isinstance)
@@ -44,7 +47,7 @@ def shown_class(value: Any) -> type | None:
     if isinstance(value, SymbolicNumber):
         kind: type = value.kind
         return kind
-    return torch.Tensor if type(value) is FakeTensor else None
+    return CLASSES.get(type(value))
 
 
 def _alternatives(classes: Any) -> Iterator[Any]:

@@ -19,6 +19,7 @@ from thunder_core.acquire.lookasides.table import lookaside
 from thunder_core.acquire.rebuilding import attributes_of, is_rebuildable
 from thunder_core.acquire.reductions import Dressed
 from thunder_core.capture.numbers import SymbolicNumber
+from thunder_core.capture.texts import SymbolicText
 from thunder_core.runtime.library.objects import fill, is_native, new
 from thunder_core.runtime.library.output import log, log_once
 
@@ -165,7 +166,7 @@ def shown(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
         return copies[id(value)]
     if isinstance(value, torch.Tensor):
         return copies.setdefault(id(value), shown_tensor(acquisition, value))
-    if is_constant(value) or isinstance(value, (SymbolicNumber, *BY_IDENTITY)):
+    if is_constant(value) or isinstance(value, (SymbolicNumber, *BY_IDENTITY)) or type(value) is SymbolicText:
         return value
     if acquisition.outside.path_of(value) is not None:
         if type(value) not in CONTAINERS:
@@ -216,7 +217,7 @@ def _named_tuple(kind: Any, items: tuple[Any, ...]) -> Any:
 
 def holds_tensors(value: Any, seen: set[int]) -> bool:
     """Whether there are tensors in a container, however deep."""
-    if isinstance(value, torch.Tensor | SymbolicNumber):
+    if isinstance(value, torch.Tensor | SymbolicNumber) or type(value) is SymbolicText:
         return True
     if type(value) not in CONTAINERS or id(value) in seen:
         return False

@@ -55,7 +55,7 @@ def build_const_key_map(frame: Frame, count: int) -> None:
 @opcode("BUILD_STRING")
 def build_string(frame: Frame, count: int) -> None:
     """[strings] -> [joined]."""
-    frame.stack.append("".join(taken(frame, count)))
+    frame.stack.append(frame.machine.operate(texts.joined, *taken(frame, count)))
 
 
 @opcode("BUILD_SLICE")

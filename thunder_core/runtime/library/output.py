@@ -24,6 +24,11 @@ def log_once(name: str, method: str, words: tuple[Any, ...]) -> None:
     getattr(logging.getLogger(name), method)(*words)
 
 
+def text(*parts: str) -> str:
+    """The text of these parts."""
+    return "".join(parts)
+
+
 def node_name(node: Any) -> str:
     """The name of a node of autograd's graph, as the text of a tensor has it."""
     name = type(node).__name__

@@ -1,0 +1,84 @@
+"""Checks of values that a program has made: lines of the trace, which raise the program's own error at each call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from thunder_core.acquire.lookasides.table import lookaside
+from thunder_core.acquire.reductions import Dressed
+from thunder_core.capture.symbols import symbol_of
+from thunder_core.capture.texts import TextPart, parts_of_text
+from thunder_core.ir.symbol import BoundSymbol
+from thunder_core.ir.tree import replace_leaves
+from thunder_core.runtime.library.checks import require
+from thunder_core.runtime.library.output import dressed
+
+UNTOLD = (
+    "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
+    "enhancement request to PyTorch.)"
+)
+
+
+@lookaside(torch._check_tensor_all_with)
+def check_all(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """`torch._check_tensor_all_with`, to which the other checks of tensors lead, asks for no value of the condition."""
+    given = dict(zip(("error_type", "cond", "message"), args, strict=False)) | kwargs
+    kind, condition, message = (given.get(name) for name in ("error_type", "cond", "message"))
+    if not is_checked_later(acquisition, kind, condition) or not (message is None or callable(message)):
+        return None
+    return functools.partial(check_later, acquisition, kind, condition, message)
+
+
+@lookaside(torch._assert)
+def assert_that(
+    acquisition: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """`torch._assert(condition, message)` of a tensor asks for no value of it."""
+    given = dict(zip(("condition", "message"), args, strict=False)) | kwargs
+    condition, message = given.get("condition"), given.get("message")
+    is_one = isinstance(condition, torch.Tensor) and condition.numel() == 1
+    if not is_one or not is_checked_later(acquisition, AssertionError, condition) or parts_of_text(message) is None:
+        return None
+    return functools.partial(check_later, acquisition, AssertionError, condition, lambda: message)
+
+
+def is_checked_later(acquisition: Any, kind: Any, condition: Any) -> bool:
+    """Whether a condition is a plain tensor, of no batch, and its error one of Python's or of an installed class."""
+    is_error = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, Warning)
+    is_plain = acquisition.class_of(condition) is torch.Tensor and condition.dtype is torch.bool
+    return is_error and is_plain and not acquisition.recorder.batches.depth
+
+
+def check_later(acquisition: Any, kind: Any, condition: Any, message: Any, *_: Any, **__: Any) -> None:
+    """Record that a condition holds at each call, or else an error with what the message is then."""
+    written = len(acquisition.outside.effects.effects)
+    text = UNTOLD if message is None else acquisition.machine.call(str, acquisition.machine.call(message))
+    if len(acquisition.outside.effects.effects) != written:
+        acquisition.refuse("the message of a check changes something when it is asked for", fix="make it a text")
+    recorder, place = acquisition.recorder, acquisition.place()
+    with torch._C.DisableTorchFunction():
+        args = (
+            recorder.proxy_of(condition),
+            kind,
+            *(as_argument(recorder, part) for part in parts_of_text(text) or ()),
+        )
+    recorder.emit(BoundSymbol(symbol_of(require), args, {}, None, (), place.source, place.module, ordered=True))
+
+
+def as_argument(recorder: Any, part: str | TextPart) -> Any:
+    """A part of a text as an argument of `require`."""
+    if isinstance(part, str):
+        return part
+
+    def argument(leaf: Any) -> Any:
+        values = leaf.values if type(leaf) is Dressed else leaf
+        proxy = recorder.tensors.to_proxies(recorder.tensors.to_fake(values))
+        return (dressed, proxy, leaf.kind, leaf.node) if type(leaf) is Dressed else proxy
+
+    return (part.function, *replace_leaves(part.arguments, argument))
