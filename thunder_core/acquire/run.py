@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from thunder_core.acquire.sharp import SharpEdge
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic, is_parameter
 from thunder_core.capture.autocast import autocast_devices
 from thunder_core.capture.settings import device_contexts
-from thunder_core.capture.tensors import tensors_in
 from thunder_core.ir.literal import unique_name
 from thunder_core.ir.sizes import wider_places
 
@@ -202,7 +201,24 @@ def moving(subject: Callable[..., Any], arguments: Any) -> Iterator[torch.Tensor
     if isinstance(subject, torch.nn.Module):
         yield from torch.nn.Module.parameters(subject)
         yield from torch.nn.Module.buffers(subject)
-    yield from tensors_in(arguments)
+    yield from tensors_held(arguments, set())
+
+
+def tensors_held(value: Any, met: set[int]) -> Iterator[torch.Tensor]:
+    """The tensors in an argument, in containers and in attributes of objects such as caches; `met` are those passed."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif id(value) not in met and not isinstance(value, torch.nn.Module | type | types.ModuleType):
+        met.add(id(value))
+        for inner in items_held(value):
+            yield from tensors_held(inner, met)
+
+
+def items_held(value: Any) -> Iterable[Any]:
+    """The items of a container, or the attributes of an object."""
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple | set) else getattr(value, "__dict__", {}).values()
 
 
 def positional_names(subject: Callable[..., Any]) -> list[str]:

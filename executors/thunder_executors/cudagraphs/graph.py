@@ -3,6 +3,9 @@
 A graph reads and writes fixed addresses. An input that has never moved (a weight, mostly) is read where it is; one that
 has moved is copied into a place of its own before each replay. Results are copied out, since the next replay writes
 over them; those that share memory with each other or with an input do so after as before.
+
+What is written to is written in its place. An input whose memory is written to is never copied: there is a graph for
+each place at which such inputs have lain in two calls (a cache of keys and values that is made anew for each text).
 """
 
 from __future__ import annotations
@@ -10,12 +13,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import RLock
 from typing import Any, TypeAlias
 
 import torch
 
-Place: TypeAlias = tuple[int, int]  # a device and a stream of it
+Place: TypeAlias = tuple[int, ...]  # a device, a stream of it, and the addresses of the inputs that are written to
+GRAPHS = 8  # that are kept of one function: those that were used last
 
 
 @dataclass(frozen=True)
@@ -68,23 +73,28 @@ class Cuda:
     """The part of CUDA that is wanted: where a call runs, and recording. Graphs of one stream share their memory."""
 
     def __init__(self) -> None:
-        self._pools: dict[Place, Any] = {}
+        self._pools: dict[tuple[int, ...], Any] = {}
 
-    def place(self, tensors: Sequence[torch.Tensor]) -> Place | None:
+    def place(self, tensors: Sequence[torch.Tensor]) -> tuple[int, int] | None:
         """The device and its current stream; None where nothing can be recorded now."""
         device = tensors[0].device if tensors else torch.device("cuda", torch.cuda.current_device())
         if torch.cuda.is_current_stream_capturing() or device.index != torch.cuda.current_device():
             return None
         return device.index, torch.cuda.current_stream(device).cuda_stream
 
-    def record(self, function: Callable[[], Any], place: Place) -> tuple[Callable[[], None], Any]:
-        """A function that replays the kernels of this one, and its results, whose memory each replay writes to."""
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # what is made at a first call, such as a library's workspace, is not recorded
-            function()
-        torch.cuda.current_stream().wait_stream(side)
-        pool = self._pools.setdefault(place, torch.cuda.graph_pool_handle())
+    def record(self, function: Callable[[], Any], place: Place, *, rehearse: bool) -> tuple[Callable[[], None], Any]:
+        """A function that replays the kernels of this one, and its results, whose memory each replay writes to.
+
+        It may `rehearse` what writes to nothing: what is made at a first call, such as a library's workspace, is not
+        recorded then. What writes has been called once, on the stream of the caller.
+        """
+        if rehearse:
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                function()
+            torch.cuda.current_stream().wait_stream(side)
+        pool = self._pools.setdefault(place[:2], torch.cuda.graph_pool_handle())
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             results = function()
@@ -97,10 +107,16 @@ _LOCK = RLock()  # copying in, replaying and copying out are one
 
 @dataclass(eq=False)
 class Captured:
-    """In place of a function of constants and tensors: its graph, for each stream that it is called on."""
+    """In place of a function of constants and tensors: its graph, for each stream that it is called on.
+
+    `held` are the tensors, by number, whose memory the function writes to, and `written` has one of them for each
+    write. They are where they were recorded, or there is another graph.
+    """
 
     function: Callable[..., Any]
     constants: int
+    held: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
     recordings: dict[Place, Recording] = field(default_factory=dict)
     seen: dict[Place, list[int]] = field(default_factory=dict)
     moving: set[int] = field(default_factory=set)
@@ -109,31 +125,43 @@ class Captured:
     def __call__(self, *args: Any) -> Any:
         """Run the function's kernels and return its results."""
         tensors = args[self.constants :]
-        place = None if self.failed else CUDA.place(tensors)
-        if place is None:
+        stream = None if self.failed else CUDA.place(tensors)
+        if stream is None:
             return self.function(*args)
+        place = (*stream, *(tensors[number].data_ptr() for number in self.held))
         with _LOCK, torch.no_grad():
             if place not in self.seen:
-                self.seen[place] = [tensor.data_ptr() for tensor in tensors]
+                keep_last(self.seen, place, [tensor.data_ptr() for tensor in tensors])
                 return self.function(*args)
             recording = self._recording(place, args)
-            return self.function(*args) if recording is None else recording(tensors)
+            return self.function(*args) if recording is None else self._replay(recording, tensors)
+
+    def _replay(self, recording: Recording, tensors: Sequence[torch.Tensor]) -> Any:
+        """The results of a replay, behind which autograd knows what was written."""
+        results = recording(tensors)
+        for number in self.written:
+            torch.autograd.graph.increment_version(tensors[number])
+        return results
 
     def _recording(self, place: Place, args: tuple[Any, ...]) -> Recording | None:
         """The graph, made anew where an input has moved for the first time; None where there can be none."""
         tensors = args[self.constants :]
-        recording = self.recordings.get(place)
+        recording = self.recordings.pop(place, None)
         moved = recording.moved(tensors) if recording else self._moved_since(place, tensors)
-        if recording is not None and not moved:
-            return recording
-        self.moving |= moved
-        self.recordings.pop(place, None)
+        if recording is None or moved:
+            self.moving |= moved
+            recording = self._recorded(place, args)
+        if recording is not None:
+            keep_last(self.recordings, place, recording)
+        return recording
+
+    def _recorded(self, place: Place, args: tuple[Any, ...]) -> Recording | None:
         try:
-            self.recordings[place] = self._record(place, args)
+            return self._record(place, args)
         except RuntimeError as error:
             self.failed = str(error).partition("\n")[0]
-            warnings.warn(f"a CUDA graph could not be recorded: {self.failed}", RuntimeWarning, stacklevel=3)
-        return self.recordings.get(place)
+            warnings.warn(f"a CUDA graph could not be recorded: {self.failed}", RuntimeWarning, stacklevel=4)
+            return None
 
     def _moved_since(self, place: Place, tensors: Sequence[torch.Tensor]) -> set[int]:
         pairs = zip(self.seen[place], tensors, strict=True)
@@ -142,16 +170,29 @@ class Captured:
     def _record(self, place: Place, args: tuple[Any, ...]) -> Recording:
         tensors = args[self.constants :]
         buffers = {number: _like(tensors[number]) for number in sorted(self.moving)}
-        held = [buffers.get(number, tensor) for number, tensor in enumerate(tensors)]
-        replay, results = CUDA.record(lambda: self.function(*args[: self.constants], *held), place)
-        memories, views = described(results, held)
+        used = [buffers.get(number, tensor) for number, tensor in enumerate(tensors)]
+        run = partial(self.function, *args[: self.constants], *used)
+        replay, results = CUDA.record(run, place, rehearse=not self.written)
+        memories, views = described(results, used)
         addresses = {number: one.data_ptr() for number, one in enumerate(tensors) if number not in buffers}
         return Recording(replay, addresses, buffers, memories, views)
 
 
-def captured(function: Callable[..., Any], constants: int) -> Captured:
-    """The function as a graph; its first parameters are constants, the others tensors; it returns a tuple."""
-    return Captured(function, constants)
+def captured(
+    function: Callable[..., Any], constants: int, held: tuple[int, ...] = (), written: tuple[int, ...] = ()
+) -> Captured:
+    """The function as a graph; its first parameters are constants, the others tensors; it returns a tuple.
+
+    It writes to the memory of the tensors with the numbers `held`, once for each number in `written`.
+    """
+    return Captured(function, constants, held, written)
+
+
+def keep_last(kept: dict[Place, Any], place: Place, value: Any) -> None:
+    """Put a value behind those that are kept, of which the first goes where there are too many."""
+    kept[place] = value
+    if len(kept) > GRAPHS:
+        del kept[next(iter(kept))]
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
+from transformers import StaticCache
 
 import thunder_core as thunder
+from tests.generation.models import model_of, prompt_of
 from thunder_core.claiming.claim import claims_by_executor
 from thunder_core.compiler import trace_for
 from thunder_core.fusion.machine_code import kept_by
@@ -13,24 +17,39 @@ from thunder_executors.cudagraphs import EXECUTOR, CudaGraphs, graph
 
 
 class StandIn:
-    """Records by calling: a replay calls again, and writes the results to where the first ones are."""
+    """Records by calling: a replay calls again, and writes the results to where the first ones are.
+
+    What the function wrote while it was recorded is taken back, since a graph that is recorded runs nothing, and what a
+    replay writes is nothing that autograd sees.
+    """
 
     def __init__(self):
-        self.records = self.replays = 0
+        self.records = self.replays = self.rehearsals = 0
         self.error = ""
+        self.tensors = ()
 
     def place(self, tensors):
+        self.tensors = tensors
         return 0, 0
 
-    def record(self, function, place):
+    def record(self, function, place, *, rehearse):
         if self.error:
             raise RuntimeError(self.error)
         self.records += 1
-        results = function()
+        self.rehearsals += rehearse
+        tensors = self.tensors
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        before = [storage.clone() for storage in storages]
+        with torch.autograd._unsafe_preserve_version_counter(tensors):
+            results = function()
+        for storage, old in zip(storages, before, strict=True):
+            storage.copy_(old)
 
         def replay():
             self.replays += 1
-            for old, new in zip(results, function(), strict=True):
+            with torch.autograd._unsafe_preserve_version_counter(tensors):
+                again = function()
+            for old, new in zip(results, again, strict=True):
                 old.untyped_storage().copy_(new.untyped_storage())
 
         return replay, results
@@ -166,6 +185,84 @@ def test_effects_stay_where_they_are(cuda):
     assert inside == ["sin", "mul"]
 
 
+class Held:
+    """Keys of a cache, and how many there are."""
+
+    def __init__(self, room=4):
+        self.keys = torch.zeros(room, 3)
+        self.count = torch.tensor(0)
+
+
+def grown(x, cache):
+    y = x * 2 + 1
+    place = torch.arange(1, device=x.device) + cache.count
+    cache.count.add_(1)
+    cache.keys.index_copy_(0, place, y)
+    return cache.keys.sum(0) * y, cache.keys[1:]
+
+
+def test_what_objects_hold_is_written_in_its_place_by_one_graph(cuda):
+    compiled = thunder.jit(grown, executors=(OnCpu(), "torch"))
+    ours, theirs = Held(), Held()
+    xs = [torch.randn(1, 3) for _ in range(4)]
+    for x in (xs[0], *xs[:3]):
+        for one, other in zip(compiled(x, ours), grown(x, theirs), strict=True):
+            torch.testing.assert_close(one, other)
+        assert torch.equal(ours.keys, theirs.keys)
+        assert torch.equal(ours.count, theirs.count)
+        assert (ours.keys._version, ours.count._version) == (theirs.keys._version, theirs.count._version)
+    (line,) = graphs_in(compiled)
+    assert [one.symbol.short_name for one in thunder.last_traces(compiled)[-1].bound_symbols if one.mutates] == [
+        line.symbol.short_name
+    ]
+    (recording,) = line.symbol.target.recordings.values()
+    inputs = [proxy.name for proxy in line.inputs]
+    assert [inputs[number] for number in recording.buffers] == ["x"], "the cache is not copied"
+    assert (cuda.records, cuda.replays, cuda.rehearsals) == (2, 3, 0), "again when x had moved"
+
+
+def test_each_cache_has_a_graph_of_its_own_and_few_are_kept(cuda):
+    compiled = thunder.jit(grown, executors=(OnCpu(), "torch"))
+    x, caches = torch.randn(1, 3), [Held() for _ in range(graph.GRAPHS + 2)]
+    for ours in (*caches, *caches[:2]):
+        ours.count.zero_()
+        theirs = copy.deepcopy(ours)
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x, ours), grown(x, theirs))
+        assert torch.equal(ours.keys, theirs.keys)
+    (line,) = graphs_in(compiled)
+    assert thunder.cache_misses(compiled) == 1
+    assert len(line.symbol.target.recordings) == len(line.symbol.target.seen) == graph.GRAPHS
+    assert cuda.records == len(caches) + 2
+
+
+def test_arguments_that_are_written_to_stay_out_of_graphs(cuda):
+    def function(x, places):
+        y = x * 2 + 1
+        places[0].add_(y)
+        return y.sin() * 2, places[0] + 1
+
+    compiled = thunder.jit(function, executors=(OnCpu(), "torch"))
+    for _ in range(3):
+        x, ours = torch.randn(3), torch.zeros(3)
+        theirs = ours.clone()
+        torch.testing.assert_close(compiled(x, [ours]), function(x, [theirs]))
+        assert torch.equal(ours, theirs)
+    inside = [part.symbol.short_name for line in graphs_in(compiled) for part in line.subsymbols]
+    assert not {"add_"} & set(inside)
+    assert "sin" in inside
+
+
+def test_written_memory_that_autograd_follows_stays_out_of_graphs(cuda):
+    model = torch.nn.BatchNorm1d(3)
+    compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
+    expected, x = copy.deepcopy(model), torch.randn(4, 3)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), expected(x))
+        torch.testing.assert_close(model.running_mean, expected.running_mean)
+        assert torch.equal(model.num_batches_tracked, expected.num_batches_tracked)
+
+
 def test_a_derived_backward_is_wrapped_too(cuda):
     model = Model()
     compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
@@ -239,6 +336,40 @@ def test_a_program_for_a_gpu_that_is_not_here_is_wrapped_around_what_waits():
     (line,) = wrapped
     assert [part.symbol.short_name for part in line.subsymbols] == ["exp", "add", "sin", "mul", "cos"]
     assert EXECUTOR.missing_for("sm_90") is None
+
+
+def test_a_token_for_a_gpu_that_is_not_here_is_one_graph_that_writes_to_the_cache():
+    model = model_of("llama")
+    cache = StaticCache(config=model.config, max_cache_len=32)
+    given = {"past_key_values": cache, "position_ids": torch.tensor([[7]]), "logits_to_keep": 1}
+    with torch.no_grad():
+        model(prompt_of(1, 7), past_key_values=cache)
+        for layer in cache.layers:
+            layer.device = torch.device("cuda")  # which it has for itself, beside its tensors
+        given |= {"input_ids": prompt_of(1, 1), "attention_mask": torch.ones(1, 1, 1, 32, dtype=torch.bool)}
+        program, _ = trace_for(thunder.jit(model, executors=(EXECUTOR, "torch")), torch.device("cuda"), (), given)
+    (line,) = program.last("computation").bound_symbols
+    assert line.executor == "cudagraphs"
+    captured = line.symbol.target
+    inputs = [proxy.name for proxy in line.inputs]
+    of_cache = {name for name in inputs if name.startswith("past_key_values")}
+    assert {inputs[number] for number in captured.held} == {inputs[number] for number in captured.written} == of_cache
+    assert len(of_cache) == 6, "keys, values and the count of two layers"
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_what_objects_hold_is_written_in_its_place():
+    compiled = thunder.jit(grown, executors=(EXECUTOR, "torch"))
+    ours, theirs = Held(), Held()
+    for held in (ours, theirs):
+        held.keys, held.count = held.keys.cuda(), held.count.cuda()
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(1, 3, device="cuda")
+            torch.testing.assert_close(compiled(x, ours), grown(x, theirs))
+            assert torch.equal(ours.keys, theirs.keys)
+            assert torch.equal(ours.count, theirs.count)
+    assert any(line.symbol.target.recordings for line in graphs_in(compiled))
 
 
 @pytest.mark.gpu
