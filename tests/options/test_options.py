@@ -37,7 +37,8 @@ def of_request(stated: Option, value: object) -> Request:
 
 def test_numbers_have_bounds() -> None:
     assert {name for name, one in SETTINGS.items() if one.kind is int} == BOUNDED.keys()
-    assert {"batch", "seq", "cache", "height", "width", "runs", "warmup", "inputs", "seed"} == BOUNDED.keys()
+    sizes = {"batch", "seq", "cache", "height", "width", "prompt-length", "new-tokens"}
+    assert {*sizes, "runs", "warmup", "inputs", "seed"} == BOUNDED.keys()
 
 
 @pytest.mark.parametrize("name", BOUNDED)

@@ -17,7 +17,7 @@ from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport
 from thunder_core.report import Report
 from thunder_core.report.number_format import percent
 from thunder_core.validation import OutputReport, ValidationReport
-from thunder_core.validation.report import Evaluation
+from thunder_core.validation.report import Evaluation, GenerationReport
 
 SHOWN_OUTPUTS = 6
 FIRST = ("loss",)  # shown whatever else there is, with what is the language model's
@@ -50,12 +50,27 @@ def _spaced(parts: list[RenderableType]) -> Iterator[RenderableType]:
 
 def _validation(report: Report, width: int) -> Iterator[RenderableType]:
     validation = report.validation
+    if report.generation is not None:
+        yield generation_view(report.generation)
+        return
     if validation is None:
         pending = report.validation_state == "pending"
         told = ("pending: `thunder validate` does it on the device", "yellow") if pending else ("not validated", BAD)
         yield Text.assemble(("Validation", HEAD), "  ", told)
         return
     yield validation_view(validation, wide=width >= WIDE)
+
+
+def generation_view(generation: GenerationReport) -> RenderableType:
+    """The tokens behind prompts of each size beside eager's, the divergence of the distributions, and the verdict."""
+    detail = f"greedy, {generation.new_tokens} new tokens behind prompts that were not traced, against eager PyTorch"
+    table = plain_table("prompts x tokens", "eager's tokens", "KL, nats", "at most", "")
+    for one in generation.prompts:
+        judged = Text("ok", GOOD) if one.passed else Text("out of tolerance", BAD)
+        equal = f"{one.equal} of {one.tokens}"
+        table.add_row(one.size, equal, magnitude(one.mean_divergence), magnitude(one.largest_divergence), judged)
+    notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in generation.notes]
+    return titled("Validation", detail, Group(table, *notes))
 
 
 def validation_view(validation: ValidationReport, *, wide: bool) -> RenderableType:

@@ -201,7 +201,8 @@ class Rebinding:
 def _refusing(artifact: Artifact, programs: Iterable[Program], trust: Trust) -> Strict:
     """In place of a compiler: a refusal of the calls that no program of an artifact takes."""
     manifest = artifact.manifest
-    return Strict(artifact.folder, tuple(programs), manifest.compiler, trust, manifest.dynamic)
+    lengths = None if manifest.generation is None else manifest.generation.lengths
+    return Strict(artifact.folder, tuple(programs), manifest.compiler, trust, manifest.dynamic, lengths)
 
 
 def rebuilt_model(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> torch.nn.Module:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import AwareDatetime, JsonValue
 
 from thunder_core.options.compile_options import CompileOptions
+from thunder_core.options.generation_lengths import GenerationLengths
 from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.runtime.constraint import StatedConstraint
 from thunder_core.storage.manifest import FileFacts, SealedManifest, StoredFacts
@@ -202,6 +203,13 @@ class ToleranceFacts(StoredFacts):
     top1: float
 
 
+class GenerationFacts(StoredFacts):
+    """The lengths of generation that the programs are for, and the seed of the prompts that were drawn."""
+
+    lengths: GenerationLengths
+    seed: int = 0
+
+
 class CubinFacts(StoredFacts):
     """A kernel as machine code of a GPU: the executor that launches it, its file, and what a launch must know."""
 
@@ -214,7 +222,8 @@ class Manifest(SealedManifest):
     """Everything about an artifact that is not in one of its files; `digest` is that of the manifest without itself.
 
     `example` names the keyword arguments of the call that is kept in `example.safetensors`, in their order; `drawn` are
-    the sizes and the seed that they were drawn with, and `dynamic` the ranges of sizes that the programs serve. `train`
+    the sizes and the seed that they were drawn with, and `dynamic` the ranges of sizes that the programs serve. One
+    that is for generation has `generation` in their place. `train`
     says that what is called is a step of training, with labels and in train mode; `tolerance` by what its outputs are
     validated. `weights` are the model's parameters and buffers by their names, where they were included, and `shell`
     the facts of the empty model that they are put into. `machine` is where compiled regions run. `cubins` are kernels
@@ -239,6 +248,7 @@ class Manifest(SealedManifest):
     example: tuple[str, ...] = ()
     drawn: dict[str, int] = {}
     dynamic: dict[str, tuple[int, int]] = {}
+    generation: GenerationFacts | None = None
     train: bool = False
     validation: ValidationState = "off"
     tolerance: ToleranceFacts | None = None

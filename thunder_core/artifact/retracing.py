@@ -14,11 +14,16 @@ from thunder_core import plugins
 from thunder_core.artifact.manifest import CompilerFacts
 from thunder_core.artifact.trust import Trust
 from thunder_core.errors import WrongInputs
+from thunder_core.options.generation_lengths import GenerationLengths
 from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.runtime.compiled import refusal_reason
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program
 
+GENERATE_WITHIN = (
+    "give fewer or shorter prompts, ask for fewer new tokens, or make it anew with a greater --batch, --prompt-length "
+    "or --new-tokens; without strict=True such a call is traced"
+)
 COMPILER = "thunder_core.artifact.compilers:compiler_of"
 
 
@@ -56,7 +61,7 @@ class Retracer:
 class Strict:
     """In place of a compiler: refuses inputs that no stored program takes, and says why none does.
 
-    `dynamic` has the ranges of sizes that the programs serve.
+    `dynamic` has the ranges of sizes that the programs serve, and `generation` the lengths of what they generate.
     """
 
     folder: Path
@@ -64,6 +69,7 @@ class Strict:
     facts: CompilerFacts
     trust: Trust
     dynamic: Mapping[str, tuple[int, int]]
+    generation: GenerationLengths | None = None
 
     @property
     def settings(self) -> Any:
@@ -79,10 +85,15 @@ class Strict:
     ) -> Program:
         """Raise `WrongInputs`."""
         reasons = dict.fromkeys(refusal(program, subject, args, kwargs) for program in self.programs)
+        told = "; ".join(reasons) or "they are of calls, not of `forward`"
+        if self.generation is not None:
+            raise WrongInputs(
+                f"{self.folder} generates for {self.generation}, and no program of it takes this call: {told}",
+                fix=GENERATE_WITHIN,
+            )
         serves = f", which serves {ranges_in_words(self.dynamic)}," if self.dynamic else ""
         raise WrongInputs(
-            f"no program of {self.folder}{serves} takes this: "
-            f"{'; '.join(reasons) or 'they are of calls, not of `forward`'}",
+            f"no program of {self.folder}{serves} takes this: {told}",
             fix="call it with inputs like those that were traced, or load it without strict=True",
         )
 

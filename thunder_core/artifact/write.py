@@ -25,6 +25,7 @@ from thunder_core.artifact.manifest import (
     WEIGHTS,
     CubinFacts,
     EmptyModelFacts,
+    GenerationFacts,
     Manifest,
     ProgramFacts,
     StageFacts,
@@ -64,6 +65,7 @@ def write_artifact(
     example: Mapping[str, torch.Tensor] | None = None,
     drawn: Mapping[str, int] | None = None,
     dynamic: Mapping[str, tuple[int, int]] | None = None,
+    generation: GenerationFacts | None = None,
     train: bool = False,
     tolerance: Mapping[str, float] | None = None,
     include_weights: bool = False,
@@ -76,8 +78,9 @@ def write_artifact(
 
     `source` is plain data from which the model is rebuilt (`LoadedModel.source`), empty where there is none;
     `fingerprint` that of the model's structure; `example` the keyword arguments that were traced, and `drawn` what
-    they were drawn with, and `dynamic` the ranges of sizes that it is to serve; `train` says that it is for training;
-    `tolerance` by what it is validated. With `include_weights` the model's parameters and buffers are written as well.
+    they were drawn with, and `dynamic` the ranges of sizes that it is to serve, or `generation` the lengths of what it
+    is to generate; `train` says that it is for training; `tolerance` by what it is validated. With `include_weights`
+    the model's parameters and buffers are written as well.
     `kernels` are machine code for a GPU of the architecture `target` (`sm_90`), which need not be here. It is signed
     with the private key in the file `sign_key`.
 
@@ -97,6 +100,7 @@ def write_artifact(
         example=tuple(example or ()),
         drawn=dict(drawn or {}),
         dynamic=dict(dynamic or {}),
+        generation=generation,
         train=train,
         tolerance=ToleranceFacts(**tolerance) if tolerance else None,
         target=target,

@@ -102,10 +102,10 @@ class RangeNotServed(UnsupportedError):
 
 
 class CannotGenerate(UnsupportedError):
-    """The artifact, or its model, does not go on with a text token by token.
+    """The model, or the artifact, does not go on with a text token by token.
 
-    That needs programs that take a cache of keys and values of each length from none on: they are in an artifact that
-    was made with `--dynamic cache=0:N`.
+    A model does where it is for `causal-lm`, `seq2seq-lm` or `image-text-to-text`, and has `generate` of the
+    transformers library. An artifact needs programs for it, which `thunder optimize --task generate` makes.
     """
 
     code = "TH0811"

@@ -34,7 +34,7 @@ def traced_model(request: Request) -> Subject:
     Raises what `thunder optimize` raises for the same request until it has traced.
     """
     prepared = prepare(request)
-    size = InputSize(request.batch, sequence_length(prepared.loading.config, request.seq))
+    size = InputSize(request.batch or 1, sequence_length(prepared.loading.config, request.seq))
     session = open_model(prepared, Purpose(request.train))
     with session.ready():
         session.call(session.inputs(size))

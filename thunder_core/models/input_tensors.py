@@ -30,6 +30,9 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, list | tuple):
         for place, item in enumerate(value):
             yield from _leaves(f"{path}[{place}]", item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(f"{path}[{key!r}]", item)
     elif isinstance(value, Cache | CacheLayerMixin):
         for name, item in vars(value).items():
             if not name.startswith("_"):  # what a layer computes for itself

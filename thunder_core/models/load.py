@@ -27,7 +27,7 @@ from thunder_core.models.names import spelled_task
 from thunder_core.models.origin import FolderOrigin, SampleOrigin, find_origin, request_of
 from thunder_core.models.request import ModelRequest, SampleModel
 from thunder_core.models.seeding import seeded
-from thunder_core.models.task import auto_class, deduce_task, require_task, task_among
+from thunder_core.models.task import auto_class, require_task, task_named
 from thunder_core.models.weight_checks import check_weights
 from thunder_core.plugins import nearest
 
@@ -93,10 +93,11 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
     """Understand a request and check everything that can be checked without reading weights."""
     dtype = None if request.dtype is None else parse_dtype(request.dtype)
     device = parse_device(request.device or "cpu")
-    asked = () if request.task is None else spelled_task(request.task)
+    if request.task is not None:
+        spelled_task(request.task)
     origin = find_origin(request)
     config = config_of(origin, request, request.task)
-    task, note = (task_among(asked, config), None) if asked else deduce_task(config)
+    task, note = task_named(request.task, config)
     require_task(task, config)
     return LoadingPlan(origin, config, task, dtype, device, () if note is None else (note,))
 

@@ -49,8 +49,13 @@ TASKS: dict[str, tuple[str, str]] = {
     "text-encoding": ("AutoModelForTextEncoding", "MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES"),
     "pretraining": ("AutoModelForPreTraining", "MODEL_FOR_PRETRAINING_MAPPING_NAMES"),
 }
+# A name of its own: whatever task a model generates by, and that it is to generate. The tasks that may be are in the
+# order in which they are tried.
+GENERATE = "generate"
+GENERATING = ("causal-lm", "seq2seq-lm", "image-text-to-text")
 # The names of the hub, and of pipelines of transformers, for tasks; of two, the first that a family has classes for.
 HUB_TASKS: dict[str, tuple[str, ...]] = {
+    GENERATE: GENERATING,
     "text-generation": ("causal-lm",),
     "text2text-generation": ("seq2seq-lm",),
     "summarization": ("seq2seq-lm",),
@@ -83,6 +88,11 @@ def spelled_device(name: str) -> str:
     if DEVICE.fullmatch(short) is None:
         raise UnknownName(f"there is no device called {name!r}", fix="use cpu, cuda, or cuda:N for the GPU of number N")
     return short
+
+
+def is_generation(task: str | None) -> bool:
+    """Whether the task of that name is to generate, by whichever task a model does so."""
+    return task is not None and task.strip().lower() == GENERATE
 
 
 def spelled_task(name: str) -> tuple[str, ...]:

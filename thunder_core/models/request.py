@@ -38,7 +38,8 @@ class ModelRequest:
         None,
         metavar="NAME",
         panel=MODEL,
-        help="What the model is for, if not what its config says: causal-lm, or as the hub has it, text-generation.",
+        help="What the model is for, if not what its config says: causal-lm, or as the hub has it, text-generation. "
+        "With `generate` it is `generate` that is optimized: prompts, and tokens that follow.",
         completion="tasks",
         check=lambda _, name: spelled_task(name),
     )

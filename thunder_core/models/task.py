@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from transformers import PretrainedConfig
 from transformers.models.auto import modeling_auto as auto
 
-from thunder_core.errors import BadOption
-from thunder_core.models.names import BASE_TASK, TASKS
+from thunder_core.errors import BadOption, CannotGenerate
+from thunder_core.models.names import BASE_TASK, GENERATING, TASKS, is_generation, spelled_task
 
 # Tasks whose models give logits over a vocabulary for each position.
 LANGUAGE_TASKS = frozenset({"causal-lm", "masked-lm", "seq2seq-lm", "speech-seq2seq", "image-text-to-text"})
@@ -44,6 +44,35 @@ def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
     if task is not None:
         return task, None
     return BASE_TASK, f"{named[0]} belongs to no task that is known, so its base model is loaded, for {BASE_TASK}"
+
+
+def task_named(name: str | None, config: PretrainedConfig) -> tuple[str, str | None]:
+    """The task of that name for a model, or without a name that of its architecture; with a note where it is a guess.
+
+    Raises `UnknownName` for no task, and `CannotGenerate` where the model is to generate and does not.
+    """
+    if name is None:
+        return deduce_task(config)
+    return generating_task(config) if is_generation(name) else task_among(spelled_task(name), config), None
+
+
+def generating_task(config: PretrainedConfig) -> str:
+    """The task by which a model generates; raises `CannotGenerate` where it does not.
+
+    It is that of the architecture which the config names. The base model of a decoder has one too, but not that of an
+    encoder, for which the transformers library has a decoder of the same weights that means nothing.
+    """
+    task, _ = deduce_task(config)
+    known = tasks_of(config.model_type)
+    if task == BASE_TASK and "masked-lm" not in known:
+        task = next((one for one in GENERATING if one in known), task)
+    if task not in GENERATING:
+        named = (config.architectures or [f"a model of the family {config.model_type!r}"])[0]
+        raise CannotGenerate(
+            f"{named} generates no text: it is for {task}",
+            fix=f"use a model that is for one of: {', '.join(GENERATING)}; or leave `--task generate` out",
+        )
+    return task
 
 
 def task_among(tasks: Sequence[str], config: PretrainedConfig) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from thunder_core.artifact.weights import kept_weights
 from thunder_core.benchmark import BenchmarkReport
@@ -18,6 +19,7 @@ from thunder_core.pipeline.executors import given_up
 from thunder_core.pipeline.planning import Plan, transform_name
 from thunder_core.pipeline.prepare import as_facts
 from thunder_core.pipeline.program_time import TimeShares
+from thunder_core.pipeline.request import Request
 from thunder_core.pipeline.session import Session
 from thunder_core.pipeline.trace_stats import (
     executor_shares,
@@ -29,7 +31,7 @@ from thunder_core.pipeline.trace_stats import (
 from thunder_core.report import ConstraintFacts, ModelFacts, RecipeFacts, Report, StageTime, describe_environment
 from thunder_core.runtime.program import Program
 from thunder_core.validation import ValidationReport
-from thunder_core.validation.report import Evaluation
+from thunder_core.validation.report import Evaluation, GenerationReport
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Results:
     shares: TimeShares
     points: tuple[BenchmarkReport, ...] = ()
     probed: str = ""
+    generation: GenerationReport | None = None
 
 
 def build_report(
@@ -72,8 +75,9 @@ def build_report(
         saved_bytes=use.saved,
         train=request.train,
         weights_bytes=kept_weights(session.model).size if request.include_weights else 0,
-        validation_state="pending" if request.target else "validated" if results.validation else "off",
+        validation_state=validation_state(request, results),
         validation=results.validation,
+        generation=results.generation,
         evaluation=results.evaluation,
         benchmark=results.benchmark,
         dynamic=dict(request.dynamic),
@@ -82,6 +86,13 @@ def build_report(
         constraints=tuple(constraint_facts(session.compiled)),
         points=results.points,
     )
+
+
+def validation_state(request: Request, results: Results) -> Literal["validated", "pending", "off"]:
+    """The state of a run's validation: what is for a GPU that is not here has yet to be validated there."""
+    if request.target:
+        return "pending"
+    return "off" if results.validation is None and results.generation is None else "validated"
 
 
 def running_traces(program: Program) -> list[Trace]:
@@ -103,6 +114,9 @@ def constraint_facts(compiled: object) -> Iterator[ConstraintFacts]:
 
 def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
     """A note if there are more programs than one: each of them costs a trace when inputs for it are first met."""
+    if plan.generation is not None:
+        count = len(specializations_of(session.compiled).programs)
+        return (f"{count} programs generate: {plan.generation}",)
     if plan.request.dynamic:
         count = len(specializations_of(session.compiled).programs)
         programs = "one program serves" if count == 1 else f"{count} programs serve"

@@ -90,14 +90,14 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
     and that the recipe does not name.
     """
     smallest, largest = (session.inputs(_end_of(ranges, traced, place)) for place in (0, 1))
-    ends = Ends(ranges, _sizes_of(smallest), _sizes_of(largest))
+    ends = Ends(ranges, sizes_of(smallest), sizes_of(largest))
     found: dict[str, SymbolicArgument] = {}
     for dimension in ranges:
         inputs = session.inputs(_end_of({dimension: ranges[dimension]}, traced, 0))
         other = session.inputs(_end_of({dimension: ranges[dimension]}, traced, 1))
-        varying = _varying(_sizes_of(inputs), _sizes_of(other))
-        named = _named(session, recipe.all_dimensions()[dimension], other)
-        _require_named(session, recipe, dimension, varying, named, other)
+        varying = _varying(sizes_of(inputs), sizes_of(other))
+        named = named_places(session, recipe.all_dimensions()[dimension], other)
+        _requirenamed_places(session, recipe, dimension, varying, named, other)
         for name, places in named.items():
             if any(place in varying for place in places):
                 found[name] = ends.argument(name, dimension, places)
@@ -127,7 +127,7 @@ def _end_of(ranges: Ranges, traced: InputSize, place: int) -> InputSize:
     return traced._replace(**{name: max(1, bounds[place]) for name, bounds in ranges.items()})
 
 
-def _require_named(
+def _requirenamed_places(
     session: Session,
     recipe: Recipe,
     dimension: str,
@@ -149,7 +149,7 @@ def _require_named(
         )
 
 
-def _sizes_of(inputs: Inputs) -> dict[str, int]:
+def sizes_of(inputs: Inputs) -> dict[str, int]:
     """The sizes of all tensors of inputs, and the numbers in caches, by their places: `input_ids.size(1)`."""
     tensors = [*tensors_in(inputs)]
     sizes = {f"{name}.size({place})": size for name, tensor in tensors for place, size in enumerate(tensor.shape)}
@@ -161,7 +161,7 @@ def _varying(smallest: Mapping[str, int], largest: Mapping[str, int]) -> set[str
     return {place for place, size in largest.items() if smallest[place] != size}
 
 
-def _named(session: Session, names: Iterable[str], inputs: Inputs) -> dict[str, list[str]]:
+def named_places(session: Session, names: Iterable[str], inputs: Inputs) -> dict[str, list[str]]:
     """The names that lead to sizes of the inputs, each with the places of these."""
     wanted = [SymbolicArgument(name, None, None, required=False) for name in names]
     found: dict[str, list[str]] = {}

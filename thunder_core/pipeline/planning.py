@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from thunder_core.benchmark.report import size_in_words
@@ -11,10 +11,12 @@ from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.input_size import InputSize
 from thunder_core.models.modality import size_configuration, sizes_in_words
+from thunder_core.options.generation_lengths import GenerationLengths
 from thunder_core.options.symbolic_arguments import ranges_in_words
 from thunder_core.pipeline.destination import check_destination, choose_destination
 from thunder_core.pipeline.dynamic import points_of, require_dimensions, require_positions, upper_end
 from thunder_core.pipeline.evaluate import metric_for
+from thunder_core.pipeline.generation_lengths import lengths_of
 from thunder_core.pipeline.prepare import Prepared, degradation_texts, prepare
 from thunder_core.pipeline.progress import EVALUATE, STAGES
 from thunder_core.pipeline.purpose import Purpose
@@ -38,6 +40,7 @@ class Plan:
     judged_by: Dataset | None
     stages: tuple[str, ...]
     destination: Path
+    generation: GenerationLengths | None = None
 
     @property
     def device(self) -> str:
@@ -53,7 +56,7 @@ class Plan:
             ("model", f"{name} ({architecture}), {loading.task}, {prepared.dtype_name}, on {self.device}"),
             ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
             *([("purpose", STEP)] if request.train else []),
-            ("inputs", f"batch {self.size.batch}, {self._sizes}, {self._origin}{self._labelled}"),
+            self._inputs,
             *([("dynamic", self._ranges)] if request.dynamic else []),
             *([("evaluation", self._judgement)] if self.judged_by else []),
             ("transforms", ", ".join(transform_name(t) for t in prepared.transforms) or "none of its own"),
@@ -79,6 +82,12 @@ class Plan:
     def purpose(self) -> Purpose:
         """The purpose that the model is called for, and its data."""
         return Purpose(self.request.train, self.data, cut=self.request.seq is not None)
+
+    @property
+    def _inputs(self) -> tuple[str, str]:
+        if self.generation is not None:
+            return "generation", f"{self.generation}, {self._origin}"
+        return "inputs", f"batch {self.size.batch}, {self._sizes}, {self._origin}{self._labelled}"
 
     @property
     def _sizes(self) -> str:
@@ -119,7 +128,7 @@ class Plan:
             "dtype": prepared.dtype_name,
             "recipe": prepared.recipe.name,
             "options": dict(prepared.options),
-            **self.size.stated,
+            **(self.size.stated if self.generation is None else asdict(self.generation)),
             "dynamic": {name: list(ends) for name, ends in request.dynamic.items()},
             "seed": prepared.model.seed,
             "train": request.train,
@@ -168,8 +177,13 @@ def plan(request: Request) -> Plan:
         real_samples(option, file, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code)
         for option, file in (("--input", request.input), ("--eval", request.evaluate))
     )
-    size = size_to_trace(prepared.loading.config, request, (data, judged_by))
-    require_positions(prepared.loading.config, request.dynamic, size)
+    config = prepared.loading.config
+    generation = lengths_of(config, request) if request.generates else None
+    if generation is None:
+        size = size_to_trace(config, request, (data, judged_by))
+    else:
+        size = InputSize(generation.batch, generation.prompt_length)
+    require_positions(config, request.dynamic, size)
     return Plan(
         request=request,
         prepared=prepared,
@@ -178,6 +192,7 @@ def plan(request: Request) -> Plan:
         judged_by=judged_by,
         stages=stages_of(request),
         destination=destination_of(request, prepared),
+        generation=generation,
     )
 
 
@@ -187,14 +202,15 @@ def destination_of(request: Request, prepared: Prepared, within: Path | None = N
         request.out,
         force=request.force,
         model=prepared.model_name,
-        recipe=f"{prepared.recipe.name}{'-train' if request.train else ''}",
+        recipe=f"{prepared.recipe.name}{'-train' if request.train else '-generate' if request.generates else ''}",
         within=within,
     )
 
 
 def stages_of(request: Request) -> tuple[str, ...]:
     """The stages that a request asks for, in their order."""
-    wanted = {"validate": request.validate, "benchmark": request.benchmark, EVALUATE: request.evaluate is not None}
+    measured = request.benchmark and not request.generates
+    wanted = {"validate": request.validate, "benchmark": measured, EVALUATE: request.evaluate is not None}
     before_benchmark = [*STAGES[: STAGES.index("benchmark")], EVALUATE, *STAGES[STAGES.index("benchmark") :]]
     return tuple(stage for stage in before_benchmark if wanted.get(stage, True))
 

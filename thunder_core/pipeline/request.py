@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from thunder_core import plugins
 from thunder_core.models.data_file import require_data_file, require_metric
+from thunder_core.models.names import is_generation
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import option
 from thunder_core.options.target import parse_target
@@ -40,6 +41,8 @@ class Request:
     `dynamic` has the ranges of sizes that the artifact is to serve, by the names that the recipe gives to dimensions;
     it is traced at `batch`, `seq` and so on, or where these are within the range, and validated and measured at its
     ends, too.
+    With the task `generate` what is optimized is `generate` of the transformers library, for batches of at most `batch`
+    prompts (None is 8, and else 1), each of at most `prompt_length` tokens, and `new_tokens` behind them.
     `train` makes it of a step of training: the model in train mode, with labels, forward, loss and backward.
     """
 
@@ -70,7 +73,14 @@ class Request:
     )
     force: bool = option(False, bool, help="Replace the artifact that is at --out.")
     strict: bool = option(False, bool, help="Fail where this machine lacks a part of the recipe.")
-    batch: int = option(1, int, metavar="N", help="Samples in an input", least=1)
+    batch: int | None = option(
+        None,
+        int,
+        metavar="N",
+        help="Samples in an input; of `--task generate`, prompts in the largest batch",
+        default_text="1, or 8 prompts",
+        least=1,
+    )
     seq: int | None = option(None, int, metavar="N", help="Tokens in a sample", default_text="128", least=1)
     cache: int | None = option(
         None,
@@ -79,6 +89,22 @@ class Request:
         help="Tokens whose keys and values a call is given in a cache; sets --seq to 1.",
         default_text="no cache",
         least=0,
+    )
+    prompt_length: int | None = option(
+        None,
+        int,
+        metavar="N",
+        help="Tokens of a prompt, at most; for `--task generate`",
+        default_text="128",
+        least=1,
+    )
+    new_tokens: int | None = option(
+        None,
+        int,
+        metavar="N",
+        help="Tokens that follow a prompt, at most; for `--task generate`",
+        default_text="128",
+        least=1,
     )
     height: int | None = option(
         None, int, metavar="N", help="Pixels of an image from top to bottom", default_text="the model's", least=1
@@ -147,3 +173,8 @@ class Request:
         default_text="the one of the task",
         check=lambda _, name: require_metric(name),
     )
+
+    @property
+    def generates(self) -> bool:
+        """Whether it is generation that is optimized, and not single calls."""
+        return is_generation(self.model.task)

@@ -28,6 +28,7 @@ def check_request(request: Request) -> None:
     require_samples_of_metric(request.metric, request.evaluate)
     refuse_evaluation(request)
     refuse_training(request)
+    refuse_generation(request)
     refuse_ranges(request)
     refuse_sizes(request)
     if request.sign_key is not None:
@@ -69,6 +70,28 @@ def refuse_training(request: Request) -> None:
         )
 
 
+def refuse_generation(request: Request) -> None:
+    """Raise `BadOption` for options of single calls where it is generation that is optimized, and the other way."""
+    if not request.generates:
+        lengths = {"--prompt-length": request.prompt_length, "--new-tokens": request.new_tokens}
+        for option in (option for option, length in lengths.items() if length is not None):
+            raise BadOption(f"{option} is for generation", fix=f"give --task generate as well, or leave {option} out")
+        return
+    lengths_fix = "name the lengths by --prompt-length, --new-tokens and --batch"
+    refused = {
+        "--train": (request.train, "a step of training generates nothing", "leave one of the two out"),
+        "--seq": (request.seq is not None, "prompts of all lengths up to the longest are served", lengths_fix),
+        "--cache": (request.cache is not None, "caches of all lengths are served", lengths_fix),
+        "--dynamic": (bool(request.dynamic), "all lengths and batches up to the largest are served", lengths_fix),
+        "--input": (request.input is not None, "prompts are drawn", "leave one of the two out"),
+        "--eval": (request.evaluate is not None, "samples judge single calls", "leave one of the two out"),
+        "--target": (bool(request.target), "its programs are traced by running it", "run it on that GPU"),
+    }
+    for option, (is_given, why, fix) in refused.items():
+        if is_given:
+            raise BadOption(f"--task generate and {option} exclude each other: {why}", fix=fix)
+
+
 def refuse_ranges(request: Request) -> None:
     """Raise `BadOption` for ranges of sizes of what is traced for a device that is not here, or of a file's samples.
 
@@ -81,7 +104,7 @@ def refuse_ranges(request: Request) -> None:
     for name in request.dynamic:
         asked = getattr(request, name)
         if asked is not None:
-            size_within(request.dynamic, name, asked, asked=name != "batch" or asked != 1)
+            size_within(request.dynamic, name, asked, asked=True)
 
 
 def refuse_sizes(request: Request) -> None:

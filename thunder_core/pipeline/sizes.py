@@ -33,7 +33,7 @@ def size_to_trace(config: PretrainedConfig, request: Request, data: Sequence[Dat
     seq = size_within(ranges, "seq", seq, asked=request.seq is not None)
     height, width = image_size(config)
     return InputSize(
-        batch=size_within(ranges, "batch", request.batch, asked=request.batch != 1),
+        batch=size_within(ranges, "batch", request.batch or 1, asked=request.batch is not None),
         seq=seq,
         cache=_beside_tokens(request, "cache", usual_cache(config, seq)),
         height=_beside_tokens(request, "height", height),

@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field
 
 from thunder_core.benchmark.generation import GenerationBenchmark
 from thunder_core.benchmark.report import BenchmarkReport
-from thunder_core.validation.report import Evaluation, ReportFacts, ValidationReport
+from thunder_core.validation.report import Evaluation, GenerationReport, ReportFacts, ValidationReport
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -186,6 +186,8 @@ class Report(ReportFacts):
     validation_state: Literal["validated", "pending", "off"] = "off"
     """`pending`: it can be validated only elsewhere, and has yet to be; `off`: nobody asked for it."""
     validation: ValidationReport | None = None
+    generation: GenerationReport | None = None
+    """The validation of generation; None where single calls were validated, or nothing was."""
     benchmark: BenchmarkReport | None = None
     dynamic: dict[str, tuple[int, int]] = Field(default_factory=dict)
     """The ranges of the sizes that all of it is for, by the names of dimensions."""

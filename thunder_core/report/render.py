@@ -16,7 +16,7 @@ from thunder_core.report import number_format, plots
 from thunder_core.report.contents import Report
 from thunder_core.report.generation import generation_rows
 from thunder_core.report.ranges import constraints_of, points_of, served
-from thunder_core.validation.report import ValidationReport
+from thunder_core.validation.report import GenerationReport, ValidationReport
 
 
 def as_shown(value: object) -> object:
@@ -129,6 +129,8 @@ def headlines_of(report: Report) -> tuple[Headline, ...]:
 def _verdict(report: Report) -> Headline:
     if report.validation_state == "pending":
         return Headline("Verdict", "Validation pending", "`thunder validate` does it on the device", "warning")
+    if report.generation is not None:
+        return _generation_verdict(report.generation)
     if report.validation is None:
         return Headline("Verdict", "Not validated", "validation was switched off", "warning")
     inputs = _plural(report.validation.inputs, "input")
@@ -145,6 +147,16 @@ def _verdict(report: Report) -> Headline:
         lacking = f"{_plural(len(report.degraded), 'part')} of the recipe missing here"
         return Headline("Verdict", "Validated, degraded", f"{lacking}; {against}", "warning")
     return Headline("Verdict", "Validated", against, "good")
+
+
+def _generation_verdict(generation: GenerationReport) -> Headline:
+    equal = f"{generation.equal} of {generation.tokens} greedy tokens are eager's"
+    detail = f"{equal}, on {_plural(len(generation.prompts), 'size')} of prompts"
+    if not generation.passed:
+        return Headline("Verdict", "Out of tolerance", detail, "bad")
+    if generation.notes:
+        return Headline("Verdict", "Validated, not finite", detail, "warning")
+    return Headline("Verdict", "Validated", detail, "good")
 
 
 def _compared(validation: ValidationReport) -> str:

@@ -21,11 +21,11 @@ def measure_language(optimized: torch.Tensor, eager: torch.Tensor, reference: to
     """
     positions, kl, eager_kl, lost, undecided = 0, 0.0, 0.0, 0, 0
     for block in blocks(optimized, eager, reference):
-        whole = _distributions(*block)
+        whole = have_distributions(*block)
         o, e, r = (part[whole] for part in block)
         positions += len(r)
-        kl += _divergences(o, r).sum().item()
-        eager_kl += _divergences(e, r).sum().item()
+        kl += divergences(o, r).sum().item()
+        eager_kl += divergences(e, r).sum().item()
         open_choice = _undecided(e, r)
         undecided += int(open_choice.sum())
         lost += int(((o.argmax(-1) != r.argmax(-1)) & ~open_choice).sum())
@@ -39,7 +39,7 @@ def measure_language(optimized: torch.Tensor, eager: torch.Tensor, reference: to
     )
 
 
-def _distributions(*logits: torch.Tensor) -> torch.Tensor:
+def have_distributions(*logits: torch.Tensor) -> torch.Tensor:
     """The positions at which all of them have a distribution: no NaN, no +inf, and -inf for the same tokens."""
     excluded = [part.isneginf() for part in logits]
     broken = torch.stack([(part.isnan() | part.isposinf()).any(-1) | part.isneginf().all(-1) for part in logits])
@@ -47,7 +47,7 @@ def _distributions(*logits: torch.Tensor) -> torch.Tensor:
     return ~(broken.any(0) | differing.any(0))
 
 
-def _divergences(logits: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+def divergences(logits: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
     """KL(reference || logits) of each row, in nats; tokens of probability 0 add nothing."""
     log_p, log_q = reference.log_softmax(-1), logits.log_softmax(-1)
     p = log_p.exp()

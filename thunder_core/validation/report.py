@@ -125,6 +125,61 @@ class PointReport(ReportFacts):
     """Whether every output did."""
 
 
+class PromptReport(ReportFacts):
+    """The tokens that follow the prompts of one batch: eager's, and those that the optimized model would choose."""
+
+    size: str
+    """`8 x 128, padded`: prompts, and tokens in the longest."""
+    tokens: int
+    """The tokens that were compared, over all prompts and steps."""
+    equal: int
+    """How many of them the optimized model chooses as eager does, behind the same tokens."""
+    first_difference: int | None = None
+    """The first step, from 1 on, at which a token differs; None where none does."""
+    divergences: tuple[float, ...]
+    """KL divergence of the optimized next-token distribution from eager's at each step, nats, mean over the prompts."""
+    passed: bool
+    failures: tuple[str, ...] = ()
+
+    @property
+    def mean_divergence(self) -> float:
+        """The divergence, mean over the steps."""
+        return sum(self.divergences) / len(self.divergences)
+
+    @property
+    def largest_divergence(self) -> float:
+        """The divergence at the step at which it is greatest."""
+        return max(self.divergences)
+
+
+class GenerationReport(ReportFacts):
+    """Greedy generation of the optimized model beside eager's, for prompts of several lengths and batches."""
+
+    passed: bool
+    new_tokens: int
+    dtype: str
+    exact: bool
+    """Whether every token has to be eager's; else the share of them that the tolerance names."""
+    tolerance: Tolerance
+    prompts: tuple[PromptReport, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that were compared."""
+        return sum(one.tokens for one in self.prompts)
+
+    @property
+    def equal(self) -> int:
+        """The number of them that are eager's."""
+        return sum(one.equal for one in self.prompts)
+
+    @property
+    def worst(self) -> PromptReport:
+        """The prompts that are furthest out: failed ones where there are any."""
+        return max(self.prompts, key=lambda one: (not one.passed, one.tokens - one.equal, one.largest_divergence))
+
+
 class ValidationReport(ReportFacts):
     """Every output of the optimized model beside eager's, both against a reference in higher precision."""
 

@@ -1,0 +1,204 @@
+"""`--task generate`: the programs that `generate` calls, validated by tokens, kept in artifacts that generate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import thunder_core as thunder
+from tests.generation.models import Uncompiled
+from tests.pipeline.conftest import quick
+from tests.pipeline.test_dynamic import python_path
+from tests.processes import run_python
+from thunder_core.artifact.read import open_artifact
+from thunder_core.errors import (
+    BadOption,
+    CannotGenerate,
+    RangeNotServed,
+    SequenceTooLong,
+    ThunderError,
+    WrongInputs,
+)
+from thunder_core.models.request import ModelRequest
+from thunder_core.models.sample_models import SAMPLES
+from thunder_core.options.generation_lengths import GenerationLengths, Prompts
+from thunder_core.pipeline import Request, optimize, plan
+
+LENGTHS = {"prompt_length": 9, "new_tokens": 7, "batch": 3}
+
+
+def request_of(out: Path | None, sample: str = "llama", recipe: object = Uncompiled, **changes: Any) -> Request:
+    """A request for generation of a small model."""
+    model = ModelRequest(sample=SAMPLES[sample], task="generate")
+    return Request(recipe=recipe, model=model, out=out, **{**LENGTHS, **changes})
+
+
+def continued(model: Any, batch: int, length: int, new: int = 7, padding: int = 0, **options: Any) -> torch.Tensor:
+    """Tokens behind prompts, of which each but the first begins with so many of padding."""
+    ids = torch.arange(3, 3 + batch * length).reshape(batch, length)
+    mask = torch.ones_like(ids)
+    ids[1:, :padding] = mask[1:, :padding] = 0
+    torch.manual_seed(5)
+    usual = {"attention_mask": mask, "max_new_tokens": new, "do_sample": False, "pad_token_id": 0}
+    return model.generate(ids, **usual | options)
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small Llama that generates, with its weights."""
+    folder = tmp_path_factory.mktemp("generating") / "small.thunder"
+    optimize(request_of(folder, include_weights=True))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pair(artifact: Path) -> tuple[Any, Any]:
+    """The artifact, which traces nothing, and the eager model."""
+    return thunder.load(artifact, strict=True), thunder.load(artifact)._thunder.subject
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "one token": {"batch": 1, "length": 1},
+    "the longest": {"batch": 1, "length": 9},
+    "the largest": {"batch": 3, "length": 9},
+    "two": {"batch": 2, "length": 4},
+    "several of one token": {"batch": 3, "length": 1},
+    "padded": {"batch": 3, "length": 9, "padding": 4},
+    "padded to two tokens": {"batch": 2, "length": 2, "padding": 1},
+    "one new token": {"batch": 1, "length": 5, "new": 1},
+    "sampled": {"batch": 3, "length": 6, "do_sample": True, "temperature": 0.8, "top_p": 0.9, "top_k": 30},
+    "sampled and padded": {"batch": 2, "length": 6, "padding": 2, "do_sample": True},
+    "beams": {"batch": 1, "length": 6, "num_beams": 3},
+}
+
+
+@pytest.mark.parametrize("name", MODES)
+def test_an_artifact_generates_by_the_librarys_own_generate(name: str, pair: tuple[Any, Any]) -> None:
+    loaded, eager = pair
+    assert torch.equal(continued(loaded, **MODES[name]), continued(eager, **MODES[name]))
+
+
+OUTSIDE: dict[str, dict[str, Any]] = {
+    "a longer prompt": {"batch": 1, "length": 10},
+    "more new tokens": {"batch": 1, "length": 9, "new": 9},
+    "a larger batch": {"batch": 4, "length": 2},
+    "another cache": {"batch": 1, "length": 4, "cache_implementation": "static"},
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_what_is_outside_of_the_lengths_is_refused_with_what_to_do(name: str, pair: tuple[Any, Any]) -> None:
+    said = "generates for batches of 1 to 3 prompts of 1 to 9 tokens, and 7 new tokens"
+    with pytest.raises(WrongInputs, match=said) as refused:
+        continued(pair[0], **OUTSIDE[name])
+    assert "greater --batch, --prompt-length or --new-tokens" in refused.value.fix
+
+
+def test_few_programs_serve_all_lengths_and_the_manifest_has_these(artifact: Path) -> None:
+    manifest = open_artifact(artifact).manifest
+    assert manifest.generation is not None
+    assert manifest.generation.lengths == GenerationLengths(9, 7, 3)
+    assert (manifest.example, manifest.drawn, manifest.dynamic) == ((), {}, {})
+    assert manifest.validation == "validated"
+    assert len(manifest.programs) <= 6  # prompts alone and together, of one token, padded; later tokens, padded or not
+
+
+def test_the_report_has_tokens_and_divergences_of_each_step(artifact: Path) -> None:
+    found = json.loads((artifact / "report.json").read_text())["generation"]
+    assert (found["passed"], found["exact"], found["new_tokens"]) == (True, True, 7)
+    sizes = ["1 x 9", "1 x 1", "1 x 3", "3 x 3", "3 x 9, padded"]
+    assert [one["size"] for one in found["prompts"]] == sizes
+    for one in found["prompts"]:
+        assert one["equal"] == one["tokens"] == 7 * int(one["size"][0])
+        assert len(one["divergences"]) == 7
+    for page in ("report.md", "report.html"):
+        text = (artifact / page).read_text()
+        assert "Validation of generation" in text and "63 of 63 greedy tokens are eager" in text
+
+
+GENERATES = """
+import sys, torch, thunder_core as thunder
+loaded = thunder.load(sys.argv[1], strict=True)
+eager = thunder.load(sys.argv[1])._thunder.subject
+for length, new in ((1, 7), (2, 6), (9, 7)):
+    prompt = torch.arange(3, 3 + length)[None]
+    options = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": new, "do_sample": False}
+    assert torch.equal(loaded.generate(prompt, **options), eager.generate(prompt, **options))
+assert "thunder_core.compiler" not in sys.modules, "something was compiled"
+print("served")
+"""
+
+
+def test_it_generates_in_a_fresh_process_without_a_compiler(artifact: Path, tmp_path: Path) -> None:
+    kept = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PATH": "/bin"}
+    places = {"THUNDER_CACHE_DIR": str(tmp_path / "cache"), "CXX": "/bin/false", "CC": "/bin/false"}
+    done = run_python("-c", GENERATES, artifact, cwd=Path.cwd(), env={**kept, **places, "PYTHONPATH": python_path()})
+    assert done.stdout == "served\n", done.stderr
+
+
+def test_an_encoder_and_a_decoder_generate_from_an_artifact(tmp_path: Path) -> None:
+    done = optimize(request_of(tmp_path / "a", "t5", include_weights=True, prompt_length=6, new_tokens=4, batch=2))
+    assert done.report.generation is not None and done.report.generation.passed
+    loaded = thunder.load(tmp_path / "a", strict=True)
+    eager = thunder.load(tmp_path / "a")._thunder.subject
+    for batch, length, padding in ((1, 1, 0), (2, 6, 3), (2, 5, 0), (1, 6, 0)):
+        options = {"batch": batch, "length": length, "padding": padding, "new": 4}
+        assert torch.equal(continued(loaded, **options), continued(eager, **options)), options
+
+
+REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
+    "positions": ({"prompt_length": 250}, SequenceTooLong, "are 257 tokens, and the model was built for 256"),
+    "BERT": ({"sample": "bert"}, CannotGenerate, "BertForMaskedLM generates no text: it is for masked-lm"),
+    "ViT": ({"sample": "vit"}, CannotGenerate, "generates no text: it is for image-classification"),
+    "training": ({"train": True}, BadOption, "--task generate and --train exclude each other"),
+    "a length": ({"seq": 4}, BadOption, "--task generate and --seq exclude each other"),
+    "a cache": ({"cache": 4}, BadOption, "--task generate and --cache exclude each other"),
+    "ranges": ({"dynamic": {"seq": (1, 4)}}, BadOption, "--task generate and --dynamic exclude each other"),
+    "a target": ({"target": "sm_90"}, BadOption, "--task generate and --target exclude each other"),
+    "no new tokens": ({"new_tokens": 0}, BadOption, "--new-tokens is 0"),
+    "no prompt": ({"prompt_length": 0}, BadOption, "--prompt-length is 0"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_by_the_plan(name: str, tmp_path: Path) -> None:
+    changes, error, told = REFUSED[name]
+    with pytest.raises(error, match=told):
+        plan(request_of(tmp_path / "a", **changes))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lengths_are_for_generation(tmp_path: Path) -> None:
+    for name in ("prompt_length", "new_tokens"):
+        with pytest.raises(BadOption, match="is for generation"):
+            plan(quick(tmp_path / "a", **{name: 4}))
+
+
+def test_a_plan_tells_of_the_lengths(tmp_path: Path) -> None:
+    made = plan(request_of(tmp_path / "a", batch=None))
+    assert ("generation", "batches of 1 to 8 prompts of 1 to 9 tokens, and 7 new tokens, seed 0") in made.rows()
+    assert made.as_data()["prompt_length"] == 9
+    usual = plan(request_of(tmp_path / "a", batch=1, prompt_length=None, new_tokens=None)).generation
+    assert usual == GenerationLengths(128, 128, 1)
+    assert plan(request_of(tmp_path / "a", prompt_length=None, new_tokens=250)).generation == GenerationLengths(
+        6, 250, 3
+    )
+
+
+def test_prompts_of_all_kinds_are_within_the_lengths() -> None:
+    assert GenerationLengths(1, 4, 1).tried() == GenerationLengths(1, 4, 1).all_kinds() == [Prompts(1, 1)]
+    assert Prompts(2, 2, padded=True) in GenerationLengths(8, 4, 2).ends()
+    assert all(GenerationLengths(2, 4, 2).includes(one) for one in GenerationLengths(2, 4, 2).all_kinds())
+
+
+def test_a_model_that_needs_a_program_for_each_length_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thunder_core.pipeline.generation_coverage.MAX_PROGRAMS", 1)
+    with pytest.raises(RangeNotServed, match="programs do not serve single prompts of 1 to 4 tokens"):
+        optimize(request_of(tmp_path / "a", prompt_length=4, new_tokens=2, batch=1))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,150 @@
+"""The optimization of single calls: of inputs of some sizes, or of ranges, in inference or in training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, measure, require_speedup
+from thunder_core.claiming.device_code import DeviceCode
+from thunder_core.compiler import last_program, trace_for
+from thunder_core.models.input_size import InputSize
+from thunder_core.models.inputs import Inputs
+from thunder_core.package import __version__
+from thunder_core.pipeline.application import apply
+from thunder_core.pipeline.bench_request import OURS
+from thunder_core.pipeline.build_report import Results
+from thunder_core.pipeline.clock import StageClock, announcing_stages
+from thunder_core.pipeline.dynamic import arguments_of
+from thunder_core.pipeline.planning import Plan
+from thunder_core.pipeline.program_time import TimeShares, program_shares
+from thunder_core.pipeline.progress import EVALUATE
+from thunder_core.pipeline.range_coverage import RangeCoverage, shortfalls_expected
+from thunder_core.pipeline.session import Session
+from thunder_core.pipeline.sizes import require_images
+from thunder_core.runtime.program import Program
+from thunder_core.validation import ValidationReport
+from thunder_core.validation.report import Evaluation
+
+
+@dataclass(eq=False)
+class CallOptimization:
+    """The optimization of single calls of a model, step by step; `kernels` are those for a GPU that is not there."""
+
+    plan: Plan
+    session: Session
+    clock: StageClock
+    kernels: tuple[DeviceCode, ...] = ()
+    example: Inputs = field(init=False)
+    probed: str = ""
+
+    def __post_init__(self) -> None:
+        request = self.plan.request
+        if request.dynamic:
+            arguments = arguments_of(self.session, self.plan.prepared.recipe, request.dynamic, self.plan.size)
+            compiled = partial(apply, self.plan.prepared, symbolic=arguments)
+            self.session = replace(self.session, compile=compiled)
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """The model as it is called, once it is known that there is memory for it, and that it can be judged."""
+        plan, request, session = self.plan, self.plan.request, self.session
+        with session.ready(), shortfalls_expected() if request.dynamic else nullcontext():
+            session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)
+            if not request.target:
+                require_images(session, request.dynamic, plan.size)
+            if plan.judged_by is not None:
+                session.require_judgeable_samples(plan.judged_by, plan.size, request.metric)
+            yield
+
+    def acquire(self) -> Program:
+        """Compile by the first call; for a target, which need not be here, by a trace alone, whose kernels are kept."""
+        self.example = self.session.inputs(self.plan.size)
+        with announcing_stages(self.session.compiled, self.clock):
+            self._trace()
+        program = last_program(self.session.compiled)
+        if dynamic := self.plan.request.dynamic:
+            self.probed = RangeCoverage(self.session, dynamic, self.plan.size).complete()
+        return program
+
+    def _trace(self) -> None:
+        compiled, plan = self.session.compiled, self.plan
+        if not plan.request.target:
+            self.session.call(self.example)
+            return
+        device, target = torch.device(plan.device), plan.request.target
+        with torch.no_grad():
+            _, self.kernels = trace_for(compiled, device, (), dict(self.example), target=target)
+
+    def results(self, program: Program) -> Results:
+        """The validation, the evaluation and the measurement, as far as the request asks for them."""
+        request = self.plan.request
+        validation = self._validated() if request.validate else None
+        evaluation = self._evaluated()
+        measured = self._measured() if request.benchmark else []
+        benchmark = measured[0] if measured else None
+        if measured and request.require_speedup is not None:
+            suite = BenchmarkSuite(thunder=__version__, reports=tuple(measured))
+            require_speedup(suite if measured[1:] else measured[0], request.require_speedup, OURS)
+        shares = self._shares(program) if request.benchmark else TimeShares()
+        return Results(validation, evaluation, benchmark, shares, tuple(measured[1:]), self.probed)
+
+    def _validated(self) -> ValidationReport:
+        self.clock.begin("validate")
+        request = self.plan.request
+        return self.session.validation_report(
+            self.plan.size,
+            request.inputs,
+            others=self.plan.points[1:],
+            allow_non_finite=request.allow_non_finite,
+            advance=self.clock.advance,
+        )
+
+    def _evaluated(self) -> Evaluation | None:
+        if self.plan.judged_by is None:
+            return None
+        self.clock.begin(EVALUATE)
+        metric = self.plan.request.metric
+        return self.session.evaluation(self.plan.judged_by, self.plan.size, metric, advance=self.clock.advance)
+
+    def _measured(self) -> list[BenchmarkReport]:
+        """The measurement at the size that was traced, and at the other points of the ranges, if there are any."""
+        self.clock.begin("benchmark")
+        return [self._measured_at(size) for size in self.plan.points]
+
+    def _measured_at(self, size: InputSize) -> BenchmarkReport:
+        session = self.session
+        example = session.inputs(size)
+        eager, ours = session.call_of(session.model), session.call_of(session.compiled)
+        return measure(
+            {"eager": lambda: eager(**example), OURS: lambda: ours(**example)},
+            runs=self.plan.request.runs,
+            warmup=self.plan.request.warmup,
+            device=session.device,
+            progress=self.clock.advance,
+            release=session.release,
+            configuration=session.configuration(size),
+        )
+
+    def _shares(self, program: Program) -> TimeShares:
+        """Each executor's part of the time of the program."""
+        with torch.set_grad_enabled(self.session.purpose.train):
+            return program_shares(program, self.session.model, self.example)
+
+    def kept(self) -> Mapping[str, Any]:
+        """The facts that the artifact keeps of the calls that it is for."""
+        session, request = self.session, self.plan.request
+        drawn = {**self.plan.size.stated, "seed": session.seed}
+        return {
+            "example": self.example if all(isinstance(one, torch.Tensor) for one in self.example.values()) else {},
+            "train": request.train,
+            "dynamic": request.dynamic,
+            "drawn": drawn if session.purpose.could_be_drawn(session.loaded, self.example, **drawn) else {},
+            "target": request.target,
+            "kernels": self.kernels,
+        }

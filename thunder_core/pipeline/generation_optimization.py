@@ -1,0 +1,86 @@
+"""The optimization of generation: of the programs that `generate` of the transformers library calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from thunder_core.artifact.manifest import GenerationFacts
+from thunder_core.claiming.device_code import DeviceCode
+from thunder_core.models.library_output import quiet_transformers
+from thunder_core.models.prompts import require_generation
+from thunder_core.options.generation_lengths import GenerationLengths
+from thunder_core.pipeline.application import apply
+from thunder_core.pipeline.build_report import Results
+from thunder_core.pipeline.clock import StageClock, announcing_stages
+from thunder_core.pipeline.generation_calls import inputs_of, observed_sizes
+from thunder_core.pipeline.generation_coverage import GenerationCoverage
+from thunder_core.pipeline.planning import Plan
+from thunder_core.pipeline.program_time import TimeShares
+from thunder_core.pipeline.range_coverage import shortfalls_expected
+from thunder_core.pipeline.session import Session
+from thunder_core.runtime.program import Program
+from thunder_core.validation.generation import validate_generation
+from thunder_core.validation.report import GenerationReport
+
+TRACED_WITH = 0  # the number of the prompts that are traced; those that are validated on have others
+
+
+@dataclass(eq=False)
+class GenerationOptimization:
+    """The optimization of generation, step by step: the programs are acquired by running `generate` itself."""
+
+    plan: Plan
+    session: Session
+    clock: StageClock
+    lengths: GenerationLengths
+    kernels: tuple[DeviceCode, ...] = ()
+    probed: str = ""
+
+    def __post_init__(self) -> None:
+        require_generation(self.session.loaded)
+
+    @contextmanager
+    def ready(self) -> Iterator[None]:
+        """The model as it is called, once it is known that there is memory for it."""
+        with self.session.ready(), shortfalls_expected(), quiet_transformers():
+            self.session.require_memory_for(self.plan.largest)
+            yield
+
+    def acquire(self) -> Program:
+        """Generate behind prompts of all kinds, which traces; the program that tokens behind the longest take."""
+        arguments = observed_sizes(self.session, self.plan.prepared.recipe, self.lengths).arguments(self.lengths)
+        self.session = replace(self.session, compile=partial(apply, self.plan.prepared, symbolic=arguments))
+        coverage = GenerationCoverage(self.session, self.lengths)
+        with announcing_stages(self.session.compiled, self.clock):
+            coverage.trace(1)
+        program = coverage.trace(self.lengths.new_tokens)
+        self.probed = coverage.complete()
+        return program
+
+    def results(self, program: Program) -> Results:  # noqa: ARG002 - single calls measure it
+        """The validation, where the request asks for it."""
+        generation = self._validated() if self.plan.request.validate else None
+        return Results(None, None, None, TimeShares(), (), self.probed, generation)
+
+    def _validated(self) -> GenerationReport:
+        self.clock.begin("validate")
+        prompts = [(str(one), inputs_of(self.session, one, number=TRACED_WITH + 1)) for one in self.lengths.tried()]
+        found = validate_generation(
+            self.session.compiled,
+            self.session.model,
+            prompts,
+            self.lengths.new_tokens,
+            self.session.tolerance(self.session.loaded.model.dtype),
+            allow_non_finite=self.plan.request.allow_non_finite,
+            progress=self.clock.advance,
+        )
+        GenerationCoverage(self.session, self.lengths).require_all_served()
+        return found
+
+    def kept(self) -> Mapping[str, Any]:
+        """The facts that the artifact keeps of the generation that it is for."""
+        return {"generation": GenerationFacts(lengths=self.lengths, seed=self.session.seed)}
