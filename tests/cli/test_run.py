@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from tests.cli.small import saved
 from thunder_core.models.request import ModelRequest
 from thunder_core.pipeline import optimize
-from thunder_core.pipeline.generation import Generator, ServedLengths
+from thunder_core.pipeline.generation import ServedLengths, TokenListener
 from thunder_core.pipeline.request import Request
 from thunder_core.recipe import Recipe
 
@@ -35,6 +35,8 @@ def made(tmp_path_factory):
     request = {"recipe": Eager, "model": ModelRequest(model=str(folder / "model")), "inputs": 1, "benchmark": False}
     optimize(Request(out=folder / "artifact", dynamic={"cache": (0, 20), "seq": (1, 4)}, **request))
     optimize(Request(out=folder / "calls", seq=8, validate=False, **request))
+    generating = {**request, "model": ModelRequest(model=str(folder / "model"), task="generate")}
+    optimize(Request(out=folder / "generating", prompt_length=6, new_tokens=9, batch=1, validate=False, **generating))
     return folder
 
 
@@ -46,9 +48,10 @@ def continued(folder, prompt, count):
     return model.generate(ids, attention_mask=mask, max_new_tokens=count, do_sample=False)[0, len(prompt) :].tolist()
 
 
-def test_tokens_and_text_are_those_of_eager_generate(thunder, made, monkeypatch):
+@pytest.mark.parametrize("kind", ["artifact", "generating"])
+def test_tokens_and_text_are_those_of_eager_generate(thunder, made, monkeypatch, kind):
     expected = continued(made, [1, 2, 3, 4, 5, 6], 9)
-    run = ("run", made / "artifact", "--new-tokens", 9)
+    run = ("run", made / kind, "--new-tokens", 9)
     monkeypatch.setattr("thunder_core.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced"))
     text = thunder(*run, "--prompt", PROMPT)
     assert (text.status, text.out) == (0, " ".join(f"w{token}" for token in expected) + "\n"), text.err
@@ -61,6 +64,34 @@ def test_tokens_and_text_are_those_of_eager_generate(thunder, made, monkeypatch)
     assert found["text"] + "\n" == text.out
     assert found["seconds_to_first_token"] == found["seconds_of_each_token"][0] > 0
     assert found["tokens_per_second"] == pytest.approx(8 / sum(found["seconds_of_each_token"][1:]))
+
+
+def test_tokens_are_drawn_as_eager_generate_draws_them(thunder, made):
+    options = {"temperature": 0.7, "top_k": 40, "top_p": 0.8}
+    model = AutoModelForCausalLM.from_pretrained(made / "model").eval()
+    ids = torch.tensor([[1, 2, 3]])
+    torch.manual_seed(11)
+    expected = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=True, **options)
+    given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
+    for kind in ("artifact", "generating"):
+        found = thunder("run", made / kind, "--prompt-ids=1,2,3", "--new-tokens=8", "--seed=11", *given, "--json").json
+        assert found["tokens"] == expected[0, 3:].tolist(), kind
+        assert found["sampling"] == {**options, "seed": 11}
+    again = [thunder("run", made / kind, "--prompt-ids=1,2,3", "--top-k=400", "--json").json for _ in range(2)]
+    assert again[0]["sampling"]["seed"] != again[1]["sampling"]["seed"]
+    assert again[0]["tokens"] != again[1]["tokens"]
+
+
+def test_what_is_outside_of_the_lengths_of_generation_is_refused(thunder, made):
+    for options, words in (
+        (("--prompt-ids", "1,2,3,4,5,6,7"), "shorten the prompt"),
+        (("--prompt-ids", "1,2,3", "--new-tokens", 13), "ask for 12 new tokens or fewer"),
+    ):
+        done = thunder("run", made / "generating", *options)
+        assert (done.status, done.out) == (2, "")
+        assert "single prompts of 1 to 6 tokens, and 9 new tokens" in " ".join(done.err.split())
+        assert words in done.err
+    assert thunder("run", made / "generating", "--prompt-ids", "1,2,3", "--new-tokens", 12).status == 0
 
 
 def test_a_template_for_chats_is_used(thunder, made):
@@ -79,6 +110,9 @@ REFUSED = {
     "no numbers": (("--prompt-ids", "1,x"), 2, "--prompt-ids is '1,x'"),
     "no token of the model": (("--prompt-ids", "9999"), 2, "token 9999"),
     "none": (("--prompt-ids", "1", "--new-tokens", 0), 2, "--new-tokens is 0"),
+    "cold": (("--prompt-ids", "1", "--temperature", 0), 2, "--temperature is 0"),
+    "no share": (("--prompt-ids", "1", "--top-p", 1.5), 2, "--top-p is 1.5"),
+    "no choice": (("--prompt-ids", "1", "--top-k", 0), 2, "--top-k is 0"),
     "prompt too long": (("--prompt-ids", ",".join("1" * 26)), 2, "TH0209"),
     "too many tokens": (("--prompt-ids", "1", "--new-tokens", 22), 2, "ask for 21 new tokens or fewer"),
 }
@@ -99,7 +133,7 @@ def test_without_a_prompt_a_tokenizer_or_programs_it_is_said_what_to_do(thunder,
     monkeypatch.setattr("thunder_core.models.tokens.TOKENIZERS", ())
     assert "--prompt-ids 1,2,3" in thunder("run", made / "artifact", "--prompt", "w1").err
     done = thunder("run", made / "calls", "--prompt-ids", "1")
-    assert (done.status, "TH0811" in done.err, "--dynamic cache=0:N" in done.err) == (8, True, True)
+    assert (done.status, "TH0811" in done.err, "--task generate" in done.err) == (8, True, True)
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
@@ -110,15 +144,19 @@ def test_a_prompt_on_stdin_that_is_no_text_is_refused(thunder, made, monkeypatch
     assert (done.status, "no text in UTF-8" in done.err) == (2, True)
 
 
-def test_ctrl_c_ends_it_with_what_was_said_so_far(thunder, made, monkeypatch):
-    tokens = Generator.tokens
+@pytest.mark.parametrize("kind", ["artifact", "generating"])
+def test_ctrl_c_ends_it_with_what_was_said_so_far(thunder, made, monkeypatch, kind):
+    put = TokenListener.put
 
-    def interrupted(self, prompt, count):
-        yield next(tokens(self, prompt, count))
-        raise KeyboardInterrupt
+    def interrupted(self, value):
+        if self.had_prompt and len(heard) == 1:
+            raise KeyboardInterrupt
+        heard.extend([value] if self.had_prompt else [])
+        put(self, value)
 
-    monkeypatch.setattr(Generator, "tokens", interrupted)
-    done = thunder("run", made / "artifact", "--prompt-ids", "1,2")
+    heard = []
+    monkeypatch.setattr(TokenListener, "put", interrupted)
+    done = thunder("run", made / kind, "--prompt-ids", "1,2")
     assert (done.status, done.out) == (130, f"{continued(made, [1, 2], 1)[0]}\n")
     assert "Traceback" not in done.err
 

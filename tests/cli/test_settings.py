@@ -22,6 +22,8 @@ revision = "main"
 batch = 2
 seq = 64
 cache = 8
+prompt-length = 32
+new-tokens = 16
 height = 32
 width = 48
 runs = 10
@@ -102,7 +104,7 @@ def test_ranges_are_merged_one_by_one(tmp_path):
 
 def test_nothing_given_leaves_the_defaults():
     request = Settings().request()
-    assert (request.recipe, request.batch, request.seq, request.out) == ("default", 1, None, None)
+    assert (request.recipe, request.batch, request.seq, request.out) == ("default", None, None, None)
     assert request.validate
     assert request.benchmark
 

@@ -202,3 +202,9 @@ def test_a_model_that_needs_a_program_for_each_length_is_refused(
     with pytest.raises(RangeNotServed, match="programs do not serve single prompts of 1 to 4 tokens"):
         optimize(request_of(tmp_path / "a", prompt_length=4, new_tokens=2, batch=1))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recipe_with_a_generate_of_its_own_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CannotGenerate, match="GenerateWithStaticCache of the recipe hf-generate"):
+        optimize(request_of(tmp_path / "a", recipe="hf-generate"))
+    assert list(tmp_path.iterdir()) == []

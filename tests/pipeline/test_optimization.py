@@ -17,6 +17,7 @@ from thunder_core.errors import Interrupted, OutOfDisk, OutOfMemory, OutOfTolera
 from thunder_core.extension.transform import Transform
 from thunder_core.models.load import rebuild_model
 from thunder_core.pipeline import STAGES, optimization, optimize, planning, session
+from thunder_core.pipeline.call_optimization import CallOptimization
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.program_time import TimeShares
 from thunder_core.pipeline.purpose import Purpose
@@ -200,11 +201,12 @@ def test_a_second_trace_for_the_same_shapes_is_noted(out, monkeypatch):
 def test_every_point_of_a_range_has_to_show_the_speedup_that_is_required(out, monkeypatch):
     request = quick(out, validate=False, require_speedup=1.5)
     asked = SimpleNamespace(request=request, judged_by=None)
-    monkeypatch.setattr(optimization, "_shares", lambda *_: TimeShares())
+    work = CallOptimization(asked, *[None] * 2)
+    monkeypatch.setattr(CallOptimization, "_shares", lambda *_: TimeShares())
     for ratios, holds in (((2.0, 3.0), True), ((2.0, 1.1), False)):
-        monkeypatch.setattr(optimization, "_measured", lambda *_, ratios=ratios: [*map(steady, ratios)])
+        monkeypatch.setattr(CallOptimization, "_measured", lambda *_, ratios=ratios: [*map(steady, ratios)])
         with nullcontext() if holds else pytest.raises(SpeedupMissed, match="1 of 2 measurements"):
-            optimization._results(asked, *[None] * 4)
+            work.results(None)
 
 
 def test_a_step_of_training_is_not_measured_with_the_gradients_of_the_last_one(out):

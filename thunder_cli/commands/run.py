@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from thunder_cli import options
@@ -15,7 +17,7 @@ from thunder_core.errors import BadOption
 from thunder_core.pipeline.run_request import PROMPT_FIX, RunRequest, check_run_request
 
 if TYPE_CHECKING:
-    from thunder_core.pipeline.generation import Generator, Token
+    from thunder_core.pipeline.generation import Token
 
 
 @expand_options
@@ -31,9 +33,9 @@ def run(
 ) -> None:
     """Go on with a prompt by the programs of ARTIFACT, and print the text as it is computed.
 
-    Of the tokens that may follow the likeliest is taken. The tokenizer is the one in the model's folder, with its
-    template for chats where there is one. Nothing is traced or compiled: ARTIFACT has to be made for it, with
-    `--dynamic cache=0:N` and, for prompts that are read M tokens at a time, `--dynamic seq=1:M`.
+    Of the tokens that may follow the likeliest is taken; with any option of sampling one is drawn. The tokenizer is
+    the one in the model's folder, with its template for chats where there is one. Nothing is traced or compiled:
+    ARTIFACT has to be made for it, by `thunder optimize --task generate`.
     """
     with quiet_libraries(debug=debug):
         from thunder_cli.import_notice import importing
@@ -51,10 +53,14 @@ def run(
         tokenizer = generator.tokenizer() if isinstance(given, str) else None
         prompt = prompt_tokens(tokenizer, given) if isinstance(given, str) else list(given)
         count = generator.new_tokens(prompt, request.new_tokens)
-        tokens, text = generated(generator, prompt, count, tokenizer, shown=not json)
+        sampling = request.sampling
+        told_tokens = ToldTokens(tokenizer, shown=not json)
+        with told_tokens.line():
+            generator.generate(prompt, count, sampling, told_tokens.hear)
+        tokens = told_tokens.tokens
         if json:
-            found = {"artifact": str(artifact), "prompt_tokens": len(prompt), "text": text}
-            print_json("run/1", found | timings(tokens))
+            found = {"artifact": str(artifact), "prompt_tokens": len(prompt), "text": told_tokens.text}
+            print_json("run/1", {**found, "sampling": asdict(sampling) if sampling.draws else None, **timings(tokens)})
         else:
             told.print(in_words(tokens), style="dim", soft_wrap=True)
 
@@ -71,33 +77,47 @@ def prompt_of_stdin() -> str:
     return prompt
 
 
-def generated(
-    generator: Generator, prompt: Sequence[int], count: int, tokenizer: Any, *, shown: bool
-) -> tuple[list[Token], str | None]:
-    """The tokens that follow a prompt and, where there is a tokenizer, their text; printed as they come if `shown`."""
-    from thunder_core.pipeline.generation import text_pieces
+class ToldTokens:
+    """The tokens that are heard of, and their text, or numbers where there is no tokenizer; printed if `shown`."""
 
-    tokens: list[Token] = []
-    coming = generator.tokens(prompt, count)
-    pieces = text_pieces(coming, tokenizer, tokens.append) if tokenizer else numbers(coming, tokens)
-    text = []
-    try:
-        for piece in pieces:
-            text.append(piece)
-            if shown:
-                say(piece, end="")
-                sys.stdout.flush()
-    finally:
-        if shown and text:  # also where Ctrl-C ends it
-            say("")
-    return tokens, "".join(text) if tokenizer else None
+    def __init__(self, tokenizer: Any, *, shown: bool) -> None:
+        """Without a tokenizer, there is no text."""
+        from thunder_core.pipeline.generation import TextPieces
 
+        self.tokens: list[Token] = []
+        self.shown = shown
+        self._pieces = TextPieces(tokenizer) if tokenizer else None
+        self._text: list[str] = []
 
-def numbers(coming: Iterator[Token], tokens: list[Token]) -> Iterator[str]:
-    """The tokens that come as numbers with commas between them; each is noted."""
-    for token in coming:
-        tokens.append(token)
-        yield f"{',' if len(tokens) > 1 else ''}{token.id}"
+    @property
+    def text(self) -> str | None:
+        """The whole text; None without a tokenizer."""
+        return "".join(self._text) if self._pieces else None
+
+    def hear(self, token: Token) -> None:
+        """Note a token, and print what it adds."""
+        self.tokens.append(token)
+        number = f"{',' if len(self.tokens) > 1 else ''}{token.id}"
+        self._tell(self._pieces.after(token) if self._pieces else number)
+
+    @contextmanager
+    def line(self) -> Iterator[None]:
+        """Tokens may be heard of; the line that they are printed to is ended after that, also where Ctrl-C ends it."""
+        try:
+            yield
+            if self._pieces:
+                self._tell(self._pieces.rest())
+        finally:
+            if self.shown and self._text:
+                say("")
+
+    def _tell(self, piece: str) -> None:
+        if not piece:
+            return
+        self._text.append(piece)
+        if self.shown:
+            say(piece, end="")
+            sys.stdout.flush()
 
 
 def timings(tokens: Sequence[Token]) -> dict[str, object]:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers.cache_utils import DynamicCache
+from transformers.generation.logits_process import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+from transformers.generation.streamers import BaseStreamer
 
 from thunder_core.artifact.consent import NO_CONSENT, Consent
 from thunder_core.artifact.loading import load_opened
@@ -20,45 +29,15 @@ from thunder_core.errors import BadOption, CannotGenerate, SequenceTooLong
 from thunder_core.models.load import LoadedModel
 from thunder_core.models.origin import find_origin, request_of
 from thunder_core.models.tokens import tokenizer_beside
+from thunder_core.options.generation_lengths import GenerationLengths
 from thunder_core.pipeline.rebuild import loaded_from
-from thunder_core.pipeline.run_request import PROMPT_FIX
+from thunder_core.pipeline.run_request import PROMPT_FIX, Sampling
 
 USUAL_NEW_TOKENS = 128
-
 MAKE_ANEW = (
-    "make it anew by `thunder optimize MODEL --dynamic cache=0:N --dynamic seq=1:M`: texts of N tokens, prompts read M "
-    "tokens at a time"
+    "make it anew by `thunder optimize MODEL --task generate --prompt-length N --new-tokens M`: prompts of N tokens, "
+    "and M behind them"
 )
-
-
-@dataclass(frozen=True)
-class ServedLengths:
-    """The lengths that an artifact's programs serve: tokens of a call, and tokens that are cached before it."""
-
-    tokens: int
-    cached: int
-
-    def new_tokens(self, prompt: int) -> int:
-        """The greatest number of tokens that may follow a prompt of so many; 0 where the prompt itself is too long."""
-        behind_prompt = self.cached - prompt + 2  # the last token is returned and never read
-        last_read = (prompt - 1) // self.tokens * self.tokens
-        return max(behind_prompt, 1) if last_read <= self.cached else 0
-
-
-def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
-    """The lengths that an artifact serves; raises `CannotGenerate` where its programs go on with no text."""
-    ranges = {name: (size, size) for name, size in manifest.drawn.items()} | dict(manifest.dynamic)
-    if manifest.train or "cache" not in ranges:
-        kind = "a step of training" if manifest.train else "calls without a cache of keys and values"
-        raise CannotGenerate(f"{folder} holds programs for {kind}: they go on with no text", fix=MAKE_ANEW)
-    for name, needed in (("cache", 0), ("seq", 1), ("batch", 1)):
-        lower, upper = ranges.get(name, (1, 1))
-        if not lower <= needed <= upper:
-            raise CannotGenerate(
-                f"{folder} serves {name} from {lower} to {upper}, and going on with a text needs {needed}",
-                fix=MAKE_ANEW,
-            )
-    return ServedLengths(tokens=ranges.get("seq", (1, 1))[1], cached=ranges["cache"][1])
 
 
 @dataclass(frozen=True)
@@ -70,15 +49,30 @@ class Token:
     ends: bool
 
 
+Hear = Callable[[Token], object]
+
+
 @dataclass(frozen=True, eq=False)
-class Generator:
-    """An artifact that goes on with texts; of the tokens that may follow it always takes the likeliest."""
+class Generator(ABC):
+    """An artifact that goes on with texts, by its programs alone."""
 
     artifact: Artifact
     loaded: LoadedModel
-    compiled: torch.nn.Module
-    lengths: ServedLengths
-    trust_remote_code: bool = False
+    compiled: Any
+    trust_remote_code: bool
+
+    @abstractmethod
+    def most_new_tokens(self, prompt: int) -> int:
+        """The greatest number of tokens that may follow a prompt of so many; 0 where the prompt itself is too long."""
+
+    @property
+    @abstractmethod
+    def served(self) -> str:
+        """The lengths that the artifact's programs serve, in words."""
+
+    @abstractmethod
+    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
+        """Choose `count` tokens behind a prompt, or up to the one that ends the text; `hear` is told of each."""
 
     def tokenizer(self) -> Any:
         """The tokenizer that lies beside the model; raises `BadData` where there is none."""
@@ -99,37 +93,141 @@ class Generator:
             raise BadOption(
                 f"the prompt holds token {max(prompt)}", fix=f"the model's tokens are 0 to {vocabulary - 1}: give these"
             )
-        most = self.lengths.new_tokens(len(prompt))
+        most = self.most_new_tokens(len(prompt))
         if most < (asked or 1):
             raise SequenceTooLong(
                 f"a prompt of {len(prompt)} tokens and {asked or 1} that follow are more than {self.artifact.folder} "
-                f"serves, whose cache holds {self.lengths.cached}",
+                f"serves: {self.served}",
                 fix=f"ask for {most} new tokens or fewer (--new-tokens), or {MAKE_ANEW}"
                 if most
                 else f"shorten the prompt, or {MAKE_ANEW}",
             )
         return asked or min(most, USUAL_NEW_TOKENS)
 
-    def tokens(self, prompt: Sequence[int], count: int) -> Iterator[Token]:
-        """The tokens that follow, as they are computed: `count`, or up to the one that ends the text."""
-        cache = DynamicCache(config=self.loaded.config.get_text_config(decoder=True))
-        ends, began, unread = ends_of(self.loaded), time.perf_counter(), list(prompt)
-        for _ in range(count):
-            following = self._following(unread, cache)
-            now = time.perf_counter()
-            yield Token(following, now - began, following in ends)
-            if following in ends:
-                return
-            began, unread = time.perf_counter(), [following]
 
-    def _following(self, unread: list[int], cache: DynamicCache) -> int:
-        """The likeliest token behind those that the cache holds and those that are yet to be read."""
+class TokenListener(BaseStreamer):
+    """A streamer of the transformers library that tells of each token and of its time; the prompt comes first."""
+
+    def __init__(self, hear: Hear, ends: frozenset[int]) -> None:
+        """`ends` are the tokens that end a text."""
+        self.hear, self.ends = hear, ends
+        self.had_prompt = False
+        self.began = time.perf_counter()
+
+    def put(self, value: torch.Tensor) -> None:
+        """Tell of a token, [1]; of the prompt, which is the first value, nothing is told."""
+        if not self.had_prompt:
+            self.had_prompt = True
+            return
+        token, now = int(value.reshape(-1)[0]), time.perf_counter()
+        self.hear(Token(token, now - self.began, token in self.ends))
+        self.began = time.perf_counter()
+
+    def end(self) -> None:
+        """Do nothing: all tokens have been told of."""
+
+
+@dataclass(frozen=True, eq=False)
+class LibraryGenerator(Generator):
+    """An artifact that was made for generation: `generate` of the transformers library calls its programs."""
+
+    lengths: GenerationLengths
+
+    def most_new_tokens(self, prompt: int) -> int:
+        """The tokens that a prompt leaves of the longest text; those of an encoder's leave as many as there may be."""
+        if prompt > self.lengths.prompt_length:
+            return 0
+        return self.lengths.new_tokens if self.loaded.config.is_encoder_decoder else self.lengths.total - prompt
+
+    @property
+    def served(self) -> str:
+        """The lengths of prompts and of what follows."""
+        return str(self.lengths)
+
+    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
+        """Choose tokens by the model's own settings of generation, which `sampling` goes before."""
+        ids = torch.tensor([prompt], device=self.loaded.model.device)
+        if sampling.seed is not None:
+            torch.manual_seed(sampling.seed)
+        self.compiled.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=count,
+            num_beams=1,
+            do_sample=sampling.draws,
+            streamer=TokenListener(hear, ends_of(self.loaded)),
+            **sampling.stated,
+        )
+
+
+@dataclass(frozen=True)
+class ServedLengths:
+    """The lengths that an artifact's programs serve: tokens of a call, and tokens that are cached before it."""
+
+    tokens: int
+    cached: int
+
+    def new_tokens(self, prompt: int) -> int:
+        """The greatest number of tokens that may follow a prompt of so many; 0 where the prompt itself is too long."""
+        behind_prompt = self.cached - prompt + 2  # the last token is returned and never read
+        last_read = (prompt - 1) // self.tokens * self.tokens
+        return max(behind_prompt, 1) if last_read <= self.cached else 0
+
+
+# In the order in which `generate` of the transformers library has them.
+WARPERS: dict[str, Callable[[Any], LogitsProcessor]] = {
+    "temperature": TemperatureLogitsWarper,
+    "top_k": TopKLogitsWarper,
+    "top_p": TopPLogitsWarper,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class StepGenerator(Generator):
+    """An artifact of calls with a cache (`--dynamic cache=0:N`): a prompt is read in parts, then token by token."""
+
+    lengths: ServedLengths
+
+    def most_new_tokens(self, prompt: int) -> int:
+        """The tokens that a prompt leaves of what the cache holds."""
+        return self.lengths.new_tokens(prompt)
+
+    @property
+    def served(self) -> str:
+        """The tokens that the cache holds."""
+        return f"its cache holds {self.lengths.cached}"
+
+    def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, hear: Hear) -> None:
+        """Choose tokens, of a distribution that `sampling` alone says."""
+        cache = DynamicCache(config=self.loaded.config.get_text_config(decoder=True))
+        warpers = LogitsProcessorList(
+            WARPERS[name](sampling.stated[name]) for name in WARPERS if name in sampling.stated
+        )
+        listener = TokenListener(hear, ends_of(self.loaded))
+        listener.put(torch.tensor(prompt))
+        if sampling.seed is not None:
+            torch.manual_seed(sampling.seed)
+        unread, ends = list(prompt), listener.ends
+        for _ in range(count):
+            scores = self._scores(unread, cache)
+            following = self._chosen(warpers(torch.LongTensor([unread]), scores), draws=sampling.draws)
+            listener.put(following)
+            unread = following.tolist()
+            if unread[0] in ends:
+                return
+
+    def _scores(self, unread: list[int], cache: DynamicCache) -> torch.Tensor:
+        """The logits behind the tokens that the cache holds and those that are yet to be read, [1, vocabulary]."""
         for start in range(0, len(unread), self.lengths.tokens):
             ids = torch.tensor([unread[start : start + self.lengths.tokens]], device=self.loaded.model.device)
             mask = ids.new_ones(1, cache.get_seq_length() + ids.shape[1])
             with torch.no_grad():
-                logits = self.compiled(input_ids=ids, attention_mask=mask, past_key_values=cache).logits
-        return int(logits[0, -1].argmax())
+                logits: torch.Tensor = self.compiled(input_ids=ids, attention_mask=mask, past_key_values=cache).logits
+        return logits[:, -1].float()
+
+    def _chosen(self, scores: torch.Tensor, *, draws: bool) -> torch.Tensor:
+        """The likeliest token, or one that is drawn, [1]."""
+        return torch.multinomial(scores.softmax(-1), 1)[0] if draws else scores.argmax(-1)
 
 
 def ends_of(loaded: LoadedModel) -> frozenset[int]:
@@ -147,21 +245,54 @@ def open_generator(folder: Path, consent: Consent = NO_CONSENT) -> Generator:
     """
     artifact = open_artifact(folder)
     require_authentic(artifact, consent)
-    lengths = served_lengths(folder, artifact.manifest)
+    generation = artifact.manifest.generation
+    served = served_lengths(folder, artifact.manifest) if generation is None else None
     loaded = loaded_from(artifact, trust_remote_code=consent.trust_remote_code)
     compiled = load_opened(artifact, loaded.model, consent, strict=True)
-    return Generator(artifact, loaded, compiled, lengths, consent.trust_remote_code)
+    opened = artifact, loaded, compiled, consent.trust_remote_code
+    if generation is not None:
+        return LibraryGenerator(*opened, generation.lengths)
+    assert served is not None
+    return StepGenerator(*opened, served)
 
 
-def text_pieces(tokens: Iterator[Token], tokenizer: Any, heard: Callable[[Token], object]) -> Iterator[str]:
-    """The text of tokens in pieces, as soon as whole characters are there; `heard` is told of each token."""
-    ids: list[int] = []
-    told = ""
-    for token in tokens:
-        heard(token)
-        ids.append(token.id)
-        text = tokenizer.decode(ids, skip_special_tokens=True)
-        if text.startswith(told) and not text.endswith("\ufffd"):
-            yield text[len(told) :]
-            told = text
-    yield tokenizer.decode(ids, skip_special_tokens=True)[len(told) :]
+def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
+    """The lengths that an artifact serves; raises `CannotGenerate` where its programs go on with no text."""
+    ranges = {name: (size, size) for name, size in manifest.drawn.items()} | dict(manifest.dynamic)
+    if manifest.train or "cache" not in ranges:
+        kind = "a step of training" if manifest.train else "calls without a cache of keys and values"
+        raise CannotGenerate(f"{folder} holds programs for {kind}: they go on with no text", fix=MAKE_ANEW)
+    for name, needed in (("cache", 0), ("seq", 1), ("batch", 1)):
+        lower, upper = ranges.get(name, (1, 1))
+        if not lower <= needed <= upper:
+            raise CannotGenerate(
+                f"{folder} serves {name} from {lower} to {upper}, and going on with a text needs {needed}",
+                fix=MAKE_ANEW,
+            )
+    return ServedLengths(tokens=ranges.get("seq", (1, 1))[1], cached=ranges["cache"][1])
+
+
+class TextPieces:
+    """The text of tokens in pieces, as soon as whole characters are there."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """`tokenizer` has `decode`."""
+        self.tokenizer = tokenizer
+        self.ids: list[int] = []
+        self.told = ""
+
+    def after(self, token: Token) -> str:
+        """The text that a token adds; empty where a character is not whole yet."""
+        self.ids.append(token.id)
+        text = self._text()
+        if not text.startswith(self.told) or text.endswith("\ufffd"):
+            return ""
+        piece, self.told = text[len(self.told) :], text
+        return piece
+
+    def rest(self) -> str:
+        """The text that is left when no more tokens come."""
+        return self._text()[len(self.told) :]
+
+    def _text(self) -> str:
+        return str(self.tokenizer.decode(self.ids, skip_special_tokens=True))

@@ -10,6 +10,7 @@ from typing import Any
 
 from thunder_core.artifact.manifest import GenerationFacts
 from thunder_core.claiming.device_code import DeviceCode
+from thunder_core.errors import CannotGenerate
 from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.prompts import require_generation
 from thunder_core.options.generation_lengths import GenerationLengths
@@ -42,6 +43,7 @@ class GenerationOptimization:
 
     def __post_init__(self) -> None:
         require_generation(self.session.loaded)
+        require_own_generate(self.plan, self.session)
 
     @contextmanager
     def ready(self) -> Iterator[None]:
@@ -84,3 +86,17 @@ class GenerationOptimization:
     def kept(self) -> Mapping[str, Any]:
         """The facts that the artifact keeps of the generation that it is for."""
         return {"generation": GenerationFacts(lengths=self.lengths, seed=self.session.seed)}
+
+
+def require_own_generate(plan: Plan, session: Session) -> None:
+    """Raise `CannotGenerate` where a transform puts another method in the place of `generate`.
+
+    Artifacts keep programs, and no methods: `generate` of what is loaded from one is the library's own.
+    """
+    for transform in plan.prepared.transforms:
+        if "generate" in transform.methods(session.model):
+            raise CannotGenerate(
+                f"{type(transform).__name__} of the recipe {plan.prepared.recipe.name} puts another method in the "
+                "place of `generate`, which artifacts do not keep",
+                fix="use a recipe that generates with the library's own caches, such as hf-transformers",
+            )

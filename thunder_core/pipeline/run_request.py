@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import secrets
+from dataclasses import dataclass, replace
 
 from thunder_core.errors import BadOption
+from thunder_core.models.request import LARGEST_SEED
 from thunder_core.options import option, require_values
 
+SAMPLING = "Sampling"  # under which its options stand in the help
+SEED_BITS = 32
 PROMPT_FIX = "give --prompt a text, or --prompt-ids the tokens: --prompt-ids 1,2,3"
 
 
@@ -18,9 +23,44 @@ def parse_tokens(option_name: str, text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
+def require_positive(option_name: str, value: float) -> None:
+    """Raise `BadOption` for a temperature that is none."""
+    if not 0 < value < math.inf:
+        raise BadOption(
+            f"{option_name} is {value:g}",
+            fix=f"give {option_name} a number above 0; without it the likeliest token is taken, as at 0",
+        )
+
+
+def require_share(option_name: str, value: float) -> None:
+    """Raise `BadOption` for a number that is no part of the probability, above 0 and at most 1."""
+    if not 0 < value <= 1:
+        raise BadOption(f"{option_name} is {value:g}", fix=f"give {option_name} a number above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The way in which tokens are chosen: drawn where any of these is given, and else the likeliest is taken."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn."""
+        return any(one is not None for one in vars(self).values())
+
+    @property
+    def stated(self) -> dict[str, float]:
+        """The settings that were given, by the names that `generate` of the transformers library has for them."""
+        return {name: value for name, value in vars(self).items() if value is not None and name != "seed"}
+
+
 @dataclass(frozen=True)
 class RunRequest:
-    """The prompt, as a text or as tokens, and the number of tokens that are to follow it at most."""
+    """The prompt, as a text or as tokens, how many tokens may follow it, and how they are chosen."""
 
     prompt: str | None = option(None, metavar="TEXT", help="The prompt [default: what stdin holds]")
     prompt_ids: tuple[int, ...] | None = option(
@@ -37,6 +77,49 @@ class RunRequest:
         help="How many tokens may follow",
         default_text="128, or as many as the artifact serves",
     )
+    temperature: float | None = option(
+        None,
+        float,
+        metavar="X",
+        panel=SAMPLING,
+        check=require_positive,
+        help="Draw tokens, from logits that are divided by X: below 1 likely ones come more often",
+        default_text="the likeliest token, or 1",
+    )
+    top_p: float | None = option(
+        None,
+        float,
+        metavar="X",
+        panel=SAMPLING,
+        check=require_share,
+        help="Draw from the likeliest tokens that together have this probability",
+        default_text="the model's own",
+    )
+    top_k: int | None = option(
+        None,
+        int,
+        metavar="N",
+        panel=SAMPLING,
+        least=1,
+        help="Draw from the N likeliest tokens",
+        default_text="the model's own",
+    )
+    seed: int | None = option(
+        None,
+        int,
+        metavar="N",
+        panel=SAMPLING,
+        least=0,
+        most=LARGEST_SEED,
+        help="Draw tokens that are the same for the same seed",
+        default_text="another one each time",
+    )
+
+    @property
+    def sampling(self) -> Sampling:
+        """The way in which tokens are chosen; with a seed where they are drawn."""
+        given = Sampling(self.temperature, self.top_p, self.top_k, self.seed)
+        return replace(given, seed=secrets.randbits(SEED_BITS)) if given.draws and given.seed is None else given
 
 
 def check_run_request(request: RunRequest) -> None:
