@@ -10,7 +10,7 @@ from torch import Tensor
 
 import thunder_core as thunder
 from thunder_core import plugins
-from thunder_core.capture.sizes import NamedSource, TraceShapeEnv
+from thunder_core.capture.shape_env import NamedSource, TraceShapeEnv
 from thunder_core.claiming.claim import NEEDS_CONSTANT_SIZES
 from thunder_core.claiming.executor import find_executor
 from thunder_core.fusion.fuse import Fused, FusionExecutor, Refusal

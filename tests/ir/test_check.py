@@ -10,7 +10,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 import thunder_core as thunder
-from thunder_core.capture.sizes import NamedSource
+from thunder_core.capture.shape_env import NamedSource
 from thunder_core.claiming.free import DELETE
 from thunder_core.errors import Bug
 from thunder_core.ir.check import check_takes_numbers, check_trace

@@ -16,7 +16,7 @@ from torch import Tensor
 import thunder_core as thunder
 from tests.symbolic.programs import FEATURES, PROGRAMS
 from tests.symbolic.test_sizes import assert_same
-from thunder_core.capture.sizes import ConstraintAfterPrologue
+from thunder_core.capture.shape_env import ConstraintAfterPrologue
 from thunder_core.compiler import last_program, specializations_of
 from thunder_core.compiler.compiler import Compiler
 from thunder_core.compiler.own_errors import is_own_error

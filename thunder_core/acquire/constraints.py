@@ -16,7 +16,8 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.prologue import statement
 from thunder_core.capture.quiet_attempts import quiet_attempt
-from thunder_core.capture.sizes import Origin, SymbolicSizes
+from thunder_core.capture.shape_env import Origin
+from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.ir.literal import Code
 from thunder_core.ir.proxy import NumberProxy, Proxy
 from thunder_core.ir.sizes import symbols_of, text_of

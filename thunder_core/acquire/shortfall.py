@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import sympy
 
 from thunder_core.acquire.constraints import Interval, Merged, merged_constraints, origin_text
-from thunder_core.capture.sizes import Origin, SymbolicSizes
+from thunder_core.capture.shape_env import Origin
+from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.ir.sizes import symbols_of, text_of
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 

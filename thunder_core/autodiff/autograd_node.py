@@ -11,7 +11,7 @@ from weakref import ref
 
 import torch
 
-from thunder_core.capture.layouts import dense_strides
+from thunder_core.capture.strides import dense_strides
 from thunder_core.errors import NotDifferentiable
 from thunder_core.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.runtime.randomness import RandomState, drawing_from

@@ -28,7 +28,7 @@ from thunder_core.autodiff.reverse_mode import (
 )
 from thunder_core.autodiff.rules import with_rules
 from thunder_core.autodiff.tape import Underivable
-from thunder_core.capture.sizes import ConstraintAfterPrologue
+from thunder_core.capture.shape_env import ConstraintAfterPrologue
 from thunder_core.claiming.claim import claim, claim_operations
 from thunder_core.claiming.executor import Executor
 from thunder_core.claiming.free import UNPACK, free_after_last_use

@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from thunder_core.capture.sizes import number_of
+from thunder_core.capture.shape_env import number_of
 from thunder_core.capture.symbols import LIFTS, is_random, symbol_of
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.capture.writes import is_reshaping, out_of_place, written_values

@@ -19,7 +19,7 @@ from thunder_core.capture.fake import empty, new_mode
 from thunder_core.capture.memo import metadata
 from thunder_core.capture.probed_floats import AmbiguousFloats, FloatAsked, Named, restrict, stand_ins
 from thunder_core.capture.quiet_attempts import quiet_attempt
-from thunder_core.capture.sizes import number_of
+from thunder_core.capture.shape_env import number_of
 from thunder_core.capture.symbolic_probe import named, with_values
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.ir.evaluate import evaluate, evaluate_one

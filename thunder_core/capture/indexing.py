@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch.utils._mode_utils import no_dispatch
 
-from thunder_core.capture.layouts import Strides, iterated
+from thunder_core.capture.layouts import iterated
+from thunder_core.capture.strides import Strides
 
 MASKS = frozenset({torch.bool, torch.uint8})  # there are as many results as values say, so that kernels have been run
 

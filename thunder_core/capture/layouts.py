@@ -16,10 +16,17 @@ from typing import Any
 import torch
 from torch.utils._mode_utils import no_dispatch
 
+from thunder_core.capture.strides import (
+    CHANNELS_LAST,
+    Strides,
+    dense_strides,
+    is_channels_last,
+    is_dense,
+    order_in_memory,
+)
 from thunder_core.ir.tree import leaves
 
 aten = torch.ops.aten
-Strides = tuple[int, ...]
 Rule = Callable[[Any, Any, torch.Tensor], Strides | None]  # of the arguments and a result; None where that is right
 RULES: dict[object, Rule] = {}
 NUMBERS = (bool, int, float, complex)
@@ -69,75 +76,6 @@ def rule(*operators: object) -> Callable[[Rule], Rule]:
 def tensors_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
     """The tensors among arguments, in their order."""
     return [leaf for leaf in leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)]
-
-
-# ---- strides ------------------------------------------------------------------------------------------------------
-
-
-def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether elements fill a stretch of memory, each place once (`is_non_overlapping_and_dense`)."""
-    expected = 1
-    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
-
-
-def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> Strides:
-    """The strides of a dense tensor whose dimensions lie in memory in this order, the slowest first."""
-    strides = [0] * len(shape)
-    step = 1
-    for place in reversed(range(len(shape)) if order is None else order):
-        strides[place] = step
-        step *= max(shape[place], 1)
-    return tuple(strides)
-
-
-CHANNELS_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
-
-
-def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether strides are in the order of channels_last (`is_channels_last_strides`), in dimensions of size one too."""
-    order = CHANNELS_LAST.get(len(shape))
-    if order is None or not strides[1]:
-        return False
-    least = 0
-    for place in reversed(order):
-        if not shape[place] or strides[place] < least or (place == 0 and least == strides[1]):
-            return False
-        least = strides[place] * max(shape[place], 1)
-    return True
-
-
-def order_in_memory(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> list[int]:
-    """The dimensions as TensorIterator orders them (`reorder_dimensions`), the slowest first.
-
-    The operands' strides are those of the broadcast shape: zero where they are expanded.
-    """
-    order = list(range(len(shape)))[::-1]
-    for place in range(1, len(order)):
-        at = place
-        for before in reversed(range(place)):
-            compared = _compared(order[before], order[at], shape, operands)
-            if compared < 0:
-                break
-            if compared > 0:
-                order[before], order[at] = order[at], order[before]
-                at = before
-    return order[::-1]
-
-
-def _compared(one: int, other: int, shape: Sequence[int], operands: Sequence[Sequence[int]]) -> int:
-    """1 where the first dimension is the slower one, -1 where the second is, 0 where no operand tells."""
-    for strides in operands:
-        if not strides[one] or not strides[other]:
-            continue
-        if strides[one] != strides[other]:
-            return 1 if strides[one] > strides[other] else -1
-        if shape[one] > shape[other]:
-            return 1
-    return 0
 
 
 # ---- operations that go element by element ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import sympy
 import torch
 
-from thunder_core.capture.sizes import TraceShapeEnv
+from thunder_core.capture.shape_env import TraceShapeEnv
 from thunder_core.ir.proxy import NumberProxy, with_sizes
 from thunder_core.ir.sizes import hint_of, size_for_trace
 from thunder_core.ir.symbol import BoundSymbol

@@ -33,7 +33,8 @@ from thunder_core.capture.probed_floats import FloatAsked, Named, may_be_symbol,
 from thunder_core.capture.quiet_attempts import quiet_attempt
 from thunder_core.capture.settings import placed
 from thunder_core.capture.shape_changes import ShapeChanges
-from thunder_core.capture.sizes import SymbolicSizes, TraceShapeEnv, number_of, without_sizes
+from thunder_core.capture.shape_env import TraceShapeEnv, number_of
+from thunder_core.capture.sizes import SymbolicSizes, without_sizes
 from thunder_core.capture.storages import mark_device, storage_class, with_named_size
 from thunder_core.capture.subclasses import Subclasses, speaking
 from thunder_core.capture.symbolic_calls import OPAQUE

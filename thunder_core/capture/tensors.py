@@ -14,7 +14,8 @@ from thunder_core.capture.fake import Layout, Storages, fake_like, fake_of, hand
 from thunder_core.capture.graph import memory_of
 from thunder_core.capture.memo import Described, Metadata, metadata
 from thunder_core.capture.numbers import SymbolicNumber
-from thunder_core.capture.sizes import SymbolicSizes, TraceShapeEnv, number_of
+from thunder_core.capture.shape_env import TraceShapeEnv, number_of
+from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.ir.sizes import size_for_trace
 from thunder_core.ir.tree import leaves, replace_leaves

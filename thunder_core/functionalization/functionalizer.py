@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from thunder_core.capture.fake import fake_like, new_mode
 from thunder_core.capture.graph import memory_of
-from thunder_core.capture.sizes import number_of
+from thunder_core.capture.shape_env import number_of
 from thunder_core.capture.symbols import LIFTS, is_random, symbol_of
 from thunder_core.capture.tensors import tensors_in
 from thunder_core.capture.writes import updates_statistics, written_values

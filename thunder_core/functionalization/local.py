@@ -13,7 +13,7 @@ import torch
 
 from thunder_core.analysis.aliasing import AliasSets
 from thunder_core.capture.fake import empty, new_mode
-from thunder_core.capture.sizes import number_of
+from thunder_core.capture.shape_env import number_of
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.capture.writes import out_of_place
 from thunder_core.ir.proxy import Proxy, TensorProxy, environment_of, tensor_proxy

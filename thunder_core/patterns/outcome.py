@@ -19,7 +19,7 @@ from thunder_core.capture.moves import Move, Sizing
 from thunder_core.capture.numbers import SymbolicNumber
 from thunder_core.capture.place import Place
 from thunder_core.capture.recorder import Recorder
-from thunder_core.capture.sizes import TraceShapeEnv
+from thunder_core.capture.shape_env import TraceShapeEnv
 from thunder_core.errors import DataDependent
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
 from thunder_core.ir.symbol import BoundSymbol

@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from thunder_core.analysis.structure import constant_key
 from thunder_core.capture.moves import Move, Sizing
-from thunder_core.capture.sizes import TraceShapeEnv
+from thunder_core.capture.shape_env import TraceShapeEnv
 from thunder_core.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.tree import replace_leaves

@@ -15,7 +15,7 @@ from typing import Any
 import sympy
 import torch
 
-from thunder_core.capture.layouts import is_channels_last
+from thunder_core.capture.strides import is_channels_last
 from thunder_core.capture.symbols import symbol_of
 from thunder_core.errors import SourceLine
 from thunder_core.ir.literal import Scope

@@ -12,7 +12,7 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from thunder_core.capture.moves import Move
-from thunder_core.capture.sizes import NamedSource, TraceShapeEnv
+from thunder_core.capture.shape_env import NamedSource, TraceShapeEnv
 from thunder_core.fusion.region import Region
 from thunder_core.ir.proxy import NumberProxy, environment_of
 from thunder_core.ir.sizes import hint_of, size_for_trace, text_of
