@@ -1,4 +1,4 @@
-"""Strides of dense tensors: contiguous ones, those of channels_last, and those in the order that TensorIterator chooses."""
+"""Strides of dense tensors: contiguous ones, those of channels_last, and those that TensorIterator chooses."""
 
 from __future__ import annotations
 
