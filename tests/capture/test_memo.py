@@ -97,13 +97,13 @@ def test_programs_that_repeat_themselves(program: Callable[[Tensor], Any], level
 
 def test_a_repeated_call_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
-    run = recorder.Recorder._run
+    run = recorder.Recorder.run
 
     def counting(self: Any, function: Any, *rest: Any) -> Any:
         ran.append(function.__name__)
         return run(self, function, *rest)
 
-    monkeypatch.setattr(recorder.Recorder, "_run", counting)
+    monkeypatch.setattr(recorder.Recorder, "run", counting)
     trace, _ = recorded(lambda x: functional.silu(functional.silu(functional.silu(x))), torch.ones(3))
     assert len(trace) == 3
     assert ran.count("silu") == 1

@@ -1,0 +1,171 @@
+"""Calls of torch functions that take symbolic numbers: numbers from outside, and values of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from thunder_core.capture.binding import Binding
+from thunder_core.capture.call import Call
+from thunder_core.capture.numbers import Numbers, SymbolicNumber, concrete, numbers_in
+from thunder_core.capture.probed_floats import FloatAsked, Named, may_be_symbol, restrict, stand_ins
+from thunder_core.capture.shape_env import number_of
+from thunder_core.capture.symbolic_probe import (
+    COUNTS,
+    BackwardOf,
+    ProbeValues,
+    backward_reads_numbers,
+    run_on_floats,
+    run_on_numbers,
+)
+from thunder_core.capture.symbols import is_ordered
+from thunder_core.capture.tensors import Tensors, tensors_in
+from thunder_core.capture.writes import may_write
+from thunder_core.errors import ThunderError
+from thunder_core.ir.symbol import BoundSymbol
+
+
+class Recording(Protocol):
+    """The recorder, as far as calls that take numbers need it.
+
+    `settles` counts the derivatives that are being taken of what is recorded, and `backward_of` gives the backward of a
+    bound symbol for the names of those that require a gradient.
+    """
+
+    failure: ThunderError | None
+    is_differentiating: bool
+    settles: int
+    backward_of: BackwardOf
+
+    def function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run one torch function and record it."""
+
+    def faked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with fakes for real tensors."""
+
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: Call) -> Any:
+        """Run a function on fakes, noting what it does."""
+
+    def append(self, bsym: BoundSymbol) -> None:
+        """Write down a bound symbol."""
+
+    def emit(self, bsym: BoundSymbol) -> None:
+        """Write down a bound symbol that changes a state."""
+
+
+class NumberCalls:
+    """Runs torch functions of numbers that the trace does not know, on values that stand in for them.
+
+    `has_hidden`: autograd has recorded such a call, and does not see its numbers; `probe_values`: the numbers for which
+    values stood in, in calls whose backward computes with them.
+    """
+
+    def __init__(self, recording: Recording, binding: Binding, tensors: Tensors, numbers: Numbers) -> None:
+        self._recording = recording
+        self._tensors = tensors
+        self._numbers = numbers
+        self._binding = binding
+        self.has_hidden = False
+        self.probe_values: ProbeValues = {}
+
+    def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function of numbers that the trace does not know, with values that stand in for them.
+
+        The values are asked for where they decide what the result looks like, and where autograd records the call, but
+        hides its numbers: where they come from outside, or the program differentiates itself and a backward computes
+        with something else than the number. (PyTorch's autograd records other programs as they run.)
+        """
+        numbers = numbers_in((args, kwargs))
+        args, kwargs = self._recording.faked(args, kwargs)
+        requires_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
+        if self._may_be_symbols(function, numbers):
+            return self._with_float_symbols(function, (args, kwargs), numbers, requires_grad=requires_grad)
+        if not numbers or self._recording.settles or (requires_grad and self._hides(function, kwargs, numbers)):
+            return self._with_values(function, args, kwargs)
+        before = self._recording.failure
+        try:
+            output, call, probe_values = run_on_numbers(function, self._running(function), (args, kwargs), numbers)
+        except Exception:  # it may be that values which stand in will not do, and the right ones do
+            self._recording.failure = before
+            return self._with_values(function, args, kwargs)
+        bsym = self._binding.bound(function, args, kwargs, output, call)
+        if requires_grad and self._recording.is_differentiating and bsym is not None:
+            if not self._backward_reads_numbers(bsym, (args, kwargs), probe_values):
+                return self._with_values(function, args, kwargs)
+            self.probe_values |= probe_values
+        self.has_hidden |= requires_grad and not self._recording.is_differentiating
+        if bsym is not None:
+            self._recording.append(bsym)
+        return self._tensors.to_real(output)
+
+    def _with_values(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Run a function with the values of its numbers, which are asked for."""
+        return self._recording.function(function, *concrete((args, kwargs)))
+
+    def _running(self, function: Callable[..., Any]) -> Callable[[Any], tuple[Any, Call]]:
+        """A function that runs this one on positional and keyword arguments, and gives its result and what it did."""
+
+        def run(arguments: Any) -> tuple[Any, Call]:
+            call = Call()
+            return self._recording.run(function, arguments[0], arguments[1], call), call
+
+        return run
+
+    def _hides(self, function: Callable[..., Any], kwargs: Any, numbers: Sequence[SymbolicNumber]) -> bool:
+        """Whether autograd, which records a call, does not see its numbers."""
+        outside = any(number.proxy.name in self._numbers.known for number in numbers)
+        return outside or (self._recording.is_differentiating and may_write(function, kwargs))
+
+    def _backward_reads_numbers(self, bsym: BoundSymbol, arguments: Any, probe_values: ProbeValues) -> bool:
+        """Whether the backward of a bound symbol computes with its numbers alone, and not with something else."""
+        tensors = [tensor for tensor in tensors_in(arguments) if tensor.requires_grad]
+        requires_grad_names = frozenset(self._tensors.proxy(tensor).name for tensor in tensors)
+        return backward_reads_numbers(bsym, requires_grad_names, probe_values, self._recording.backward_of)
+
+    def _with_float_symbols(
+        self, function: Callable[..., Any], arguments: Any, numbers: Sequence[SymbolicNumber], *, requires_grad: bool
+    ) -> Any:
+        """Run a function of floats from outside with symbols for these; a backward may compute with them.
+
+        Where its C++ takes plain floats it runs on values that stand in for them, and where that cannot be it asks for
+        their values, which are guarded.
+        """
+        sizes = self._numbers.sizes
+        assert sizes is not None
+        symbols = sizes.with_float_symbols(arguments, self._numbers.known)
+        try:
+            with sizes.environment.withholding_floats():
+                return self._recording.function(function, *symbols)
+        except FloatAsked:
+            pass
+        before, values = self._recording.failure, [self._numbers.known[number.proxy.name] for number in numbers]
+        floats = [sizes.float_symbol(*pair) for pair in zip(numbers, values, strict=True)]
+        pairs = stand_ins(floats)
+        if pairs is None:
+            return self._recording.function(function, *symbols)
+        keys = {id(number): pair for number, pair in zip(numbers, pairs, strict=True)}
+        try:
+            names = Named(list(zip(floats, pairs, strict=True)), number_of)
+            output, call = run_on_floats(self._running(function), arguments, keys, names)
+        except Exception:  # it may be that values which stand in will not do, and the right ones do
+            self._recording.failure = before
+            return self._recording.function(function, *symbols)
+        restrict(floats)
+        self.has_hidden |= requires_grad
+        bsym = self._binding.bound(function, symbols[0], symbols[1], output, call)
+        if bsym is not None:
+            (self._recording.emit if is_ordered(bsym.symbol) else self._recording.append)(bsym)
+        return self._tensors.to_real(output)
+
+    def _may_be_symbols(self, function: Callable[..., Any], numbers: Sequence[SymbolicNumber]) -> bool:
+        """Whether numbers are floats from outside that decide a size, or in a program that autograd follows outside."""
+        if self._numbers.sizes is None or not all(
+            number.kind is float and number.source is not None for number in numbers
+        ):
+            return False
+        finite = all(may_be_symbol(self._numbers.known[number.proxy.name]) for number in numbers)
+        recording = self._recording
+        recorded = torch.is_grad_enabled() and not recording.is_differentiating and not recording.settles
+        return bool(numbers) and finite and (recorded or function in COUNTS)
