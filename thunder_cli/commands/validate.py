@@ -49,7 +49,7 @@ def validate(
 
 def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
     """Print what was measured, and what has become of the artifact."""
-    from thunder_cli.views.outcome import WIDE, evaluation_view, revalidation_view, validation_view
+    from thunder_cli.views.outcome import WIDE, evaluation_view, findings_view, revalidation_view
 
     if json:
         found = {"artifact": str(done.artifact), "state": done.state, "written": done.written}
@@ -59,7 +59,7 @@ def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
         return
     console = stdout()
     if not quiet:
-        console.print(validation_view(done.validation, wide=console.width >= WIDE))
+        console.print(findings_view(done.validation, wide=console.width >= WIDE))
         console.print()
         if done.evaluation is not None:
             console.print(evaluation_view(done.evaluation))

@@ -14,7 +14,9 @@ from thunder_cli.views.quantity import counted, magnitude, rate, seconds, size, 
 from thunder_cli.views.ranges import ranges_view
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fitting, plain_table, titled
 from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport
+from thunder_core.benchmark.generation import GenerationBenchmark
 from thunder_core.report import Report
+from thunder_core.report.generation import generation_rows
 from thunder_core.report.number_format import percent
 from thunder_core.validation import OutputReport, ValidationReport
 from thunder_core.validation.report import Evaluation, GenerationReport
@@ -59,6 +61,11 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
         yield Text.assemble(("Validation", HEAD), "  ", told)
         return
     yield validation_view(validation, wide=width >= WIDE)
+
+
+def findings_view(found: ValidationReport | GenerationReport, *, wide: bool) -> RenderableType:
+    """A validation, of single calls or of generation."""
+    return generation_view(found) if isinstance(found, GenerationReport) else validation_view(found, wide=wide)
 
 
 def generation_view(generation: GenerationReport) -> RenderableType:
@@ -141,10 +148,28 @@ def _speed(report: Report) -> Iterator[RenderableType]:
 
 
 def _benchmark(report: Report, width: int) -> Iterator[RenderableType]:
+    if report.generation_benchmarks:
+        yield speed_view(report.generation_benchmarks)
+        return
     if report.benchmark is None:
         yield Text.assemble(("Benchmark", HEAD), "  ", ("not measured", DIM))
         return
     yield benchmark_view(report.benchmark, width=width)
+
+
+def speed_view(reports: Sequence[GenerationBenchmark]) -> RenderableType:
+    """The first token, the rate of the others and memory of each contender at each size of prompts."""
+    table = plain_table("prompts", "candidate", "first token", "tokens/s", "peak memory", "speed-up  [95%]", "verdict")
+    for row in generation_rows(reports):
+        memory = "" if row.peak is None else size(row.peak)
+        speeds = (
+            (row.whole.speedup, Text(row.whole.verdict, VERDICTS[row.whole.verdict])) if row.whole.verdict else ("", "")
+        )
+        shown = row.size if row.leads else ""
+        table.add_row(
+            shown, row.name, seconds(row.first.seconds), "" if row.rate is None else rate(row.rate), memory, *speeds
+        )
+    return titled("Benchmark", rounds_of(reports[0]), table)
 
 
 def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark", width: int = WIDE) -> RenderableType:

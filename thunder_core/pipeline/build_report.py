@@ -8,6 +8,7 @@ from typing import Literal
 
 from thunder_core.artifact.weights import kept_weights
 from thunder_core.benchmark import BenchmarkReport
+from thunder_core.benchmark.generation import GenerationBenchmark
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.compiler import cache_misses, specializations_of
 from thunder_core.ir.trace import Trace
@@ -45,6 +46,7 @@ class Results:
     points: tuple[BenchmarkReport, ...] = ()
     probed: str = ""
     generation: GenerationReport | None = None
+    generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
 
 
 def build_report(
@@ -78,6 +80,7 @@ def build_report(
         validation_state=validation_state(request, results),
         validation=results.validation,
         generation=results.generation,
+        generation_benchmarks=results.generation_benchmarks,
         evaluation=results.evaluation,
         benchmark=results.benchmark,
         dynamic=dict(request.dynamic),

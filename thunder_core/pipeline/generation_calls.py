@@ -86,7 +86,7 @@ def observed_sizes(session: Session, recipe: Recipe, lengths: GenerationLengths)
     with observed_calls(session.model, found):
         for prompts in lengths.ends():
             try:
-                generated(session.model, inputs_of(session, prompts), min(STEPS, lengths.new_tokens))
+                generated(session.model, inputs_of(session, prompts, session.seed), min(STEPS, lengths.new_tokens))
             except (TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError) as error:
                 raise CannotGenerate(
                     f"`generate` of {type(session.model).__name__} fails in eager PyTorch, with prompts of {prompts}: "
@@ -110,6 +110,6 @@ def observed_calls(model: torch.nn.Module, found: ObservedSizes) -> Iterator[Non
         handle.remove()
 
 
-def inputs_of(session: Session, prompts: Prompts, number: int = 0) -> dict[str, torch.Tensor]:
-    """The drawn prompts of that number."""
-    return drawn_prompts(session.loaded, **prompts._asdict(), seed=session.seed + number)
+def inputs_of(session: Session, prompts: Prompts, seed: int) -> dict[str, torch.Tensor]:
+    """The prompts that are drawn with a seed."""
+    return drawn_prompts(session.loaded, **prompts._asdict(), seed=seed)

@@ -9,25 +9,30 @@ from functools import partial
 from typing import Any
 
 from thunder_core.artifact.manifest import GenerationFacts
+from thunder_core.benchmark import BenchmarkSuite, require_speedup
+from thunder_core.benchmark.generation import GenerationBenchmark
 from thunder_core.claiming.device_code import DeviceCode
 from thunder_core.errors import CannotGenerate
 from thunder_core.models.library_output import quiet_transformers
 from thunder_core.models.prompts import require_generation
-from thunder_core.options.generation_lengths import GenerationLengths
+from thunder_core.options.generation_lengths import GenerationLengths, Prompts
+from thunder_core.package import __version__
 from thunder_core.pipeline.application import apply
+from thunder_core.pipeline.bench_request import OURS
 from thunder_core.pipeline.build_report import Results
 from thunder_core.pipeline.clock import StageClock, announcing_stages
 from thunder_core.pipeline.generation_calls import inputs_of, observed_sizes
 from thunder_core.pipeline.generation_coverage import GenerationCoverage
+from thunder_core.pipeline.generation_findings import generation_report
+from thunder_core.pipeline.generation_speed import Contender, measure_generation
 from thunder_core.pipeline.planning import Plan
 from thunder_core.pipeline.program_time import TimeShares
 from thunder_core.pipeline.range_coverage import shortfalls_expected
 from thunder_core.pipeline.session import Session
 from thunder_core.runtime.program import Program
-from thunder_core.validation.generation import validate_generation
 from thunder_core.validation.report import GenerationReport
 
-TRACED_WITH = 0  # the number of the prompts that are traced; those that are validated on have others
+ROUNDS, WARMUP = 6, 1  # at most: each is as many samples of a token as there are new ones
 
 
 @dataclass(eq=False)
@@ -64,24 +69,42 @@ class GenerationOptimization:
         return program
 
     def results(self, program: Program) -> Results:  # noqa: ARG002 - single calls measure it
-        """The validation, where the request asks for it."""
-        generation = self._validated() if self.plan.request.validate else None
-        return Results(None, None, None, TimeShares(), (), self.probed, generation)
+        """The validation and the measurement, as far as the request asks for them."""
+        request = self.plan.request
+        generation = self._validated() if request.validate else None
+        measured = self._measured() if request.benchmark else ()
+        if measured and request.require_speedup is not None:
+            suite = BenchmarkSuite(thunder=__version__, reports=measured)
+            require_speedup(suite, request.require_speedup, OURS)
+        return Results(None, None, None, TimeShares(), (), self.probed, generation, measured)
 
     def _validated(self) -> GenerationReport:
         self.clock.begin("validate")
-        prompts = [(str(one), inputs_of(self.session, one, number=TRACED_WITH + 1)) for one in self.lengths.tried()]
-        found = validate_generation(
-            self.session.compiled,
-            self.session.model,
-            prompts,
-            self.lengths.new_tokens,
-            self.session.tolerance(self.session.loaded.model.dtype),
-            allow_non_finite=self.plan.request.allow_non_finite,
-            progress=self.clock.advance,
+        accepts = self.plan.request.allow_non_finite
+        found = generation_report(
+            self.session, self.lengths, self.session.seed, allow_non_finite=accepts, advance=self.clock.advance
         )
         GenerationCoverage(self.session, self.lengths).require_all_served()
         return found
+
+    def _measured(self) -> tuple[GenerationBenchmark, ...]:
+        """The measurement of the longest prompts, alone and in the largest batch."""
+        self.clock.begin("benchmark")
+        batches = sorted({1, self.lengths.batch})
+        return tuple(self._measured_at(self.lengths.largest._replace(batch=batch)) for batch in batches)
+
+    def _measured_at(self, prompts: Prompts) -> GenerationBenchmark:
+        session, request = self.session, self.plan.request
+        return measure_generation(
+            {"eager": Contender(session.model), OURS: Contender(session.compiled)},
+            inputs_of(session, prompts, session.seed),
+            self.lengths.new_tokens,
+            runs=min(request.runs, ROUNDS),
+            warmup=min(request.warmup, WARMUP),
+            device=session.device,
+            configuration={**session.names, "dtype": str(session.loaded.source["dtype"])},
+            progress=self.clock.advance,
+        )
 
     def kept(self) -> Mapping[str, Any]:
         """The facts that the artifact keeps of the generation that it is for."""

@@ -209,8 +209,7 @@ def destination_of(request: Request, prepared: Prepared, within: Path | None = N
 
 def stages_of(request: Request) -> tuple[str, ...]:
     """The stages that a request asks for, in their order."""
-    measured = request.benchmark and not request.generates
-    wanted = {"validate": request.validate, "benchmark": measured, EVALUATE: request.evaluate is not None}
+    wanted = {"validate": request.validate, "benchmark": request.benchmark, EVALUATE: request.evaluate is not None}
     before_benchmark = [*STAGES[: STAGES.index("benchmark")], EVALUATE, *STAGES[STAGES.index("benchmark") :]]
     return tuple(stage for stage in before_benchmark if wanted.get(stage, True))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from thunder_core.artifact.compatibility import require_compatible
 from thunder_core.artifact.consent import NO_CONSENT, Consent
-from thunder_core.artifact.manifest import ValidationState
+from thunder_core.artifact.manifest import GenerationFacts, ValidationState
 from thunder_core.artifact.read import Artifact, open_artifact
 from thunder_core.artifact.report import read_report
 from thunder_core.artifact.revise import can_be_revised, require_same, revise
@@ -18,16 +18,18 @@ from thunder_core.errors import BadOption, OutputNotWritable, WrongInputs
 from thunder_core.models.batches import longer_than
 from thunder_core.models.dataset import Dataset
 from thunder_core.models.input_size import InputSize
+from thunder_core.models.library_output import quiet_transformers
 from thunder_core.pipeline.clock import StageClock
 from thunder_core.pipeline.dynamic import points_of
 from thunder_core.pipeline.failures import stage_failures
+from thunder_core.pipeline.generation_findings import generation_report
 from thunder_core.pipeline.progress import EVALUATE, Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.samples import artifacts_samples
 from thunder_core.pipeline.session import Session, open_saved, traced_size
 from thunder_core.pipeline.validate_request import ValidateRequest, check_validate_request
 from thunder_core.validation import ValidationReport
-from thunder_core.validation.report import Evaluation
+from thunder_core.validation.report import Evaluation, GenerationReport
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Revalidation:
     artifact: Path
     state: ValidationState
     written: bool
-    validation: ValidationReport
+    validation: ValidationReport | GenerationReport
     signature_dropped: bool = False
     evaluation: Evaluation | None = None
 
@@ -83,7 +85,11 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
     require_authentic(artifact, consent)
     state, signature_dropped = artifact.manifest.validation, False
     writes = request.write and state != "validated"
-    size, drawn_with = size_of(artifact, real_inputs=request.input is not None)
+    generation = artifact.manifest.generation
+    if generation is None:
+        size, drawn_with = size_of(artifact, real_inputs=request.input is not None)
+    else:
+        require_drawn(artifact, request)
     require_inference(artifact, request.evaluate)
     if writes:
         require_writable(artifact.folder)
@@ -93,8 +99,12 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
         for option, file in (("--input", request.input), ("--eval", request.evaluate))
     )
     session = open_saved(artifact, Purpose(artifact.manifest.train, data, cut=True), consent, strict=True)
-    seed = drawn_with if request.seed is None else request.seed
-    validation, evaluation = _findings(session, request, size, seed, judged_by, clock)
+    validation: ValidationReport | GenerationReport
+    if generation is None:
+        seed = drawn_with if request.seed is None else request.seed
+        validation, evaluation = _findings(session, request, size, seed, judged_by, clock)
+    else:
+        validation, evaluation = _generation_findings(session, request, generation, clock), None
     if writes:
         clock.begin("write")
         signature_dropped = write_validation(artifact, validation, evaluation, machine_name(session.device))
@@ -128,6 +138,29 @@ def _findings(
             clock.begin(EVALUATE)
             evaluation = session.evaluation(judged_by, size, request.metric, advance=advance)
     return report.model_copy(update={"notes": notes}), evaluation
+
+
+def _generation_findings(
+    session: Session, request: ValidateRequest, generation: GenerationFacts, clock: StageClock
+) -> GenerationReport:
+    """The comparison with eager generation; a seed that was asked for is that of the prompts themselves."""
+    seed = generation.seed if request.seed is None else request.seed
+    with session.ready(), quiet_transformers():
+        clock.begin("validate")
+        return generation_report(
+            session,
+            generation.lengths,
+            seed,
+            allow_non_finite=request.allow_non_finite,
+            advance=clock.advance,
+        )
+
+
+def require_drawn(artifact: Artifact, request: ValidateRequest) -> None:
+    """Raise `BadOption` where an artifact that generates is to be compared on samples, which are of single calls."""
+    for option, file in (("--input", request.input), ("--eval", request.evaluate)):
+        if file is not None:
+            raise BadOption(f"{option} is for single calls, and {artifact.folder} generates", fix=f"leave {option} out")
 
 
 def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
@@ -168,13 +201,14 @@ def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
 
 
 def write_validation(
-    artifact: Artifact, validation: ValidationReport, evaluation: Evaluation | None, machine: str
+    artifact: Artifact, validation: ValidationReport | GenerationReport, evaluation: Evaluation | None, machine: str
 ) -> bool:
     """Write what was measured into the artifact, and where; whether a signature was dropped."""
     told = validation.model_copy(update={"notes": (*validation.notes, f"validated after it was made, on {machine}")})
     require_same(artifact, artifact.folder)
     report = read_report(artifact)
-    update: dict[str, object] = {"validation": told, "validation_state": "validated"}
+    kind = "generation" if isinstance(told, GenerationReport) else "validation"
+    update: dict[str, object] = {kind: told, "validation_state": "validated"}
     if evaluation is not None:
         update["evaluation"] = evaluation
     return revise(artifact, report.model_copy(update=update) if report else None, "validated").signature_dropped
