@@ -16,7 +16,7 @@ from thunder_core.errors import BadOption
 from thunder_core.models.names import HUB_TASKS, TASKS
 from thunder_core.models.request import ModelRequest
 from thunder_core.options import Option, option, options_of
-from thunder_core.pipeline.bench_request import AGAINST
+from thunder_core.pipeline.bench_request import GENERATION_AGAINST
 from thunder_core.pipeline.request import Request
 
 STYLES = ("table", "csv", "markdown")
@@ -40,7 +40,7 @@ def complete_task(incomplete: str) -> list[str]:
 def complete_contender(incomplete: str) -> list[str]:
     """The contenders whose names begin so; those that were named before a comma are kept."""
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in AGAINST if name.startswith(last)]
+    return [f"{before}{comma}{name}" for name in GENERATION_AGAINST if name.startswith(last)]
 
 
 def complete_style(incomplete: str) -> list[str]:

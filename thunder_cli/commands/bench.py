@@ -15,8 +15,8 @@ from thunder_cli.console import stderr
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings
-from thunder_core.errors import BadOption
-from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
+from thunder_core.errors import BadOption, CannotGenerate
+from thunder_core.pipeline.bench_request import GENERATE, OURS, BenchRequest, check_bench_request
 
 if TYPE_CHECKING:
     from thunder_core.artifact.consent import Consent
@@ -53,12 +53,14 @@ def bench(
 ) -> None:
     """Measure an artifact, or MODEL under a recipe, against eager PyTorch and others; or compare two.
 
-    With --train, and for an artifact that was made with it, what is measured is a step of training. Each speed is told
-    as faster, slower, not distinguishable or unstable.
+    With --train, and for an artifact that was made with it, what is measured is a step of training; with --task
+    generate it is `generate`: the first token, those behind it, and whether they are the contenders'. Each speed is
+    told as faster, slower, not distinguishable or unstable.
     """
     with quiet_libraries(debug=debug):
         output = replace(output, style="json" if json else output.style, quiet=quiet)
         output.check()
+        settings, bench_request = generation_told(settings, bench_request)
         check_bench_request(bench_request, 1 if other is None else 2)
         if other is not None and all(Path(name).expanduser().is_file() for name in (model or "", other)):
             from thunder_cli.result_comparison import compare_files
@@ -74,6 +76,21 @@ def bench(
         finish_bench(suite, earlier, output, subject)
 
 
+def generation_told(settings: Settings, bench_request: BenchRequest) -> tuple[Settings, BenchRequest]:
+    """The settings of the model, and a request that knows whether it is of `generate`, as the task says.
+
+    Raises `BadOption` for a step of training that is to generate.
+    """
+    if (settings.get("task") or "").strip().lower() != GENERATE:
+        return settings, bench_request
+    if settings.get("train"):
+        raise BadOption(
+            "--task generate and --train exclude each other: a step of training generates nothing",
+            fix="leave one of the two out",
+        )
+    return settings.without("task"), replace(bench_request, generates=True)
+
+
 def measure_subject(
     settings: Settings, other: str | None, bench_request: BenchRequest, trust: options.TrustOptions, told: Console
 ) -> tuple[BenchmarkSuite, str]:
@@ -85,6 +102,11 @@ def measure_subject(
 
     folder = Path(settings.get("model") or "").expanduser()
     consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
+    if bench_request.generates and (other is not None or is_artifact(folder)):
+        raise CannotGenerate(
+            "the programs of an artifact are measured by calls of theirs, and `generate` makes others",
+            fix="name the model in place of the artifact, or leave --task generate out",
+        )
     if other is not None:
         suite = measure_artifacts(folder, Path(other).expanduser(), settings, bench_request, consent, told)
         return suite, suite.reports[0].candidates[1].name
@@ -147,8 +169,10 @@ def measure_model(settings: Settings, bench_request: BenchRequest, told: Console
     print_hub_notice(told, request.model)
     with importing(told):
         from thunder_core.pipeline.bench import bench_model
+        from thunder_core.pipeline.generation_bench import bench_generation
     with watching(told) as progress:
-        return bench_model(request, bench_request, progress)
+        measured = bench_generation if bench_request.generates else bench_model
+        return measured(request, bench_request, progress)
 
 
 def require_two_artifacts(*folders: Path) -> None:

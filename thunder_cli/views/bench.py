@@ -8,25 +8,30 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from thunder_cli.views.generation import generation_table, tokens_view
 from thunder_cli.views.outcome import COLUMNS, SPARE, WIDE, benchmark_view, columns_of, rounds_of
 from thunder_cli.views.quantity import speedup
 from thunder_cli.views.table import HEAD, VERDICTS, fitting, plain_table, titled
 from thunder_core.benchmark import BenchmarkReport, BenchmarkSuite, Comparison, Contrast, Verdict
-from thunder_core.benchmark.report import size_in_words
+from thunder_core.benchmark.report import candidate_in_words, size_in_words
 from thunder_core.benchmark.verdict import in_words
 
 
 def suite_view(suite: BenchmarkSuite, *, width: int = WIDE) -> RenderableType:
     """The verdicts first, then every candidate at every size, for a console of this width."""
-    return Group(*map(verdict_line, verdicts_of(suite)), Text(), _table(suite, width))
+    lines = [*map(verdict_line, verdicts_of(suite)), Text()]
+    if suite.generations:
+        return Group(*lines, generation_table(suite.generations, _title(suite), width), *tokens_view(suite.generations))
+    return Group(*lines, _table(suite, width))
 
 
 def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
     """The verdicts on speeds in words, each once for all sizes of which it is said."""
     sizes: dict[tuple[str, Verdict], list[str]] = {}
-    for report in suite.reports:
+    calls = [report.call for report in suite.measured]
+    for report in sorted(suite.measured, key=lambda one: calls.index(one.call)):
         for candidate in report.candidates[1:]:
-            told = f"{candidate.name}  {report.told(candidate)}"
+            told = f"{candidate_in_words(candidate.name, report.configuration)}  {report.told(candidate)}"
             where = f"{speedup(candidate.speedup)}" if len(suite.reports) == 1 else size_of(report)
             sizes.setdefault((told, report.verdict(candidate)), []).append(where)
     return [(told, verdict, places) for (told, verdict), places in sizes.items()]
@@ -38,10 +43,13 @@ def verdict_line(line: tuple[str, Verdict, list[str]]) -> Text:
     return Text.assemble(("Speed", HEAD), "  ", (told, VERDICTS[verdict]), f"  {', '.join(places)}")
 
 
+def _title(suite: BenchmarkSuite) -> str:
+    names = suite.reports[0].configuration
+    return f"{names['model']}, {names['recipe']}, {names['dtype']}"
+
+
 def _table(suite: BenchmarkSuite, width: int) -> RenderableType:
-    first = suite.reports[0]
-    names = first.configuration
-    title = f"{names['model']}, {names['recipe']}, {names['dtype']}"
+    first, title = suite.reports[0], _title(suite)
     if len(suite.reports) == 1:
         return benchmark_view(first, title=f"{title}, {size_of(first)}", width=width)
 
@@ -75,7 +83,7 @@ def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
     for row in rows:
         table.add_row(
             size_in_words(row.configuration),
-            row.candidate,
+            candidate_in_words(row.candidate, row.configuration),
             speedup(row.speedup),
             speedup(row.baseline),
             f"{row.slowdown:+.1%}",
@@ -93,7 +101,7 @@ def contrast_view(rows: Sequence[Contrast], first: str, second: str) -> Renderab
     for row in rows:
         table.add_row(
             size_in_words(row.configuration),
-            row.candidate,
+            candidate_in_words(row.candidate, row.configuration),
             f"{row.first.value:.2f}x",
             f"{row.second.value:.2f}x",
             speedup(row.ratio),

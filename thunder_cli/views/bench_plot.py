@@ -1,4 +1,4 @@
-"""Measurements as a picture: the median of each candidate at each size, with its quartiles."""
+"""Measurements as a picture: the median of each candidate at each size, with its quartiles; of tokens, each time."""
 
 from __future__ import annotations
 
@@ -22,9 +22,35 @@ def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
     if file.suffix.lower() == ".html":
         file.write_text(render_benchmark(suite), encoding="utf-8")
         return
+    draw = drawn_tokens if suite.generations else drawn
     # Text is no formula, since names of folders and models may hold dollar signs, and stays text in SVG.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "thunder", "text.parse_math": False}):
-        drawn(suite).savefig(file, dpi=160)
+        draw(suite).savefig(file, dpi=160)
+
+
+def drawn_tokens(suite: BenchmarkSuite) -> Figure:
+    """The time of each token behind the first as lines, a picture for each size of a batch."""
+    reports = suite.generations
+    figure = Figure(figsize=(5.2 * len(reports) + 0.8, 3.8), layout="constrained")
+    for report, axes in zip(reports, figure.subplots(1, len(reports), squeeze=False)[0], strict=True):
+        for number, text in enumerate(report.texts):
+            first, *following = text.seconds
+            label = f"{printable(text.name)}, the first after {first * MILLI:.3g} ms"
+            places = range(2, len(text.seconds) + 1)
+            colour = COLOURS[number % len(COLOURS)]
+            axes.plot(places, [value * MILLI for value in following], label=label, color=colour, linewidth=1.3)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("token")
+        axes.set_ylabel("median since the token before, ms")
+        axes.set_title(printable(_title(report)), fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _title(report: BenchmarkReport) -> str:
+    names = report.configuration
+    return f"{names['model']}, {names['recipe']}, {size_of(report)}\n{report.machine}"
 
 
 def drawn(suite: BenchmarkSuite) -> Figure:

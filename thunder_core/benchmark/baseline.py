@@ -81,10 +81,10 @@ def compare_with_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fai
     `fail_above` is a fraction: 0.05 marks as too slow what has lost more than 5% of its speed-up.
     Raises BadOption if the baseline lacks a configuration or candidate, or was made on another machine.
     """
-    earlier = {_key(report.configuration): report for report in baseline.reports}
+    earlier = {_key(report.configuration): report for report in baseline.measured}
     return [
         _compare(report, candidate, _same_candidate(candidate, _counterpart(report, earlier)), fail_above)
-        for report in current.reports
+        for report in current.measured
         for candidate in report.candidates[1:]
     ]
 

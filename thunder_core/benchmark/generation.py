@@ -9,7 +9,7 @@ from pydantic import Field
 from thunder_core.benchmark.interval import BenchmarkFacts
 from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport
 
-GENERATION, FIRST_TOKEN, NEXT_TOKEN = "generation", "first token", "next token"  # names of what is timed
+GENERATION = "generation"  # the name of the call that is timed
 
 
 class GeneratedTokens(BenchmarkFacts):

@@ -11,12 +11,18 @@ from pydantic import Field, computed_field, model_validator
 from thunder_core.benchmark.interval import BenchmarkFacts, Interval
 from thunder_core.benchmark.verdict import Verdict, in_words, verdict_of
 
+FIRST_TOKEN, NEXT_TOKEN = "first token", "next token"
+PARTS = (FIRST_TOKEN, NEXT_TOKEN)  # of a call of `generate`
+
 __all__ = [
+    "FIRST_TOKEN",
+    "NEXT_TOKEN",
     "BenchmarkCandidate",
     "BenchmarkFacts",
     "BenchmarkReport",
     "Candidate",
     "Interval",
+    "candidate_in_words",
     "size_in_words",
 ]
 
@@ -123,6 +129,12 @@ class BenchmarkReport(BenchmarkFacts):
     def told(self, candidate: BenchmarkCandidate) -> str:
         """The verdict on a candidate in words."""
         return in_words(self.verdict(candidate), self.first.name, len(candidate.seconds))
+
+
+def candidate_in_words(name: str, configuration: Mapping[str, str]) -> str:
+    """The name of a candidate and, where what was timed is part of a call, of that part: `thunder, first token`."""
+    call = configuration.get("call", "")
+    return f"{name}, {call}" if call in PARTS else name
 
 
 def size_in_words(configuration: Mapping[str, str]) -> str:

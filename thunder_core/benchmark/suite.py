@@ -35,3 +35,8 @@ class BenchmarkSuite(BenchmarkFacts):
     def measured(self) -> tuple[BenchmarkReport, ...]:
         """All reports, each followed by those of the parts of its call."""
         return tuple(one for report in self.reports for one in (report, *report.parts))
+
+    @property
+    def generations(self) -> tuple[GenerationBenchmark, ...]:
+        """The reports that are of `generate`."""
+        return tuple(report for report in self.reports if isinstance(report, GenerationBenchmark))

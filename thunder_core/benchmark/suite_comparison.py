@@ -44,8 +44,8 @@ def contrast_suites(first: BenchmarkSuite, second: BenchmarkSuite) -> list[Contr
 
     Raises BadOption for results of different machines, or that have nothing in common.
     """
-    others = {_task(report): report for report in second.reports}
-    pairs = [(report, others[_task(report)]) for report in first.reports if _task(report) in others]
+    others = {_task(report): report for report in second.measured}
+    pairs = [(report, others[_task(report)]) for report in first.measured if _task(report) in others]
     rows = [row for pair in pairs for row in _contrasts(*pair)]
     if not rows:
         raise BadOption(

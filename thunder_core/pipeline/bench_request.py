@@ -14,12 +14,19 @@ from thunder_core.plugins import unknown_name
 OURS = "thunder"
 # Whom Thunder may be measured against, and who that is; `bench.py` says how each is made.
 AGAINST: dict[str, str] = {"eager": "eager PyTorch", "inductor": "torch.compile"}
+# And whom where `generate` is measured; `generation_contenders.py` says how each is made.
+GENERATION_AGAINST: dict[str, str] = {
+    **AGAINST,
+    "inductor-static": "torch.compile with a static cache, as transformers has it",
+}
+USUAL_TOKENS = "128, or as many as the model or the artifact takes"
+GENERATE = "generate"  # the task with which it is `generate` that is measured, by whatever task the model does so
 
 
 def require_contender(_: str, name: str) -> None:
     """Raise `UnknownName` for a contender that does not exist."""
-    if name not in AGAINST:
-        raise unknown_name("contender", name, AGAINST)
+    if name not in (known := {**AGAINST, **GENERATION_AGAINST}):
+        raise unknown_name("contender", name, known)
 
 
 def require_threads(option: str, count: int) -> None:
@@ -44,12 +51,15 @@ def numbers_in(option: str, text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """A benchmark: contenders by name, batches and sequence lengths, rounds, threads, and a file of real inputs."""
+    """A benchmark: contenders by name, batches and sequence lengths, rounds, threads, and a file of real inputs.
+
+    One that `generates` is of `generate`, with prompts of one length, and so many new tokens behind them.
+    """
 
     against: tuple[str, ...] | None = option(
         None,
         metavar="NAMES",
-        help="eager, inductor (torch.compile)",
+        help="eager, inductor (torch.compile); with --task generate also inductor-static (its static cache)",
         default_text="eager, and nobody where two artifacts are compared",
         completion="contenders",
         parse=names_in,
@@ -71,6 +81,12 @@ class BenchRequest:
         parse=numbers_in,
         default_text="that of the artifact, or points of its range; or 128",
     )
+    prompt_length: int | None = option(
+        None, int, metavar="N", least=1, help="Tokens of a prompt, with --task generate", default_text=USUAL_TOKENS
+    )
+    new_tokens: int | None = option(
+        None, int, metavar="N", least=1, help="Tokens behind a prompt, with --task generate", default_text=USUAL_TOKENS
+    )
     input: Path | None = same_option(Request, "input")
     runs: int = same_option(Request, "runs")
     warmup: int = same_option(Request, "warmup")
@@ -82,6 +98,7 @@ class BenchRequest:
         default_text="as PyTorch chooses",
         check=require_threads,
     )
+    generates: bool = False
 
     def contenders(self, subjects: int) -> tuple[str, ...]:
         """Whom so many subjects are measured against: where nobody was named, eager beside one, nobody beside two."""
@@ -96,5 +113,25 @@ def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
     Two subjects are compared with each other, and need no contender.
     """
     require_values(bench_request)
+    refuse_other_task(bench_request)
     if subjects == 1 and not bench_request.contenders(subjects):
         raise BadOption("--against names nobody", fix=f"name one of: {', '.join(AGAINST)}")
+
+
+def refuse_other_task(bench_request: BenchRequest) -> None:
+    """Raise `BadOption` for what is said of calls where `generate` is measured, and the other way round."""
+    of_calls = {"--seq": bench_request.seqs != (None,), "--input": bench_request.input is not None}
+    against = sorted({*(bench_request.against or ())} - {*AGAINST})
+    of_generation = {
+        "--prompt-length": bench_request.prompt_length is not None,
+        "--new-tokens": bench_request.new_tokens is not None,
+        f"--against {','.join(against)}": bool(against),
+    }
+    refused, fix = (
+        (of_calls, "prompts are drawn: name their length by --prompt-length")
+        if bench_request.generates
+        else (of_generation, "give --task generate, which measures it, or leave the option out")
+    )
+    for name in (name for name, is_given in refused.items() if is_given):
+        kind = "calls" if bench_request.generates else "generation"
+        raise BadOption(f"{name} is for measuring {kind}", fix=fix)

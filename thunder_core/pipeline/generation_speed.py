@@ -13,12 +13,14 @@ import torch
 from transformers.generation.streamers import BaseStreamer
 
 from thunder_core.benchmark import BenchmarkReport, measure
-from thunder_core.benchmark.generation import FIRST_TOKEN, GENERATION, NEXT_TOKEN, GeneratedTokens, GenerationBenchmark
-from thunder_core.benchmark.measurement import say_nothing
+from thunder_core.benchmark.generation import GENERATION, GeneratedTokens, GenerationBenchmark
+from thunder_core.benchmark.measurement import do_nothing, say_nothing
+from thunder_core.benchmark.report import FIRST_TOKEN, NEXT_TOKEN
 from thunder_core.benchmark.statistics import describe_candidate
 from thunder_core.benchmark.timing import HOST_RESOLUTION
 from thunder_core.errors import CannotGenerate
 
+Tensors = Mapping[str, torch.Tensor]
 Rounds = Mapping[str, Sequence[Sequence[float]]]
 
 # Greedy, and to the last token that was asked for: whatever else a model's own settings say of sampling and of ends.
@@ -70,7 +72,7 @@ class Recorder:
     """Calls of one contender's `generate`, with the times of all tokens of each call, and the tokens of the last."""
 
     contender: Contender
-    prompt: Mapping[str, torch.Tensor]
+    prompt: Tensors
     new_tokens: int
     rounds: list[list[float]] = field(default_factory=list)
     tokens: torch.Tensor | None = None
@@ -81,9 +83,7 @@ class Recorder:
         self.rounds.append(seconds)
 
 
-def timed_tokens(
-    contender: Contender, prompt: Mapping[str, torch.Tensor], new_tokens: int
-) -> tuple[torch.Tensor, list[float]]:
+def timed_tokens(contender: Contender, prompt: Tensors, new_tokens: int) -> tuple[torch.Tensor, list[float]]:
     """The tokens that a contender generates, [batch, new_tokens] int64 on the CPU, and the seconds of each place.
 
     Raises `CannotGenerate` where `generate` gives more tokens or fewer than it was asked for.
@@ -103,7 +103,7 @@ def timed_tokens(
 
 def measure_generation(
     contenders: Mapping[str, Contender],
-    prompt: Mapping[str, torch.Tensor],
+    prompt: Tensors,
     new_tokens: int,
     *,
     runs: int,
@@ -111,14 +111,15 @@ def measure_generation(
     device: torch.device,
     configuration: Mapping[str, str] | None = None,
     memory: bool = True,
+    warmed: Callable[[], object] = do_nothing,
     progress: Callable[[int, int], None] = say_nothing,
 ) -> GenerationBenchmark:
     """Measure the `generate` of contenders in turn, greedily; the first is the one that the others are compared with.
 
     `prompt` holds `input_ids`, [batch, length] int64, and whatever else `generate` is given by name. `configuration`
     has the facts that set this measurement apart from others (`measure`); batch and lengths are added to it. Each
-    contender generates once before anything counts. Seconds are those of a clock on the host, when a token is there.
-    With `memory` one more call of each counts the bytes that a call takes at its peak.
+    contender generates once before anything counts, and `warmed` is called then. Seconds are those of a clock on the
+    host, when a token is there. With `memory` one more call of each counts the bytes that a call takes at its peak.
 
     Raises `CannotGenerate` where a contender does not give the tokens that it was asked for, and `BadOption` for fewer
     than two runs.
@@ -128,6 +129,7 @@ def measure_generation(
     recorders = {name: Recorder(one, prompt, new_tokens) for name, one in contenders.items()}
     for recorder in recorders.values():
         recorder()
+    warmed()
     whole = measure(
         recorders,
         runs=runs,

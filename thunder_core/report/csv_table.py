@@ -10,7 +10,7 @@ from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport
 from thunder_core.benchmark.suite import BenchmarkSuite
 from thunder_core.printable import printable
 
-NAMES = ("model", "recipe", "dtype", "batch", "seq", "call", "input")  # of the configuration
+NAMES = ("model", "recipe", "dtype", "batch", "seq", "size", "call", "input")  # of the configuration
 FORMULA = ("=", "+", "-", "@")  # with which a cell begins that spreadsheets compute
 
 Row = dict[str, object]
@@ -18,7 +18,7 @@ Row = dict[str, object]
 
 def render_csv(suite: BenchmarkSuite) -> str:
     """The measurements as a table with a header; times in seconds, memory in bytes, RFC 4180 but for the line ends."""
-    rows = [row_of(report, candidate) for report in suite.reports for candidate in report.candidates]
+    rows = [row_of(report, candidate) for report in suite.measured for candidate in report.candidates]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()

@@ -8,7 +8,7 @@ from thunder_core.benchmark.report import BenchmarkCandidate, BenchmarkReport, I
 from thunder_core.benchmark.suite import BenchmarkSuite
 from thunder_core.report import number_format
 from thunder_core.report.axes import Axis, Tick, linear
-from thunder_core.report.plots import LETTER, LONGEST, ROW, WIDTH, label_room, time_strips
+from thunder_core.report.plots import LETTER, LONGEST, ROW, WIDTH, label_room, time_strips, token_lines
 from thunder_core.report.render import TEMPLATES, mood_of
 
 EVEN = 1.0
@@ -48,7 +48,10 @@ def render_benchmark(suite: BenchmarkSuite) -> str:
         model=models.pop() if len(models) == 1 else "",
         machines=list(dict.fromkeys(report.machine for report in suite.reports)),
         speedups=speedup_intervals(suite),
-        parts=[(configuration_name(report, suite) or "Times", report, time_strips(report)) for report in suite.reports],
+        parts=[
+            (configuration_name(report, suite) or "Times", report, time_strips(report)) for report in suite.measured
+        ],
+        token_plots=[token_lines(one) for one in suite.generations],
     )
 
 
@@ -60,18 +63,18 @@ def render_benchmark_markdown(suite: BenchmarkSuite) -> str:
 
 def configuration_name(report: BenchmarkReport, suite: BenchmarkSuite) -> str:
     """The facts that set a configuration apart from the others of the suite: `batch 1, seq 128`."""
-    others = [other.configuration for other in suite.reports]
+    others = [other.configuration for other in suite.measured]
     differing = {
         key: value for key, value in report.configuration.items() if any(other.get(key) != value for other in others)
     }
-    return ", ".join(f"{key} {value}" for key, value in differing.items())
+    return ", ".join(value if key == "call" else f"{key} {value}" for key, value in differing.items())
 
 
 def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
     """The speed-ups of every candidate but the first, in every configuration, on one axis."""
     rows = [
         (_label(report, candidate, suite), candidate.speedup, mood_of(report, candidate))
-        for report in suite.reports
+        for report in suite.measured
         for candidate in report.candidates[1:]
     ]
     texts = [

@@ -1,0 +1,204 @@
+"""`thunder bench --task generate`: models and artifacts, token by token, in every form of a result."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.cli.small import assert_refused, saved
+from thunder_core.benchmark import BenchmarkSuite
+from thunder_core.models.request import ModelRequest
+from thunder_core.pipeline import Request, bench_request, generation_bench, generation_contenders, optimize
+from thunder_core.pipeline.generation_contenders import CONTENDERS, twin_of
+from thunder_core.pipeline.session import open_model
+from thunder_core.recipe import Recipe
+
+GENERATE = ("--task", "generate", "--runs", 2, "--warmup", 0)
+LENGTHS = ("--prompt-length", 3, "--new-tokens", 4)
+
+
+class Eager(Recipe):
+    """A recipe that compiles nothing."""
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """What is measured as thunder is another object of the eager model: nothing is compiled."""
+    monkeypatch.setattr(
+        generation_bench,
+        "open_model",
+        lambda prepared, purpose: replace(open_model(prepared, purpose), compile=twin_of),
+    )
+
+
+@pytest.fixture
+def suite(thunder, llama, uncompiled, here):
+    assert thunder("bench", llama, *GENERATE, *LENGTHS, "--batch", "1,2", "--out", "result.json").status == 0
+    return here / "result.json"
+
+
+def test_the_first_token_and_those_behind_it_are_told_for_each_batch(thunder, llama, uncompiled):
+    done = thunder("bench", llama, *GENERATE, *LENGTHS, "--batch", "1,2")
+    assert done.status == 0, done.err
+    told = [line.split("  ")[1] for line in done.out.splitlines() if line.startswith("Speed")]
+    assert told == ["thunder", "thunder, first token", "thunder, next token"]
+    for word in ("3 + 4 tokens", "2 generations in turn", "first token", "tokens/s", "peak memory", "1 x 3 + 4 tokens"):
+        assert word in " ".join(done.out.split())
+    assert "measure 2 x 3 + 4 tokens" in done.err
+    assert max(map(len, done.out.splitlines())) <= 100
+
+
+def test_the_result_as_data(thunder, llama, uncompiled):
+    """Batches of 1 and 8, unless others are named; and as many tokens as the model has positions for."""
+    done = thunder("bench", llama, "--task", "Generate", "--runs", 2, "--warmup", 0, "--new-tokens", 3, "--json")
+    assert done.status == 0, done.err
+    found = BenchmarkSuite.model_validate(json.loads(done.out))
+    assert [(one.prompt_length, one.new_tokens, one.configuration["batch"]) for one in found.generations] == [
+        (128, 3, "1"),
+        (128, 3, "8"),
+    ]
+    assert [[one.name for one in report.candidates] for report in found.measured] == [["eager", "thunder"]] * 6
+    assert [len(text.seconds) for report in found.generations for text in report.texts] == [3] * 4
+    assert all(one.peak_bytes for report in found.reports for one in report.candidates)
+
+
+def test_tokens_that_are_not_eagers_are_told(thunder, llama, monkeypatch):
+    def other(model):
+        changed = saved_again(model)
+        with torch.no_grad():
+            changed.lm_head.weight.neg_()
+        return changed
+
+    def saved_again(model):
+        return type(model)(model.config).eval()
+
+    monkeypatch.setattr(
+        generation_bench, "open_model", lambda prepared, purpose: replace(open_model(prepared, purpose), compile=other)
+    )
+    done = thunder("bench", llama, *GENERATE, *LENGTHS, "--batch", 1)
+    assert done.status == 0, done.err
+    assert "thunder, 1 x 3 + 4 tokens: " in done.out
+    assert "of its tokens are not eager's, from token 1 on" in done.out
+
+
+def test_other_forms_of_the_result(thunder, llama, uncompiled, here):
+    run = ("bench", llama, *GENERATE, *LENGTHS, "--batch", "1,2")
+    done = thunder(*run, "--format", "csv", "--out", "result.md", "--plot", "picture.svg")
+    assert done.status == 0, done.err
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert [(row["batch"], row["call"], row["candidate"]) for row in rows] == [
+        (batch, call, name)
+        for batch in "12"
+        for call in ("generation", "first token", "next token")
+        for name in ("eager", "thunder")
+    ]
+    assert {row["size"] for row in rows} == {"3 + 4 tokens"}
+    assert "## Generation" in (here / "result.md").read_text()
+    picture = (here / "picture.svg").read_text()
+    assert all(words in picture for words in ("1 x 3 + 4 tokens", "2 x 3 + 4 tokens", "eager, the first after"))
+    assert thunder(*run, "--plot", "page.html").status == 0
+    assert (here / "page.html").read_text().count("Time of each token") >= 2
+
+
+def test_two_results_and_a_baseline_are_compared_part_by_part(thunder, llama, suite, here):
+    done = thunder("bench", suite, suite)
+    assert (done.status, done.err) == (0, "")
+    assert all(name in done.out for name in ("thunder, first token", "thunder, next token", "2 x 3 + 4 tokens"))
+    rows = thunder("bench", suite, suite, "--json").json["rows"]
+    assert [row["configuration"]["call"] for row in rows] == ["generation", "first token", "next token"] * 2
+    run = ("bench", llama, *GENERATE, *LENGTHS, "--batch", "1,2", "--baseline", suite)
+    held = thunder(*run, "--fail-above", "100000%")
+    assert (held.status, len(re.findall(r" ok$", held.out, flags=re.MULTILINE))) == (0, 6), held.err
+    lost = json.loads(suite.read_text())
+    for report in lost["reports"]:
+        report["next_token"]["candidates"][1]["speedup"] = {"value": 1e6, "low": 1e6, "high": 1e6}
+    suite.write_text(json.dumps(lost))
+    error = thunder(*run, "--fail-above", "1000%", "--json").json["error"]
+    slow = [row["configuration"]["call"] for row in error["rows"] if row["too_slow"]]
+    assert (error["code"], slow) == ("TH0501", ["next token"] * 2)
+
+
+def test_the_gate_is_of_whole_calls(thunder, llama, uncompiled):
+    run = ("bench", llama, "--task", "generate", "--runs", 6, "--warmup", 0, *LENGTHS, "--batch", 1)
+    error = thunder(*run, "--require-speedup", 1000, "--json").json["error"]
+    assert error["code"] == "TH0502"
+    assert "1 of 1 measurements do not show it: batch 1, 3 + 4 tokens: thunder is" in error["what"]
+
+
+MODEL = {
+    "train": (("--task", "generate", "--train"), "TH0201", "--train exclude each other"),
+    "seq": (("--task", "generate", "--seq", "8"), "TH0201", "--seq is for measuring calls"),
+    "unknown contender": (("--task", "generate", "--against", "inductr"), "TH0202", "inductor-static"),
+    "lengths of calls": (("--prompt-length", 3), "TH0201", "--prompt-length is for measuring generation"),
+    "a contender of generation": (("--against", "inductor-static"), "TH0201", "inductor-static is for measuring"),
+    "no tokens": (("--task", "generate", "--new-tokens", "0"), "TH0201", "--new-tokens is 0"),
+    "prompt": (("--task", "generate", "--prompt-length", "256"), "TH0209", "256"),
+    "both": (("--task", "generate", "--prompt-length", "200", "--new-tokens", "57"), "TH0209", "57 new ones"),
+}
+
+
+@pytest.mark.parametrize("case", MODEL)
+def test_a_bad_option_is_found_before_anything_is_loaded(thunder, here, llama, monkeypatch, case):
+    monkeypatch.setattr(
+        "thunder_core.pipeline.session.load_model", lambda request: pytest.fail("nothing may be loaded")
+    )
+    arguments, code, words = MODEL[case]
+    assert_refused(thunder("bench", llama, *arguments), here, 2, code, words)
+
+
+def test_samples_are_no_prompts(thunder, here, llama, tmp_path):
+    (tmp_path / "ids.jsonl").write_text('{"input_ids": [5, 9, 7]}')
+    done = thunder("bench", llama, *GENERATE, "--input", tmp_path / "ids.jsonl")
+    assert_refused(done, here, 2, "TH0201", "--input is for measuring calls")
+
+
+def test_artifacts_of_calls_are_refused(thunder, llama, tmp_path, here):
+    request = Request(model=ModelRequest(str(llama)), recipe=Eager, out=tmp_path / "made", seq=4, validate=False)
+    optimize(replace(request, benchmark=False))
+    for artifacts in ((tmp_path / "made",), (tmp_path / "made", tmp_path / "made")):
+        assert_refused(thunder("bench", *artifacts, *GENERATE), here, 8, "TH0811", "calls")
+
+
+def test_a_model_that_generates_nothing_is_refused(thunder, here, tmp_path):
+    bert = saved(tmp_path / "bert", "bert")
+    assert_refused(thunder("bench", bert, *GENERATE), here, 8, "TH0811", "generates no text")
+
+
+class TestContenders:
+    """The contenders are other objects than the model, which stays as it is."""
+
+    @pytest.fixture
+    def model(self):
+        from tests.generation.models import model_of
+
+        return model_of("llama")
+
+    def test_the_names_are_those_that_options_take(self):
+        assert CONTENDERS.keys() == bench_request.GENERATION_AGAINST.keys()
+
+    def test_the_forward_alone_is_compiled_for_the_dynamic_cache(self, model, monkeypatch):
+        asked = []
+        monkeypatch.setattr(torch, "compile", lambda function, **options: asked.append((function, options)) or function)
+        contender = generation_contenders.inductor(model)
+        assert asked == [(model.forward, {"dynamic": True})]
+        assert contender.model is not model
+        assert "forward" not in vars(model)
+        assert contender.model.lm_head is model.lm_head
+        assert contender.options == {}
+
+    def test_the_library_compiles_each_call_behind_the_prompt_for_its_static_cache(self, model, monkeypatch):
+        asked = []
+        monkeypatch.setattr(torch, "compile", lambda function, **options: asked.append(options) or function)
+        contender = generation_contenders.inductor_static(model)
+        prompt = {"input_ids": torch.tensor([[3, 4, 5]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)}
+        tokens, seconds = generation_bench.timed_tokens(contender, prompt, 4)
+        assert [options["mode"] for options in asked] == ["default"]
+        assert len(seconds) == 4
+        assert torch.equal(tokens, generation_bench.timed_tokens(CONTENDERS["eager"](model), prompt, 4)[0])
+        assert not {"_compiled_call", "_previous_max_cache_length"} & vars(model).keys()

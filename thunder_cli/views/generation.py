@@ -1,0 +1,75 @@
+"""Measurements of `generate` as a table: the first token, the rate of the others, memory, and tokens that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from thunder_cli.views.outcome import rounds_of
+from thunder_cli.views.quantity import rate, seconds, size, speedup
+from thunder_cli.views.table import fitting, plain_table, titled
+from thunder_core.benchmark import BenchmarkCandidate, BenchmarkReport, GenerationBenchmark
+from thunder_core.benchmark.report import size_in_words
+
+Cell = Callable[[BenchmarkCandidate, GenerationBenchmark], str]
+
+
+def generation_table(reports: Sequence[GenerationBenchmark], title: str, width: int) -> RenderableType:
+    """Every contender at every size, for a console of this width; all sizes have the same lengths."""
+    first = reports[0]
+    lengths = first.configuration["size"]
+
+    def table_of(columns: Sequence[str]) -> Table:
+        table = plain_table("batch", "candidate", *columns, text=2)
+        for report in reports:
+            for candidate in report.candidates:
+                place = report.configuration["batch"] if candidate is report.first else ""
+                table.add_row(place, candidate.name, *(COLUMNS[column](candidate, report) for column in columns))
+        return table
+
+    return titled(f"{title}, {lengths}", rounds_of(first), fitting(table_of, columns_of(reports), SPARE, width))
+
+
+def columns_of(reports: Sequence[GenerationBenchmark]) -> list[str]:
+    """The columns that have something in them."""
+    filled = [(candidate, report) for report in reports for candidate in report.candidates]
+    return [name for name, cell in COLUMNS.items() if any(cell(*one) for one in filled)]
+
+
+def tokens_view(reports: Sequence[GenerationBenchmark]) -> Iterator[RenderableType]:
+    """A line on each contender whose tokens are not those of the first."""
+    for report in reports:
+        for candidate in report.candidates:
+            if difference := report.difference(candidate):
+                place = size_in_words(report.configuration)
+                yield Text(f"{candidate.name}, {place}: {difference}", "bold yellow")
+
+
+def _ratio(candidate: BenchmarkCandidate, part: BenchmarkReport | None) -> str:
+    """The speed-up of a candidate in a part of the calls; none of the first, and of a part that there is not."""
+    if part is None or candidate.name == part.first.name:
+        return ""
+    return speedup(next(one.speedup for one in part.candidates if one.name == candidate.name))
+
+
+def _first_token(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
+    return seconds(next(one.median for one in report.first_token.candidates if one.name == candidate.name))
+
+
+def _rate(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
+    found = report.tokens_per_second(candidate)
+    return "" if found is None else rate(found)
+
+
+COLUMNS: Mapping[str, Cell] = {
+    "first token": _first_token,
+    "speed-up of the first": lambda one, report: _ratio(one, report.first_token),
+    "tokens/s": _rate,
+    "speed-up of tokens/s": lambda one, report: _ratio(one, report.next_token),
+    "whole call": lambda one, _: seconds(one.median),
+    "peak memory": lambda one, _: "" if one.peak_bytes is None else size(one.peak_bytes),
+}
+SPARE = ("whole call", "speed-up of the first", "peak memory")  # what narrow consoles do without, the first first
