@@ -35,10 +35,6 @@ class Settings:
         """These settings, and the model where one is named."""
         return self if model is None else Settings({**self.values, "model": model})
 
-    def without(self, name: str) -> Settings:
-        """These settings but for one."""
-        return Settings({key: value for key, value in self.values.items() if key != name})
-
     def over(self, other: Settings) -> Settings:
         """These settings, and the other's where these say nothing; those of many values are merged one by one."""
         merged = {**other.values, **self.values}

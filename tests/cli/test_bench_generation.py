@@ -139,7 +139,7 @@ MODEL = {
     "a contender of generation": (("--against", "inductor-static"), "TH0201", "inductor-static is for measuring"),
     "no tokens": (("--task", "generate", "--new-tokens", "0"), "TH0201", "--new-tokens is 0"),
     "prompt": (("--task", "generate", "--prompt-length", "256"), "TH0209", "256"),
-    "both": (("--task", "generate", "--prompt-length", "200", "--new-tokens", "57"), "TH0209", "57 new ones"),
+    "both": (("--task", "generate", "--prompt-length", "200", "--new-tokens", "57"), "TH0209", "57 new ones are 257"),
 }
 
 
@@ -158,11 +158,49 @@ def test_samples_are_no_prompts(thunder, here, llama, tmp_path):
     assert_refused(done, here, 2, "TH0201", "--input is for measuring calls")
 
 
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory, llama):
+    """An artifact that was made for generation, of the executor torch alone."""
+    out = tmp_path_factory.mktemp("artifacts") / "generates"
+    made = {"prompt_length": 3, "new_tokens": 4, "batch": 1, "validate": False, "benchmark": False}
+    return optimize(Request(Eager, model=ModelRequest(str(llama), task="generate"), out=out, **made)).artifact
+
+
+def test_an_artifact_generates_by_its_own_programs(thunder, artifact, here, monkeypatch):
+    monkeypatch.setattr("thunder_core.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced"))
+    done = thunder("bench", artifact, *GENERATE, "--json")
+    assert done.status == 0, done.err
+    (report,) = BenchmarkSuite.model_validate(done.json).generations
+    assert (report.prompt_length, report.new_tokens, report.configuration["batch"]) == (3, 4, "1")
+    assert not report.difference(report.candidates[1])
+    two = thunder("bench", artifact, artifact, *GENERATE, "--new-tokens", 2, "--prompt-length", 2, "--json")
+    assert two.status == 0, two.err
+    assert [one["name"] for one in two.json["reports"][0]["candidates"]] == ["A: generates", "B: generates"]
+    assert two.json["reports"][0]["new_tokens"] == 2
+
+
+ARTIFACT = {
+    "prompt": (("--prompt-length", 4), "TH0213", "prompts of 1 to 3 tokens"),
+    "too many tokens": (("--new-tokens", 5), "TH0213", "4 new tokens"),
+    "batch": (("--batch", "1,3"), "TH0213", "single prompts"),
+    "recipe": (("--recipe", "default"), "TH0201", "recipe"),
+    "train": (("--train",), "TH0201", "--train exclude each other"),
+}
+
+
+@pytest.mark.parametrize("case", ARTIFACT)
+def test_what_an_artifact_does_not_serve_is_refused(thunder, artifact, here, case):
+    arguments, code, words = ARTIFACT[case]
+    assert_refused(thunder("bench", artifact, *GENERATE, *arguments), here, 2, code, words)
+
+
 def test_artifacts_of_calls_are_refused(thunder, llama, tmp_path, here):
     request = Request(model=ModelRequest(str(llama)), recipe=Eager, out=tmp_path / "made", seq=4, validate=False)
     optimize(replace(request, benchmark=False))
     for artifacts in ((tmp_path / "made",), (tmp_path / "made", tmp_path / "made")):
-        assert_refused(thunder("bench", *artifacts, *GENERATE), here, 8, "TH0811", "calls")
+        assert_refused(thunder("bench", *artifacts, *GENERATE), here, 8, "TH0811", "programs of calls")
+    done = thunder("bench", tmp_path / "made", "--task", "causal-lm")
+    assert_refused(done, here, 2, "TH0201", "--task is for models")
 
 
 def test_a_model_that_generates_nothing_is_refused(thunder, here, tmp_path):

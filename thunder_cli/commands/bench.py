@@ -15,8 +15,9 @@ from thunder_cli.console import stderr
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings
-from thunder_core.errors import BadOption, CannotGenerate
-from thunder_core.pipeline.bench_request import GENERATE, OURS, BenchRequest, check_bench_request
+from thunder_core.errors import BadOption
+from thunder_core.models.names import is_generation
+from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
 
 if TYPE_CHECKING:
     from thunder_core.artifact.consent import Consent
@@ -60,7 +61,7 @@ def bench(
     with quiet_libraries(debug=debug):
         output = replace(output, style="json" if json else output.style, quiet=quiet)
         output.check()
-        settings, bench_request = generation_told(settings, bench_request)
+        bench_request = generation_told(settings, bench_request)
         check_bench_request(bench_request, 1 if other is None else 2)
         if other is not None and all(Path(name).expanduser().is_file() for name in (model or "", other)):
             from thunder_cli.result_comparison import compare_files
@@ -76,19 +77,18 @@ def bench(
         finish_bench(suite, earlier, output, subject)
 
 
-def generation_told(settings: Settings, bench_request: BenchRequest) -> tuple[Settings, BenchRequest]:
-    """The settings of the model, and a request that knows whether it is of `generate`, as the task says.
+def generation_told(settings: Settings, bench_request: BenchRequest) -> BenchRequest:
+    """The request, which knows whether it is of `generate`, as the task says.
 
     Raises `BadOption` for a step of training that is to generate.
     """
-    if (settings.get("task") or "").strip().lower() != GENERATE:
-        return settings, bench_request
-    if settings.get("train"):
+    generates = is_generation(settings.get("task"))
+    if generates and settings.get("train"):
         raise BadOption(
             "--task generate and --train exclude each other: a step of training generates nothing",
             fix="leave one of the two out",
         )
-    return settings.without("task"), replace(bench_request, generates=True)
+    return replace(bench_request, generates=generates)
 
 
 def measure_subject(
@@ -102,11 +102,6 @@ def measure_subject(
 
     folder = Path(settings.get("model") or "").expanduser()
     consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
-    if bench_request.generates and (other is not None or is_artifact(folder)):
-        raise CannotGenerate(
-            "the programs of an artifact are measured by calls of theirs, and `generate` makes others",
-            fix="name the model in place of the artifact, or leave --task generate out",
-        )
     if other is not None:
         suite = measure_artifacts(folder, Path(other).expanduser(), settings, bench_request, consent, told)
         return suite, suite.reports[0].candidates[1].name
@@ -127,7 +122,13 @@ def measure_artifacts(
     devices = [device_of_artifact(folder, settings) for folder in (first, second)]
     with importing(told):
         from thunder_core.pipeline.bench import bench_artifacts
+        from thunder_core.pipeline.generation_bench import bench_artifacts_generation
     with watching(told) as progress:
+        if bench_request.generates:
+            folders = (first, second)
+            return bench_artifacts_generation(
+                folders, bench_request, device=devices[0], consent=consent, progress=progress
+            )
         return bench_artifacts(first, second, bench_request, device=devices[0], consent=consent, progress=progress)
 
 
@@ -141,7 +142,12 @@ def measure_artifact(
     device = device_of_artifact(folder, settings)
     with importing(told):
         from thunder_core.pipeline.bench import bench_artifact
+        from thunder_core.pipeline.generation_bench import bench_artifacts_generation
     with watching(told) as progress:
+        if bench_request.generates:
+            return bench_artifacts_generation(
+                (folder,), bench_request, device=device, consent=consent, progress=progress
+            )
         return bench_artifact(folder, bench_request, device=device, consent=consent, progress=progress)
 
 
@@ -151,7 +157,8 @@ def device_of_artifact(folder: Path, settings: Settings) -> str | None:
     from thunder_core.artifact.read import read_manifest
     from thunder_core.models.names import spelled_device
 
-    require_artifacts_own(settings, folder, but={"device", "trust-remote-code"})
+    task = {"task"} if is_generation(settings.get("task")) else set()
+    require_artifacts_own(settings, folder, but={"device", "trust-remote-code", *task})
     read_manifest(folder)
     device = settings.get("device")
     return None if device is None else spelled_device(device)

@@ -20,7 +20,6 @@ GENERATION_AGAINST: dict[str, str] = {
     "inductor-static": "torch.compile with a static cache, as transformers has it",
 }
 USUAL_TOKENS = "128, or as many as the model or the artifact takes"
-GENERATE = "generate"  # the task with which it is `generate` that is measured, by whatever task the model does so
 
 
 def require_contender(_: str, name: str) -> None:
@@ -81,12 +80,8 @@ class BenchRequest:
         parse=numbers_in,
         default_text="that of the artifact, or points of its range; or 128",
     )
-    prompt_length: int | None = option(
-        None, int, metavar="N", least=1, help="Tokens of a prompt, with --task generate", default_text=USUAL_TOKENS
-    )
-    new_tokens: int | None = option(
-        None, int, metavar="N", least=1, help="Tokens behind a prompt, with --task generate", default_text=USUAL_TOKENS
-    )
+    prompt_length: int | None = same_option(Request, "prompt_length", default_text=USUAL_TOKENS)
+    new_tokens: int | None = same_option(Request, "new_tokens", default_text=USUAL_TOKENS)
     input: Path | None = same_option(Request, "input")
     runs: int = same_option(Request, "runs")
     warmup: int = same_option(Request, "warmup")

@@ -1,38 +1,37 @@
-"""Measuring `generate` of a model against its contenders, with prompts in batches of several sizes."""
+"""Measuring `generate` of a model or an artifact against its contenders, with prompts in batches of several sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from transformers import PretrainedConfig
 
+from thunder_core.artifact.consent import NO_CONSENT, Consent
+from thunder_core.artifact.read import Artifact
 from thunder_core.benchmark import BenchmarkSuite, GenerationBenchmark, threads_in_use
 from thunder_core.benchmark.report import size_in_words
-from thunder_core.errors import CannotGenerate, SequenceTooLong
+from thunder_core.errors import CannotGenerate, WrongInputs
 from thunder_core.models.input_size import InputSize
 from thunder_core.models.library_output import quiet_transformers
-from thunder_core.models.load import LoadedModel
-from thunder_core.models.random_inputs import RandomInputs
-from thunder_core.models.sequence import longest_sequence
+from thunder_core.models.prompts import drawn_prompts, require_generation
 from thunder_core.package import __version__
-from thunder_core.pipeline.bench import Opener, joined_names, require_one_device
+from thunder_core.pipeline.bench import Opener, authentic, distinct_names, joined_names, require_one_device
 from thunder_core.pipeline.bench_request import OURS, BenchRequest, check_bench_request
 from thunder_core.pipeline.clock import StageClock
 from thunder_core.pipeline.failures import stage_failures
+from thunder_core.pipeline.generation import MAKE_ANEW
 from thunder_core.pipeline.generation_contenders import CONTENDERS
+from thunder_core.pipeline.generation_lengths import lengths_of
 from thunder_core.pipeline.generation_speed import Contender, Tensors, measure_generation, timed_tokens
 from thunder_core.pipeline.prepare import prepare
 from thunder_core.pipeline.progress import Progress, Unwatched
 from thunder_core.pipeline.purpose import Purpose
 from thunder_core.pipeline.request import Request
-from thunder_core.pipeline.session import Session, open_model
-
-USUAL_LENGTH = 128  # tokens, of a prompt and of what follows it
-USUAL_BATCHES = (1, 8)
-SHORTER = "give fewer tokens: --prompt-length, --new-tokens"
+from thunder_core.pipeline.session import Session, open_model, open_saved
 
 
 @dataclass(frozen=True)
@@ -48,26 +47,69 @@ def bench_generation(request: Request, bench_request: BenchRequest, progress: Pr
     """Measure `generate` of a model under a recipe; sizes are those of the bench_request, not of the request."""
     check_bench_request(bench_request)
     prepared = prepare(request)
-    sizes = sizes_for_model(prepared.loading.config, bench_request)
+    sizes = sizes_for_model(prepared.loading.config, request, bench_request)
     return _bench({OURS: lambda: open_model(prepared, Purpose())}, sizes, bench_request, progress)
 
 
-def sizes_for_model(config: PretrainedConfig, asked: BenchRequest) -> GenerationSizes:
+def bench_artifacts_generation(
+    folders: Sequence[Path],
+    bench_request: BenchRequest,
+    *,
+    device: str | None = None,
+    consent: Consent = NO_CONSENT,
+    progress: Progress | None = None,
+) -> BenchmarkSuite:
+    """Measure `generate` of one artifact against the model that it was made from, or of a second beside the first.
+
+    Only the artifacts' own programs run. Raises `CannotGenerate` for one that has none for it.
+    """
+    check_bench_request(bench_request, subjects=len(folders))
+    artifacts = [authentic(folder, consent) for folder in folders]
+    sizes = common_sizes([sizes_for_artifact(artifact, bench_request) for artifact in artifacts], bench_request)
+    names = (OURS,) if len(folders) == 1 else distinct_names(folders[0], folders[1])
+    openers = {
+        name: partial(open_saved, artifact, Purpose(), consent, device=device, strict=True)
+        for name, artifact in zip(names, artifacts, strict=True)
+    }
+    return _bench(openers, sizes, bench_request, progress)
+
+
+def sizes_for_model(config: PretrainedConfig, request: Request, asked: BenchRequest) -> GenerationSizes:
     """The sizes that were asked for, or the usual ones as far as a model has positions for them.
 
     Raises `SequenceTooLong` for those that it was not built for.
     """
-    most, apart = longest_sequence(config), bool(config.is_encoder_decoder)
-    usual = USUAL_LENGTH if most is None else max(1, min(USUAL_LENGTH, most if apart else most // 2))
-    prompt, new = asked.prompt_length or usual, asked.new_tokens or usual
-    needed = max(prompt, new) if apart else prompt + new
-    if most is not None and needed > most:
-        raise SequenceTooLong(
-            f"prompts of {prompt} tokens and {new} new ones are more than the {most} tokens that the model was built "
-            "for",
-            fix=SHORTER,
-        )
-    return GenerationSizes(prompt, new, named_batches(asked) or USUAL_BATCHES)
+    lengths = lengths_of(config, replace(request, prompt_length=asked.prompt_length, new_tokens=asked.new_tokens))
+    return GenerationSizes(lengths.prompt_length, lengths.new_tokens, named_batches(asked) or (1, lengths.batch))
+
+
+def sizes_for_artifact(artifact: Artifact, asked: BenchRequest) -> GenerationSizes:
+    """The sizes that were asked for, or the largest that an artifact serves; single prompts, too.
+
+    Raises `CannotGenerate` for one that was not made for generation, `WrongInputs` for sizes that it does not serve.
+    """
+    folder, generation = artifact.folder, artifact.manifest.generation
+    if generation is None:
+        raise CannotGenerate(f"{folder} holds programs of calls, which `generate` does not make", fix=MAKE_ANEW)
+    served = generation.lengths
+    prompt, new = asked.prompt_length or served.prompt_length, asked.new_tokens or served.new_tokens
+    batches = named_batches(asked) or tuple(dict.fromkeys((1, served.batch)))
+    named = {"--prompt-length": (prompt, served.prompt_length), "--new-tokens": (new, served.new_tokens)}
+    for option, (value, most) in {**named, "--batch": (max(batches), served.batch)}.items():
+        if value > most:
+            raise WrongInputs(
+                f"{option} is {value}, and {folder} generates for {served}",
+                fix=f"give {option} {most} or less, or {MAKE_ANEW}",
+            )
+    return GenerationSizes(prompt, new, batches)
+
+
+def common_sizes(sizes: Sequence[GenerationSizes], asked: BenchRequest) -> GenerationSizes:
+    """The sizes that all artifacts are measured at: where nobody named them, the smaller ones."""
+    batches = tuple(one for one in sizes[0].batches if all(one in other.batches for other in sizes)) or (1,)
+    return GenerationSizes(
+        min(one.prompt_length for one in sizes), min(one.new_tokens for one in sizes), named_batches(asked) or batches
+    )
 
 
 def named_batches(asked: BenchRequest) -> tuple[int, ...]:
@@ -75,23 +117,9 @@ def named_batches(asked: BenchRequest) -> tuple[int, ...]:
     return tuple(batch for batch in asked.batches if batch is not None)
 
 
-def require_generation(loaded: LoadedModel) -> None:
-    """Raise `CannotGenerate` for a model that goes on with no text, or not by tokens alone."""
-    model = loaded.model
-    can_generate = bool(getattr(model, "can_generate", lambda: False)())
-    if can_generate and model.main_input_name == "input_ids":
-        return
-    what = f"is prompted by {model.main_input_name}, not by a text" if can_generate else "generates no text"
-    raise CannotGenerate(
-        f"this {type(model).__name__} {what}", fix="name a language model, or leave --task generate out"
-    )
-
-
-def drawn_prompts(session: Session, batch: int, length: int) -> Tensors:
-    """Seeded prompts of ordinary tokens and their mask, [batch, length] int64, on the model's device."""
-    loaded = session.loaded
-    ids = RandomInputs.seeded(loaded.config, batch=batch, seq=length, seed=session.seed).tokens(length)
-    return {"input_ids": ids.to(loaded.model.device), "attention_mask": ids.new_ones(ids.shape).to(loaded.model.device)}
+def prompt_of(session: Session, batch: int, length: int) -> Tensors:
+    """The prompts that are measured: drawn, and equally long."""
+    return drawn_prompts(session.loaded, batch=batch, length=length, seed=session.seed)
 
 
 def _bench(
@@ -112,7 +140,7 @@ def _bench(
             session.require_memory_for(InputSize(max(sizes.batches), sizes.prompt_length))
             stack.enter_context(session.ready())
         first = next(iter(sessions.values()))
-        prompts = {batch: drawn_prompts(first, batch, sizes.prompt_length) for batch in sizes.batches}
+        prompts = {batch: prompt_of(first, batch, sizes.prompt_length) for batch in sizes.batches}
         _compile(sessions, prompts, sizes.new_tokens, clock)
         contenders = contenders_of(sessions, bench_request)
         reports = [
