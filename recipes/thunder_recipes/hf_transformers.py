@@ -14,7 +14,7 @@ from thunder_core.recipe import Recipe
 WITH_CACHE: Mapping[str, tuple[int | None, int | None] | None] = {
     f"{dimension} with {cache}": bounds
     for cache in ("past_key_values", "cache_params")
-    for dimension, bounds in (("batch", None), ("seq", (2, None)), ("cache", None))
+    for dimension, bounds in (("batch", None), ("seq", (2, None)), ("cache", None), ("kept", (2, None)))
 }
 
 

@@ -17,13 +17,13 @@ LATER = {"mamba": 1 + len(SHAPES)}  # its prompt is a loop over tokens, which is
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2"])
-def test_prompts_longer_than_the_window_need_three_programs_whatever_their_lengths(name: str) -> None:
+def test_prompts_longer_than_the_window_need_two_programs_whatever_their_lengths(name: str) -> None:
     model = model_of(name)
     compiled = thunder.compile(model, Uncompiled)
     for batch, length in ((2, 15), (2, 17), (1, 20)):  # what is kept of them is a slice, with strides of its own
         prompt = prompt_of(batch, length)
         assert torch.equal(greedy(compiled, prompt, 4), greedy(model, prompt, 4))
-    assert thunder.cache_misses(compiled) == 3, thunder.recompile_reasons(compiled)
+    assert thunder.cache_misses(compiled) == 2, thunder.recompile_reasons(compiled)
 
 
 @pytest.mark.parametrize("name", MODELS)

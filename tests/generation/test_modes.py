@@ -11,7 +11,7 @@ import transformers
 
 import thunder_core as thunder
 from tests.generation.matrix import differing
-from tests.generation.models import Uncompiled, greedy, model_of, prompt_of
+from tests.generation.models import Uncompiled, draft_of, greedy, model_of, prompt_of
 from tests.generation.modes import MODES, assert_same
 
 PROGRAMS = 14  # all modes together: prompts and later tokens, padded or not, three kinds of caches, no cache
@@ -41,9 +41,24 @@ def test_a_mode_gives_eagers_tokens(name: str, pair: tuple[Any, Any]) -> None:
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
 def test_tokens_that_an_assistant_guesses_are_checked_by_the_compiled_model(pair: tuple[Any, Any]) -> None:
     model, compiled = pair
-    prompt = prompt_of(1, 7)
-    expected = greedy(model, prompt, assistant_model=model)
-    assert torch.equal(greedy(compiled, prompt, assistant_model=model), expected)
+    draft, programs = draft_of(model), []
+    for length in (7, 9, 4):
+        prompt = prompt_of(1, length)
+        expected = greedy(model, prompt, assistant_model=draft)
+        assert torch.equal(greedy(compiled, prompt, assistant_model=draft), expected)
+        programs.append(thunder.cache_misses(compiled))
+    assert programs[-1] == programs[-2], thunder.recompile_reasons(compiled)
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_a_compiled_model_guesses_tokens_for_another() -> None:
+    model = model_of("llama")
+    draft = draft_of(model)
+    compiled = thunder.compile(draft, Uncompiled)
+    for length in (7, 4):
+        prompt = prompt_of(1, length)
+        expected = greedy(model, prompt, assistant_model=draft)
+        assert torch.equal(greedy(model, prompt, assistant_model=compiled), expected)
 
 
 # Of all families and modes, some that no other test runs; `python -m tests.generation.matrix` runs all.

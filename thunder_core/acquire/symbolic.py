@@ -83,13 +83,25 @@ class Symbolic:
     def includes(self, path: Path) -> bool:
         """Whether the number or size at a path is symbolic."""
         text = str(path)
-        chosen = text in self.named or (self.arguments and is_argument(path))
+        chosen = self.name_of(path) is not None or (self.arguments and is_argument(path))
         if text in self.constant or not (chosen or self.observed.differs(text, path.value)):
             return False
         (self.met_sizes if path.step in ("size", "stride") else self.met_numbers)[text] = path.value
         if self.probing:
             raise IsSymbolic
         return True
+
+    def name_of(self, path: Path) -> SymbolicArgument | None:
+        """The name of the number or size at a path; of a stride that leaves elements out, that of a size of its tensor.
+
+        What is sliced of a tensor whose sizes differ has other strides each time, as a cache that is cropped.
+        """
+        tensor = path.parent
+        if path.step != "stride" or not self.named or tensor is None:
+            return self.named.get(str(path))
+        sizes = (tensor.child("size", *pair) for pair in enumerate(tensor.value.shape))
+        names = [self.named.get(str(size)) for size in sizes]
+        return next(filter(None, reversed(names)), None)
 
     def is_new(self, path: Path) -> bool:
         """Whether there is a number at a path that no program was traced with."""
@@ -100,8 +112,10 @@ class Symbolic:
 
     def group_of(self, path: Path) -> str | None:
         """The name that a number or size has in common with others: one for each item of a list; None for others."""
-        argument = self.named.get(str(path))
-        return argument.name if argument is not None and EachItem() in argument.path.items else None
+        argument = self.name_of(path)
+        if argument is None or EachItem() not in argument.path.items:
+            return None
+        return f"{argument.name}, stride {path.key}" if path.step == "stride" else argument.name
 
     def range_of(self, path: Path) -> Bounds:
         """The range that a number or size was given by its name."""

@@ -39,6 +39,7 @@ DIMENSIONS: Mapping[str, tuple[str, ...]] = {
     "batch": tuple(f"{name}.size(0)" for name in (*BATCHES, *KEYS_AND_VALUES, *STATES)),
     "seq": SEQUENCES,
     "cache": ("attention_mask.size(-1)", *(f"{name}.size(-2)" for name in KEYS_AND_VALUES), *LENGTHS),
+    "kept": ("logits_to_keep",),
     "height": ("pixel_values.size(-2)",),
     "width": ("pixel_values.size(-1)",),
 }
