@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
 import sys
@@ -22,24 +21,14 @@ from thunder_core.acquire.call_traits import (
     is_autograd_function,
     is_fixed,
     is_making_class,
-    is_of_classes,
     is_plain_mapping,
     is_shallow,
     reference_asked,
     without_self,
 )
 from thunder_core.acquire.classes import Classes
-from thunder_core.acquire.containers import (
-    MUTATORS,
-    container_base,
-    is_changing,
-    is_used_up,
-    level_of,
-    receiver,
-    taken_as,
-)
+from thunder_core.acquire.code_origins import CodeOrigins
 from thunder_core.acquire.detours import Detours
-from thunder_core.acquire.effects import Announced
 from thunder_core.acquire.gradients import OutsideGradients
 from thunder_core.acquire.lookasides import LOOKASIDES, is_native_code, runs_alone
 from thunder_core.acquire.lookasides.classes import CLASSES, shown_class
@@ -50,10 +39,9 @@ from thunder_core.acquire.lookasides.output import method_of_stream, method_that
 from thunder_core.acquire.lookasides.tensors import maker_of_tensors
 from thunder_core.acquire.namespaces import is_index_into, is_question_for_member
 from thunder_core.acquire.numbers import OutsideNumbers, on_values
-from thunder_core.acquire.outside import TOGETHER, Outside
-from thunder_core.acquire.outside_writes import OutsideWrites
+from thunder_core.acquire.observed_writes import ObservedWrites
+from thunder_core.acquire.outside import TOGETHER
 from thunder_core.acquire.paths import Path, expression_path
-from thunder_core.acquire.reductions import ITERATORS
 from thunder_core.acquire.settings import Settings
 from thunder_core.acquire.sharp import edge_of, is_users_code
 from thunder_core.acquire.symbolic import CONSTANT, Symbolic
@@ -67,36 +55,25 @@ from thunder_core.capture.sizes import SymbolicSizes
 from thunder_core.capture.storages import shown_device
 from thunder_core.capture.symbols import operations
 from thunder_core.errors import CannotReplay, SourceLine
-from thunder_core.interpreter import Observer
 from thunder_core.ir.proxy import Proxy
 from thunder_core.runtime.library.objects import is_native
-from thunder_core.runtime.library.states import has_state
 
 MAKERS = (maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text)
 KEYED = (operator.contains, operator.getitem)
-# Methods of containers that look into the containers in them, and functions of C that only look at what they are given.
-COMPARISONS = tuple(f"__{name}__" for name in ("contains", "eq", "ne", "lt", "le", "gt", "ge"))
-COMPARING = ("index", "count", "remove", "sort", *COMPARISONS)
-LOOKUPS = ("get", "__getitem__", "__contains__")
-ADVANCED = frozenset({*ITERATORS, types.GeneratorType})
 # Special methods whose results C code converts.
 CONVERTING = frozenset(f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash"))
 # Objects whose attributes are not looked for in classes of the user's.
 QUIET_OWNERS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
 DYNAMO_DISABLED = torch.optim.Optimizer.zero_grad.__code__  # of every function of PyTorch's that Dynamo is kept out of
-CONTEXTS = contextlib.__file__
-TORCH_FOLDER = torch.__path__[0]
-CONTAINERS = torch.nn.modules.container.__file__  # of modules and parameters, which C code asks for their items
 
 
-class Acquisition(Observer):
+class Acquisition(ObservedWrites):
     """One run of the program under the interpreter: what it read, wrote and recorded."""
 
     quiet = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
 
     def __init__(self, module_names: Mapping[int, str], evaluates: bool = False, symbolic: Symbolic = CONSTANT) -> None:
-        self.outside = Outside()
-        self.writes = OutsideWrites(self.outside)
+        super().__init__(self.note_edge)
         self.classes = Classes(self.outside)
         self.outside.symbolic = symbolic
         sizes = self._sizes(symbolic) if symbolic.sizes else None
@@ -123,8 +100,7 @@ class Acquisition(Observer):
         self.settings = Settings()
         self.interrupt: BaseException | None = None
         self._operations = operations()
-        self._library_code: dict[types.CodeType, bool] = {}
-        self._interpreted: dict[types.CodeType, bool] = {}
+        self._code_origins = CodeOrigins()
 
     def _line(self) -> SourceLine | None:
         """The program's line; None before it runs."""
@@ -251,79 +227,7 @@ class Acquisition(Observer):
         for operand in operands:
             expand(operand)
         if function.__name__ in ("iadd", "ior", "iand", "isub", "ixor", "imul"):
-            self._mutate(operands[0], f"__{function.__name__}__", operands[1:], {})
-
-    # ---- writes ---------------------------------------------------------------------------------------------
-
-    def on_store_attr(self, owner: Any, name: str, value: Any) -> Any:
-        """A write to an outside object is logged."""
-        self.outside.effects.announced = None
-        self.writes.set_attribute(owner, name, value, level_of(type(owner), "__setattr__"))
-        return value
-
-    def on_delete_attr(self, owner: Any, name: str) -> None:
-        """The deletion of an attribute of an outside object is logged."""
-        self.outside.effects.announced = None
-        self.writes.delete_attribute(owner, name, level_of(type(owner), "__delattr__"))
-
-    def on_store_subscript(self, container: Any, key: Any, value: Any) -> Any:
-        """A write to an item is logged."""
-        self.outside.effects.announced = None
-        self._mutate(container, "__setitem__", (key, value), {})
-        return value
-
-    def on_delete_subscript(self, container: Any, key: Any) -> None:
-        """The deletion of an item is logged."""
-        self.outside.effects.announced = None
-        self._mutate(container, "__delitem__", (key,), {})
-
-    def on_store_global(self, frame: Any, name: str, value: Any) -> Any:
-        """A write to a global is logged."""
-        self.writes.store_global(frame.globals, name, value)
-        return value
-
-    def on_delete_global(self, frame: Any, name: str) -> None:
-        """The deletion of a global is logged."""
-        self.outside.effects.announced = None
-        self.writes.delete_global(frame.globals, name)
-
-    def on_store_deref(self, frame: Any, name: str, cell: Any, value: Any) -> Any:
-        """A write to a closure variable of an outside function is logged."""
-        self.writes.set_attribute(cell, "cell_contents", value)
-        return value
-
-    def on_delete_deref(self, frame: Any, name: str, cell: Any) -> None:
-        """The deletion of a closure variable of an outside function is logged."""
-        self.writes.delete_attribute(cell, "cell_contents")
-
-    def on_unwritten(self, owner: Any) -> None:
-        """A write that raised is no effect."""
-        announced = self.outside.effects.announced
-        if announced is not None and announced.owner is owner:
-            self.writes.unwritten(announced)
-
-    def _attempt(
-        self, announced: Announced, function: Any, native: Callable[..., Any] | None, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Call a function of C, or what stands for it, that changes a container; where it raises, that is no effect."""
-        try:
-            return self.machine.invoke_quietly(function, args, kwargs) if native is None else native(*args, **kwargs)
-        except BaseException:
-            self.writes.unwritten(announced)
-            raise
-
-    def _mutate(
-        self, container: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], level: type | None = None
-    ) -> None:
-        if container_base(container) is None:
-            self.outside.examine(container)
-        elif name in MUTATORS:
-            self.writes.call_mutator(container, name, args, kwargs, level)
-
-    def on_raise(self, error: BaseException) -> None:
-        """A `KeyboardInterrupt` that the program raises is told from the user's by having been seen here."""
-        if isinstance(error, KeyboardInterrupt):
-            self.interrupt = error
+            self.native_calls.mutate(operands[0], f"__{function.__name__}__", operands[1:], {})
 
     # ---- calls ----------------------------------------------------------------------------------------------
 
@@ -357,9 +261,11 @@ class Acquisition(Observer):
             return functools.partial(self._apply, function)
         if kind is not type or is_native(function):
             self.outside.effects.announced = None
-            native = self._native(function, args, kwargs) or self.numbers.before_native(function, args, kwargs)
+            native = self._before_native(function, args, kwargs) or self.numbers.before_native(function, args, kwargs)
             announced = self.outside.effects.announced
-            return native if announced is None else functools.partial(self._attempt, announced, function, native)
+            if announced is None:
+                return native
+            return functools.partial(self.native_calls.attempt, self.machine, announced, function, native)
         return None
 
     def _python_function(
@@ -388,7 +294,7 @@ class Acquisition(Observer):
 
     def _apply(self, function: Callable[..., Any], *args: Any) -> Any:
         """Apply a `torch.autograd.Function` to fakes: its node in autograd's graph then leads to where theirs do."""
-        self._native(function, args, {})
+        self._before_native(function, args, {})
         fakes = tuple(self.recorder.tensors.fake(arg) if isinstance(arg, torch.Tensor) else arg for arg in args)
         return self.recorder.tensors.to_real(self.machine.natively(function, fakes, {}))
 
@@ -396,6 +302,11 @@ class Acquisition(Observer):
         """Interpret the `__torch_function__` of a subclass of Tensor."""
         self.outside.class_method(method.__self__, "__torch_function__")  # type: ignore[attr-defined]
         return self.machine.call_back(method, args, {})
+
+    def on_raise(self, error: BaseException) -> None:
+        """A `KeyboardInterrupt` that the program raises is told from the user's by having been seen here."""
+        if isinstance(error, KeyboardInterrupt):
+            self.interrupt = error
 
     def on_cached(self, cached: Any, value: Any, hit: bool) -> bool:
         """A value found in a cache is eager's, as long as the cache is the same.
@@ -414,12 +325,7 @@ class Acquisition(Observer):
 
     def interprets(self, function: types.FunctionType) -> bool:
         """PyTorch's own Python code, but for its containers, and what runs natively anyway, does so when C calls it."""
-        code = function.__code__
-        known = self._interpreted.get(code)
-        if known is None:
-            left = (self._is_library(code) and code.co_filename != CONTAINERS) or is_native_code(function)
-            known = self._interpreted[code] = not left
-        return known
+        return self._code_origins.interprets(function)
 
     def on_called_back(self, function: types.FunctionType, value: Any) -> Any:
         """C code takes plain numbers from Python functions, but where it only hands on what they give."""
@@ -444,43 +350,10 @@ class Acquisition(Observer):
             self.note_edge(edge)
         return edge is not None
 
-    def _native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    def _before_native(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+        """Note what a function of C does with its arguments; what is to be called in its place, or None."""
         self._check_edge(function)
-        if function is id:
-            self.outside.identified(*args)
-            return None
-        if function is type and len(args) == 1:
-            self.outside.class_of(args[0])
-        owner, name, rest, level = receiver(function, args)
-        if owner is not None and name in LOOKUPS and rest and not kwargs and is_plain_mapping(owner):
-            self.outside.lookup(owner, rest[0])
-        elif owner is not None and self.outside.path_of(owner) is not None:
-            if name in MUTATORS and any(is_used_up(name, arg) for arg in rest):
-                return functools.partial(self._take, function)
-            if name in COMPARING:
-                self.outside.expand_whole(owner)
-            elif name not in MUTATORS:
-                self.outside.expand(owner)
-            self._mutate(owner, name, rest, kwargs, level)
-        elif is_changing(function):
-            self.writes.call_changing(function, args, kwargs)
-        expand = self.outside.expand if is_shallow(function) else self.outside.expand_whole
-        for arg in (*rest, *kwargs.values()):
-            if not (is_of_classes(function) and has_state(arg) and arg is rest[0]):
-                expand(arg)
-            self._check_iterator(function, arg)
-        return None
-
-    def _check_iterator(self, function: Any, arg: Any) -> None:
-        """C code that gets an iterator from outside may take something out of it, which later calls will not."""
-        path = self.outside.path_of(arg) if type(arg) in ADVANCED else None
-        if path is not None and not is_of_classes(function):
-            self.note_edge(f"an iterator from outside is used: what this call finds in {path} stays", loud=True)
-
-    def _take(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of a container with what an iterator gives, which is gone through once."""
-        lasting = [self.machine.call(taken_as(arg), arg) if is_used_up(function.__name__, arg) else arg for arg in args]
-        return self.machine.call(function, *lasting, **kwargs)
+        return self.native_calls.before(self.machine, function, args, kwargs)
 
     # ---- where the program is -------------------------------------------------------------------------------
 
@@ -506,16 +379,4 @@ class Acquisition(Observer):
 
     def place(self) -> Place:
         """The innermost line that is neither PyTorch's own nor a context manager's, and the innermost module."""
-        frame = self.machine.frame
-        while frame is not None and (self._is_library(frame.code) or frame.filename == CONTEXTS):
-            frame = frame.back
-        if frame is None:
-            return Place(module=self.modules[-1] if self.modules else "")
-        source = SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
-        return Place(source, self.modules[-1] if self.modules else "")
-
-    def _is_library(self, code: types.CodeType) -> bool:
-        known = self._library_code.get(code)
-        if known is None:
-            known = self._library_code[code] = code.co_filename.startswith(TORCH_FOLDER)
-        return known
+        return Place(self._code_origins.users_line(self.machine.frame), self.modules[-1] if self.modules else "")

@@ -20,8 +20,9 @@ from thunder_core.acquire.containers import (
     mapping_base,
 )
 from thunder_core.acquire.effects import EffectLog
+from thunder_core.acquire.guarded_paths import GuardedPaths
 from thunder_core.acquire.guards import BY_IDENTITY, Guard, constant_guard, is_constant, is_plain
-from thunder_core.acquire.namespaces import NESTING, is_loaded_module, item_path, items_of
+from thunder_core.acquire.namespaces import NESTING, item_path, items_of
 from thunder_core.acquire.paths import Path
 from thunder_core.acquire.reductions import viewed
 from thunder_core.acquire.sharp import Surprises
@@ -52,7 +53,7 @@ def is_only_thread() -> bool:
     return sum(type(thread).__module__ not in MONITORS for thread in threading.enumerate()) == 1
 
 
-class Outside:
+class Outside(GuardedPaths):
     """Outside objects by identity, each with its path; every read of them becomes a guard, once.
 
     An object that has no path was made by the program itself (or came out of C code, from where nothing can be
@@ -60,53 +61,16 @@ class Outside:
     """
 
     def __init__(self) -> None:
-        self.paths: dict[int, Path] = {}
-        self.guards: dict[tuple[Any, ...], Guard] = {}
+        super().__init__()
         self.effects = EffectLog()
         self.surprises: Surprises | None = None
         self.symbolic = CONSTANT
         self.symbol_at: Callable[[Path], Any] = lambda path: None  # set by the run
         self.closed: dict[int, tuple[Any, SourceLine | None]] = {}  # what a bound symbol writes to, and the user's line
         self.failure: CannotReplay | None = None
-        self._roots: dict[int, Path] = {}
         self._expanded: set[int] = set()
-        self._identified: dict[int, Any] = {}
         self._whole: set[int] = set()
         self._seen: set[tuple[int, str]] = set()
-        self._absent: dict[Path, dict[Any, None]] = {}
-
-    # ---- finding --------------------------------------------------------------------------------------------
-
-    def path_of(self, value: Any) -> Path | None:
-        """The way to an object, if it is one of the outside."""
-        return self.paths.get(id(value))
-
-    def root(self, step: str, key: str, value: Any) -> Path:
-        """A root: an argument of the prologue, a class, or the globals of a module."""
-        path = self._roots.get(id(value))
-        if path is None:
-            path = self._roots[id(value)] = Path(None, step, key, value)
-            self.paths.setdefault(id(value), path)
-            self.register_cells(path, value)
-        return path
-
-    def class_of(self, value: Any) -> None:
-        """The program asked for the class of an object: that of an outside one, which is guarded, is a root."""
-        kind = type(value)
-        if id(value) in self.paths and id(kind) not in self.paths:
-            self.root("class", kind.__name__, kind)
-
-    def globals_root(self, namespace: dict[str, Any]) -> Path:
-        """The root for a module's globals."""
-        name = namespace.get("__name__")
-        module = is_loaded_module(name, namespace)
-        return self.root("globals", name if module and isinstance(name, str) else "?", namespace)
-
-    def guard(self, kind: str, path: Path, expected: Any = None) -> None:
-        """Require the same of what lies at the path when the traces are used again."""
-        self.guards.setdefault((kind, path), Guard(kind, path, expected))
-
-    # ---- reading --------------------------------------------------------------------------------------------
 
     def require_open(self, value: Any) -> None:
         """Raise `CannotReplay` for what a compiled function writes to that the program calls by its own bound symbol.
@@ -149,13 +113,6 @@ class Outside:
                 self.read(path.attribute(name, part), part)
                 self.expand(part)
 
-    def register_cells(self, path: Path, function: Any) -> None:
-        """Remember the way to the closure's cells of an outside function."""
-        closure = function.__closure__ if type(function) is types.FunctionType else None
-        for index, cell in enumerate(closure or ()):
-            name = function.__code__.co_freevars[index]
-            self.paths.setdefault(id(cell), path.child("closure", (index, name), cell))
-
     def attribute(self, owner: Any, name: str, value: Any) -> None:
         """The program read `owner.name`."""
         self.require_open(owner)
@@ -167,12 +124,6 @@ class Outside:
         found = locate(self, path, name, value)
         if found is not None:
             self.read(found, value)
-
-    def referenced(self, reference: Any, value: Any) -> None:
-        """The program made a weak reference, without a callback, to an object."""
-        path = self.paths.get(id(value))
-        if path is not None:
-            self.paths.setdefault(id(reference), path.child("reference", "", reference))
 
     def referent(self, reference: Any, value: Any) -> None:
         """The program asked a weak reference for its object."""
@@ -194,25 +145,6 @@ class Outside:
         self.root("class", kind.__name__, kind)
         base = next(base for base in kind.__mro__ if name in vars(base))
         self.read(self.root("class", base.__name__, base).entry(name, vars(base)[name]), vars(base)[name])
-
-    def compared(self, one: Any, other: Any) -> None:
-        """The program found that two objects are one, or that they are not; the first is guarded when they are read."""
-        path, beside = self.paths.get(id(one)), self.paths.get(id(other))
-        if path is None or beside is None or path is beside or isinstance(one, BY_IDENTITY):
-            return
-        self.guards.setdefault(("apart", path, beside), Guard("apart", path, beside))
-
-    def identified(self, value: Any) -> None:
-        """The program took the identity of an object, and may compare it with that of any other."""
-        for other in self._identified.values():
-            self.compared(value, other)
-        self._identified[id(value)] = value
-
-    def asked(self, value: Any, query: str, answer: object) -> None:
-        """The program asked an outside tensor, or generator, for what is no part of its metadata."""
-        path = self.paths.get(id(value))
-        if path is not None:
-            self.guards.setdefault(("fact", path, query), Guard("fact", path, (query, answer)))
 
     def missing(self, owner: Any, name: str) -> None:
         """The program found that `owner` has no attribute of that name."""
@@ -236,13 +168,6 @@ class Outside:
             self.absent(self.globals_root(namespace), name)
             if type(builtins) is dict and builtins.get(name, namespace) is value:
                 self.read(self.globals_root(builtins).item(name, value), value)
-
-    def absent(self, path: Path, name: Any) -> None:
-        """The program relied on a namespace not having a name; all such names of one namespace are one guard."""
-        names = self._absent.setdefault(path, {})
-        names[name] = None
-        plain = not isinstance(path.value, dict) or type(path.value).__contains__ is dict.__contains__
-        self.guards[("absent", path)] = Guard("absent" if plain else "not stored", path, tuple(names))
 
     def changing(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
         """The path to a number that the program reads, if it is one that changes from call to call."""
@@ -447,16 +372,6 @@ class Outside:
         """The path to an item; by the way to its key, if that is an object which is known by its identity alone."""
         way = None if is_constant(key) else self.path_of(key)
         return item_path(path, key, value) if way is None else path.keyed(way, value)
-
-    def cached(self, function: Any) -> None:
-        """The program got a value from the cache of `functools.lru_cache`: eager does as long as the cache is the same.
-
-        A value enters or leaves such a cache only when another one is computed, or when all are cleared, which sets the
-        count of those that were computed back.
-        """
-        path = self.paths.get(id(function))
-        if path is not None:
-            self.guards["misses", path] = Guard("misses", path, function.cache_info().misses)
 
     def defaults(self, function: types.FunctionType) -> None:
         """The program called an outside function: its default arguments are reads."""

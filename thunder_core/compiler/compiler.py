@@ -25,7 +25,6 @@ from thunder_core.autodiff.program_derivative import (
     is_differentiable,
 )
 from thunder_core.autodiff.rules import with_rules
-from thunder_core.autodiff.tape import first_line
 from thunder_core.capture.all_sizes import size_oblivious
 from thunder_core.capture.compiled_call import WHY_RECORDED, is_followed_call
 from thunder_core.capture.quiet_attempts import quiet_attempt
@@ -34,14 +33,13 @@ from thunder_core.claiming.claim import claim
 from thunder_core.claiming.executor import Executor, find_executor
 from thunder_core.claiming.free import free_after_last_use
 from thunder_core.compiler.nested import CallsByLine
-from thunder_core.compiler.own_errors import is_own_error, of_own_error
 from thunder_core.compiler.stage_log import StageLog
+from thunder_core.compiler.ways import AsksStrides, LosesKernels, NotForThisCall, Ways
 from thunder_core.errors import (
     Bug,
     CannotReplay,
     EnvironmentLacks,
     SpecializationWarning,
-    SymbolicAttemptWarning,
     UnknownName,
 )
 from thunder_core.ir.check import check_trace
@@ -52,7 +50,6 @@ from thunder_core.options.compile_options import CompileOptions
 from thunder_core.options.symbolic_arguments import SymbolicArgument
 from thunder_core.recipe import Transform
 from thunder_core.runtime.compiled import Specializations
-from thunder_core.runtime.library.objects import GuardFailed
 from thunder_core.runtime.module import compiled_function, compiled_module
 from thunder_core.runtime.observed_values import ObservedValues
 from thunder_core.runtime.program import Program, Stage
@@ -62,29 +59,8 @@ from thunder_core.transforms.dce import DropDeadCode
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
-NOT_FOR_THIS_CALL = "what was decided by sizes does not hold for the call"
-NEEDS_VALUES = "C code looks at numbers inside of a container"
 ELSEWHERE = "it was traced for a device that need not be here"
 ALWAYS: tuple[Transform, ...] = (ShareCommonExpressions(), DropDeadCode())
-
-
-class NotForThisCall(Exception):
-    """A program that was compiled for symbolic sizes does not serve the call, or perhaps not as eager PyTorch does.
-
-    `violated` names the sizes by which was decided what does not hold for it.
-    """
-
-    def __init__(self, violated: frozenset[str] = frozenset()) -> None:
-        super().__init__(NOT_FOR_THIS_CALL)
-        self.violated = violated
-
-
-class AsksStrides(Exception):
-    """A program asks for strides of what it computes, which for sizes of one are not those for all others."""
-
-
-class LosesKernels(Exception):
-    """An executor leaves to others, because sizes are symbolic, what it runs for the sizes of a call."""
 
 
 @dataclass(frozen=True)
@@ -122,44 +98,22 @@ class Compiler:
 
         It is compiled for symbolic numbers and sizes where that can be, as far as the options ask for it.
         """
-        reason = ""
         named, constant = self._named(subject, args, kwargs)
-        ways = self._ways(observed or ObservedValues(), named, constant, args, kwargs)
-        while ways:
-            symbolic = ways.pop(0)
+        ways = Ways(subject, self._ways(observed or ObservedValues(), named, constant, args, kwargs))
+        while ways.pending:
+            symbolic = ways.take()
             try:
-                program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.sizes else reason)
+                program = self._compiled(subject, args, kwargs, symbolic, "" if symbolic.sizes else ways.reason)
                 if symbolic.sizes:
                     program.prepare(subject, args, kwargs)
-            except IsSymbolic:
-                continue
-            except GuardFailed:  # what was decided by a number of Python's that was computed from another size
-                reason = reason or NOT_FOR_THIS_CALL
-            except AsksStrides:
-                decided = symbolic.again(oblivious=False, avoid_one_hints=False, decides_ones=True)
-                ways = [decided, *(way for way in ways if not way.sizes)]
-                continue
-            except NotForThisCall as error:
-                reason = reason or NOT_FOR_THIS_CALL
-                if error.violated - symbolic.real_hints_for:
-                    ways.insert(0, symbolic.again(real_hints_for=symbolic.real_hints_for | error.violated))
-                    continue
-            except NeedsValues:
-                if symbolic.in_containers and symbolic.may_be:
-                    ways.insert(0, symbolic.again(in_containers=False))
-                    continue
-                reason, ways = reason or NEEDS_VALUES, [CONSTANT]
-            except Exception as error:
-                if not ways or symbolic.is_constant:
+            except (Exception, IsSymbolic, NeedsValues) as error:
+                if not ways.react(symbolic, error):
                     raise
-                if is_own_error(error):
-                    warn_of(subject, *of_own_error(error), SymbolicAttemptWarning)
-                reason = reason or first_line(error) or type(error).__name__
             else:
                 if symbolic.is_constant or not symbolic.probing:
                     warn_of_shortfalls(subject, named, program)
                     return program
-            ways = [way for way in ways if not symbolic.is_like(way)]
+                ways.drop_like(symbolic)
         raise Bug("a call was compiled in no way", fix="report this with the program that was compiled")
 
     def _named(
