@@ -70,7 +70,12 @@ class NativeCalls:
         lasting = [machine.call(taken_as(arg), arg) if is_used_up(function.__name__, arg) else arg for arg in args]
         return machine.call(function, *lasting, **kwargs)
 
-    def attempt(
+    def attempted(self, machine: Any, function: Any, native: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        """What is to be called for a function of C, or `native` in its place: if it raises, its change is no effect."""
+        announced = self._outside.effects.announced
+        return native if announced is None else functools.partial(self._attempt, machine, announced, function, native)
+
+    def _attempt(
         self,
         machine: Any,
         announced: Announced,

@@ -262,10 +262,7 @@ class Acquisition(ObservedWrites):
         if kind is not type or is_native(function):
             self.outside.effects.announced = None
             native = self._before_native(function, args, kwargs) or self.numbers.before_native(function, args, kwargs)
-            announced = self.outside.effects.announced
-            if announced is None:
-                return native
-            return functools.partial(self.native_calls.attempt, self.machine, announced, function, native)
+            return self.native_calls.attempted(self.machine, function, native)
         return None
 
     def _python_function(
