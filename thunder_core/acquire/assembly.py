@@ -63,48 +63,60 @@ def assembled(run: Run, state: Mapping[str, object], output: Any, edges: tuple[S
     run.recorder.data.require_unwritten()
     epilogue = Epilogue(run.outside.path_of, results, run.has_freed_graph, run.recorder)
     epilogue_trace = epilogue.trace(run.outside.effects.effects, output)
-    bsyms = computed(run, epilogue)
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     aliases = tuple(tuple(inputs[place][1].name for place, _ in group) for group in overlapping)
-    bsyms = checked_ahead(bsyms, [proxy for _, proxy, _ in inputs], aliases, run.recorder.tensors.next_name)
+    next_name = run.recorder.tensors.next_name
+    bsyms = checked_ahead(computed(run, epilogue), [proxy for _, proxy, _ in inputs], aliases, next_name)
     require_defined(run, bsyms)
     guard_tensors(run, inputs)
     run.classes.guard_special()
-    roots = run.roots
-    objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
-    given: list[tuple[Proxy, Path]] = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
-    read = {proxy.name for bsym in bsyms for proxy in bsym.inputs}
-    outside = run.recorder.numbers.from_outside
-    given += [(number.proxy, number.source) for name, number in outside.items() if name in read]
-    computation = Trace(
-        name="computation",
-        inputs=tuple(proxy for proxy, _ in given),
-        bound_symbols=bsyms,
-        output=tuple(epilogue.computed_inputs.values()),
-        origins={proxy.name: str(path) for proxy, path in given},
-        constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
-        aliases=aliases,
-        blocks=blocks_of(run),
-    )
+    computation, paths = computation_of(run, bsyms, inputs, aliases, tuple(epilogue.computed_inputs.values()))
     sizes = run.recorder.sizes
     symbols = {} if sizes is None else {str(symbol): path for symbol, path in sizes.sources.items()}
-    names = {path: proxy.name for proxy, path in given}
-    prologue = Prologue(roots, state, names, writes_inputs(computation), symbols)
-    wanted = [path for _, path in given]
-    prologue_trace = prologue.trace(list(lasting_guards(run)), (wanted, list(epilogue.outside_inputs)), roots)
-    numbers = {number: str(path) for number, path in prologue.numbers.items()}
+    names = {path: proxy.name for proxy, path in zip(computation.inputs, paths, strict=True)}
+    prologue = Prologue(run.roots, state, names, writes_inputs(computation), symbols)
+    prologue_trace = prologue.trace(list(lasting_guards(run)), (paths, list(epilogue.outside_inputs)), run.roots)
     computation, prologue_trace = with_numbers_passed(computation, prologue_trace)
     return Acquired(
         prologue_trace,
         computation,
         epilogue_trace,
-        tuple(prologue.refusals),
-        edges,
-        numbers,
-        prologue.places,
-        observed_values(lasting_guards(run), run.outside.symbolic),
-        sizes if symbols else None,
+        guards=tuple(prologue.refusals),
+        sharp_edges=edges,
+        numbers={number: str(path) for number, path in prologue.numbers.items()},
+        places=prologue.places,
+        observed=observed_values(lasting_guards(run), run.outside.symbolic),
+        sizes=sizes if symbols else None,
     )
+
+
+def computation_of(
+    run: Run,
+    bsyms: Sequence[BoundSymbol],
+    inputs: Sequence[tuple[torch.Tensor, TensorProxy, Path | None]],
+    aliases: tuple[tuple[str, ...], ...],
+    output: tuple[Proxy, ...],
+) -> tuple[Trace, list[Path]]:
+    """The trace of a run's operations, and the paths to its inputs: tensors, other objects, and numbers it reads.
+
+    Tensors and objects to which there is no path are constants of the trace.
+    """
+    objects = [(value, proxy, run.outside.path_of(value)) for value, proxy in run.recorder.tensors.objects.values()]
+    sources: list[tuple[Proxy, Path]] = [(proxy, path) for _, proxy, path in (*inputs, *objects) if path is not None]
+    names_read = {proxy.name for bsym in bsyms for proxy in bsym.inputs}
+    numbers = run.recorder.numbers.from_outside
+    sources += [(number.proxy, number.source) for name, number in numbers.items() if name in names_read]
+    computation = Trace(
+        name="computation",
+        inputs=tuple(proxy for proxy, _ in sources),
+        bound_symbols=tuple(bsyms),
+        output=output,
+        origins={proxy.name: str(path) for proxy, path in sources},
+        constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
+        aliases=aliases,
+        blocks=blocks_of(run),
+    )
+    return computation, [path for _, path in sources]
 
 
 def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:

@@ -45,13 +45,9 @@ def binary(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
     name = _PLAIN_OF[function]
     in_place = _IN_PLACE_OF.get(function)
     if in_place is not None:
-        method = python_method(left_kind, in_place)
-        if method is not None:
-            value = machine.invoke(method, (left, right), {})
-            if value is not NotImplemented:
-                return value
-        elif type_lookup(left_kind, in_place) is not ABSENT:
-            return machine.operate(function, left, right)
+        value = _in_place(machine, function, in_place, left, right)
+        if value is not NotImplemented:
+            return value
     reflected = f"__r{name[2:]}"
     first = python_method(left_kind, name)
     second = python_method(right_kind, reflected) if right_kind is not left_kind else None
@@ -80,11 +76,23 @@ def binary(machine: Machine, function: Operator, left: Any, right: Any) -> Any:
             value = machine.operate(other, right, left)
             if value is not NotImplemented:
                 return value
+    raise TypeError(_unsupported(name, left_kind, right_kind, in_place=in_place is not None))
+
+
+def _in_place(machine: Machine, function: Operator, name: str, left: Any, right: Any) -> Any:
+    """The result of the in-place method of that name; NotImplemented where there is none, or it does not take this."""
+    kind = machine.class_of(left)
+    method = python_method(kind, name)
+    if method is not None:
+        return machine.invoke(method, (left, right), {})
+    return NotImplemented if type_lookup(kind, name) is ABSENT else machine.operate(function, left, right)
+
+
+def _unsupported(name: str, left_kind: type, right_kind: type, *, in_place: bool) -> str:
+    """CPython's message for operands that no method takes."""
     stem = name[2:-2]
-    sign = _SIGNS[stem] if in_place is None else "**=" if stem == "pow" else f"{_SIGNS[stem]}="
-    raise TypeError(
-        f"unsupported operand type(s) for {sign}: '{left_kind.__name__}' and '{right_kind.__name__}'"
-    )  # fmt: skip
+    sign = _SIGNS[stem] if not in_place else "**=" if stem == "pow" else f"{_SIGNS[stem]}="
+    return f"unsupported operand type(s) for {sign}: '{left_kind.__name__}' and '{right_kind.__name__}'"
 
 
 def compare(machine: Machine, function: Operator, left: Any, right: Any) -> Any:

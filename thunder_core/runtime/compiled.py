@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
@@ -188,26 +188,15 @@ class Specializations:
             return partial(self.call, args, kwargs)
         refusals = route.in_order()
         reasons = [refusal_reason(*refusal) for refusal in refusals]
-        if self.options.cache == "same input" and self.programs:
-            raise WrongInputs(
-                f'cache="same input" was asked for, and the input is another: {"; ".join(reasons)}',
-                fix='call it with inputs like the first ones, or use cache="constant values"',
-            )
-        known = self.raising.find(args, kwargs)
-        if known is not None:
+        self._require_same_input(reasons)
+        raised_before = self.raising.find(args, kwargs)
+        if raised_before is not None:
             self.hits += 1
-            return partial(self.raising.call_as_before, known, args, kwargs)
+            return partial(self.raising.call_as_before, raised_before, args, kwargs)
         self.misses += 1
         if is_uninitialized(self.subject):
             return partial(self.subject, *args, **kwargs)
-        self.reasons.extend(reasons)
-        if refusals:
-            self.retraces.note(*refusals[0], reasons[0])
-        numbers = (number_refused(*refusal) for refusal in refusals)
-        self.observed.changing.update(path for path in numbers if path is not None)
-        self.observed.refused_ones = frozenset(path for one in refusals for path in refused_ones(*one))
-        if self.options.data_dependent != "retrace":
-            require_few_values(refusals)
+        self._note_refusals(refusals, reasons)
         try:
             program, inputs, outside = self._prepared(args, kwargs)
         except Uninitialized:
@@ -223,6 +212,25 @@ class Specializations:
             return partial(self.raising.call_first_time, raised, args, kwargs, keep=self.options.cache != "no caching")
         finally:
             del raised  # what it was raised with has a traceback that holds this frame
+
+    def _require_same_input(self, reasons: Sequence[str]) -> None:
+        """Raise `WrongInputs` for a call that was refused for these reasons, with `cache="same input"`."""
+        if self.options.cache == "same input" and self.programs:
+            raise WrongInputs(
+                f'cache="same input" was asked for, and the input is another: {"; ".join(reasons)}',
+                fix='call it with inputs like the first ones, or use cache="constant values"',
+            )
+
+    def _note_refusals(self, refusals: Sequence[Refusal], reasons: Sequence[str]) -> None:
+        """Note why a call is traced again, and which numbers and sizes differ; raises `DataDependent`."""
+        self.reasons.extend(reasons)
+        if refusals:
+            self.retraces.note(*refusals[0], reasons[0])
+        numbers = (number_refused(*refusal) for refusal in refusals)
+        self.observed.changing.update(path for path in numbers if path is not None)
+        self.observed.refused_ones = frozenset(path for refusal in refusals for path in refused_ones(*refusal))
+        if self.options.data_dependent != "retrace":
+            require_few_values(refusals)
 
     def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:
         """A new program for a call, with what its prologue fetches.

@@ -44,7 +44,33 @@ def compiled_module(
     """
     module: Any = call.subject
     kind = type(module)
-    state = module.__dict__
+    members = {
+        **own_methods(kind, methods, module.__dict__),
+        **calling_methods(call, forward),
+        **copying_methods(module, again),
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "__prepare_scriptable__": refuse_scripting,
+        "_thunder": OfOneModule(call, module.__dict__),
+    }
+    metaclass: Any = type(kind)
+    compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
+    object.__setattr__(compiled, "__dict__", module.__dict__)
+    return compiled
+
+
+def own_methods(kind: type, methods: Mapping[str, Method], state: dict[str, Any]) -> dict[str, Any]:
+    """The methods that the module with this state has in place of those of its class, where the class has them."""
+    replacements = {**COMPILED_CALLS, **methods}
+    class_methods = {name: getattr(kind, name) for name in replacements if hasattr(kind, name)}
+    return {name: of_one_module(replacements[name], method, state) for name, method in class_methods.items()}
+
+
+def calling_methods(call: Specializations, forward: Specializations) -> dict[str, Any]:
+    """The methods `__call__` and `forward`, which run programs for the subject's state, and the class's for others."""
+    module: Any = call.subject
+    kind, state = type(module), module.__dict__
 
     @left_alone_by_dynamo
     @functools.wraps(kind.forward)
@@ -54,6 +80,15 @@ def compiled_module(
     @left_alone_by_dynamo
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         return call.call(args, kwargs) if self.__dict__ is state else kind.__call__(self, *args, **kwargs)
+
+    run_forward._thunder = Original(kind.forward, forward)  # type: ignore[attr-defined]
+    run._thunder = Original(kind.__call__, call)  # type: ignore[attr-defined]
+    return {"__call__": run, "forward": run_forward}
+
+
+def copying_methods(module: Any, again: Rejit) -> dict[str, Any]:
+    """The methods that copy and pickle: copies of the subject's state are compiled, others are of its class."""
+    kind, state = type(module), module.__dict__
 
     def deep_copy(self: Any, memo: dict[int, Any]) -> Any:
         copied = copy.deepcopy(plain_twin(self, kind), memo)
@@ -68,27 +103,7 @@ def compiled_module(
             return itself, (plain_twin(self, kind),)
         return uncompiled, (kind,), (module, again), None, None, become_compiled
 
-    run_forward._thunder = Original(kind.forward, forward)  # type: ignore[attr-defined]
-    run._thunder = Original(kind.__call__, call)  # type: ignore[attr-defined]
-    own = {name: getattr(kind, name) for name in (*COMPILED_CALLS, *methods) if hasattr(kind, name)}
-    given = {**COMPILED_CALLS, **methods}
-    members = {
-        **{name: of_one_module(given[name], method, state) for name, method in own.items()},
-        "__call__": run,
-        "forward": run_forward,
-        "__deepcopy__": deep_copy,
-        "__copy__": shallow_copy,
-        "__reduce_ex__": reduce,
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
-        "__prepare_scriptable__": refuse_scripting,
-        "_thunder": OfOneModule(call, state),
-    }
-    metaclass: Any = type(kind)
-    compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
-    object.__setattr__(compiled, "__dict__", module.__dict__)
-    return compiled
+    return {"__deepcopy__": deep_copy, "__copy__": shallow_copy, "__reduce_ex__": reduce}
 
 
 def compiled_call(module: torch.nn.Module, *_: Any) -> Method:
