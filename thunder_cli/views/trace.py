@@ -18,7 +18,7 @@ from thunder_core.errors import BadOption
 from thunder_core.inspect.difference import unified
 from thunder_core.inspect.regions import EarlierStages, all_held
 from thunder_core.inspect.runnable import runnable
-from thunder_core.inspect.select import LineMatch, belonging_to, matches, module_lines, modules
+from thunder_core.inspect.select import StatementMatch, belonging_to, matches, module_lines, modules
 from thunder_core.inspect.subject import InspectedStage, Subject
 from thunder_core.ir.layout import layout
 from thunder_core.ir.listing import Listing
@@ -71,7 +71,7 @@ class View:
         return module_lines(listing, self.look.module, self.earlier)
 
     @cached_property
-    def matches(self) -> list[LineMatch]:
+    def matches(self) -> list[StatementMatch]:
         """The lines that match."""
         return list(matches(self.listing, self.look.grep or "", self.look.level, self.earlier))
 
@@ -244,13 +244,13 @@ def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
     return str(facts.number), stage.made_by, str(facts.lines), changed, time
 
 
-def held(match: LineMatch) -> str:
+def held(match: StatementMatch) -> str:
     """The holder of a match, and where it was a call of its own."""
     own = f"; a call of its own in stage {match.stage}" if match.stage else ""
     return f"in {match.inside}{own}" if match.inside else ""
 
 
-def plain_match(match: LineMatch) -> str:
+def plain_match(match: StatementMatch) -> str:
     """A match on one line: its number, module, statement, metadata, the user's line, and what holds it."""
     told = f"  # {match.told}" if match.told else ""
     where = f"\t{held(match)}" if match.inside else ""

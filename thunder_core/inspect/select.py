@@ -1,4 +1,4 @@
-"""Parts of a listing: the lines of a module, and those that a pattern matches."""
+"""Parts of a listing: the statements of a module, and those that a pattern matches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NO_STAGES = EarlierStages()
 
 
 @dataclass(frozen=True)
-class LineMatch:
-    """A line that a pattern matches: its number in the trace (from 1), the statement, and whose it is.
+class StatementMatch:
+    """A statement that a pattern matches: its number in the trace (from 1), its text, and whose it is.
 
-    A line that runs as part of another has that one's number, `inside` says what holds it, and `stage` where it was a
-    call of its own.
+    A statement that runs as part of another has that one's number, `inside` says what holds it, and `stage` where it
+    was a call of its own.
     """
 
     number: int
@@ -34,41 +34,45 @@ class LineMatch:
 
 def matches(
     listing: Listing, pattern: str, level: str = "torch", earlier: EarlierStages = NO_STAGES
-) -> Iterator[LineMatch]:
-    """The lines in whose statement, metadata, module or user's line the pattern is found; `BadOption` for a bad one.
+) -> Iterator[StatementMatch]:
+    """The statements in whose text, metadata, module or user's line the pattern is found; `BadOption` for a bad one.
 
-    Lines that others hold are searched too; in one of the earlier stages they stood by themselves.
+    Statements that others hold are searched too; in one of the earlier stages they stood by themselves.
     """
     try:
-        found = re.compile(pattern)
+        expression = re.compile(pattern)
     except re.error as error:
         raise BadOption(
             f"--grep {pattern!r} is no regular expression: {error}", fix="escape what is literal"
         ) from error
-    for number, line in enumerate(listing.lines, start=1):
-        yield from matching(line, found, level, LineMatch(number, "", "", line.module, place(line)))
-        for held in held_by(line, number):
-            empty = LineMatch(number, "", "", held.line.module, place(held.line), held.inside)
-            for match in matching(held.line, found, level, empty):
-                own = earlier.stage_of(held.line)
+    for number, statement in enumerate(listing.lines, start=1):
+        yield from matching(
+            statement, expression, level, StatementMatch(number, "", "", statement.module, place(statement))
+        )
+        for held in held_by(statement, number):
+            empty = StatementMatch(number, "", "", held.statement.module, place(held.statement), held.inside)
+            for match in matching(held.statement, expression, level, empty):
+                own = earlier.stage_of(held.statement)
                 yield replace(match, stage=own.short if own else "")
 
 
-def matching(line: Statement, pattern: re.Pattern[str], level: str, match: LineMatch) -> Iterator[LineMatch]:
-    """The match of each of a line's statements at a level in which the pattern is found."""
-    claimed = any(part.file for part in line.parts)
-    for part in (line,) if claimed else at_level(line, level):
-        about = () if line.symbol == DELETE else (match.place, part.derives or line.derives)
+def matching(
+    statement: Statement, pattern: re.Pattern[str], level: str, match: StatementMatch
+) -> Iterator[StatementMatch]:
+    """The match of each of the statements that one consists of at a level in which the pattern is found."""
+    claimed = any(part.file for part in statement.parts)
+    for part in (statement,) if claimed else at_level(statement, level):
+        about = () if statement.symbol == DELETE else (match.place, part.derives or statement.derives)
         if any(pattern.search(text) for text in (part.text, told(part), match.module, *about)):
             yield replace(match, text=part.text, told=told(part))
 
 
 def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAGES) -> Listing:
-    """The lines of a module and those below it, as a function of what goes in that returns what comes out.
+    """The statements of a module and those below it, as a function of what goes in that returns what comes out.
 
-    Lines that a region holds with those of other modules are shown as lines. `layers.0` stands for `model.layers.0`
+    Those that a region holds with some of other modules are shown one by one. `layers.0` stands for `model.layers.0`
     where no module is called `layers.0` itself. Raises `NoSuchTrace`, which names the last of the earlier stages in
-    which there are such lines.
+    which there are such statements.
     """
     belongs = belonging_to(module, modules(listing))
     shown = opened(listing, belongs)
@@ -89,46 +93,55 @@ def belonging_to(module: str, paths: Sequence[str]) -> Belongs:
 
 
 def stripped(module: str) -> str:
-    """A module's path as lines have it."""
+    """A module's path as statements have it, without `module.` in front."""
     return module.removeprefix("module.").strip(".")
 
 
 def modules(listing: Listing) -> list[str]:
-    """The paths of the modules that lines belong to, those that others hold too."""
-    lines = (*listing.lines, *(held.line for held in all_held(listing)))
-    return sorted({line.module for line in lines if line.module})
+    """The paths of the modules that statements belong to, those that others hold too."""
+    statements = (*listing.lines, *(held.statement for held in all_held(listing)))
+    return sorted({statement.module for statement in statements if statement.module})
 
 
-def boundary(listing: Listing, lines: tuple[Statement, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
     """The inputs of some bound symbols that come from elsewhere, and their outputs that are read elsewhere.
 
-    The lines may be some that a line of the listing holds: what the others in there read and make counts too.
+    They may be some that a statement of the listing holds: what the others in there read and make counts too.
     """
     every = list(spelled_out(listing))
-    values = {value.name: value for line in (*listing.lines, *every) for value in line.makes}
+    values = {value.name: value for statement in (*listing.lines, *every) for value in statement.makes}
     values |= {value.name: value for value in listing.inputs}
-    made = {value.name for line in lines for value in line.makes}
-    inside = {one.text for line in lines for one in (line, *(held.line for held in held_by(line, 0)))}
-    read = [name for line in lines for name in line.reads if line.symbol != DELETE]
-    read_outside = {name for line in every if line.text not in inside and line.symbol != DELETE for name in line.reads}
+    outputs = {value.name for statement in statements for value in statement.makes}
+    inside = {
+        part.text
+        for statement in statements
+        for part in (statement, *(held.statement for held in held_by(statement, 0)))
+    }
+    read = [name for statement in statements for name in statement.reads if statement.symbol != DELETE]
+    read_outside = {
+        name
+        for statement in every
+        if statement.text not in inside and statement.symbol != DELETE
+        for name in statement.reads
+    }
     read_outside |= {value.name for value in listing.results}
-    inputs = tuple(values.get(name, Value(name)) for name in dict.fromkeys(read) if name not in made)
-    results = tuple(values[name] for name in values if name in made and name in read_outside)
+    inputs = tuple(values.get(name, Value(name)) for name in dict.fromkeys(read) if name not in outputs)
+    results = tuple(values[name] for name in values if name in outputs and name in read_outside)
     return inputs, results
 
 
 def spelled_out(listing: Listing) -> Iterator[Statement]:
-    """The lines of a listing, with those that a line holds in its place; and without the lists that such lines take."""
-    holding = [line for line in listing.lines if any(held_by(line, 0))]
-    given = {name for line in holding for name in line.reads}
-    for line in listing.lines:
-        if line.symbol == LIST and any(value.name in given for value in line.makes):
+    """The statements of a listing, those that one holds in its place, without the lists that such a one takes."""
+    holding = [statement for statement in listing.lines if any(held_by(statement, 0))]
+    names_read = {name for statement in holding for name in statement.reads}
+    for statement in listing.lines:
+        if statement.symbol == LIST and any(value.name in names_read for value in statement.makes):
             continue
-        yield from [held.line for held in held_by(line, 0)] or [line]
+        yield from [held.statement for held in held_by(statement, 0)] or [statement]
 
 
 def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuchTrace | None:
-    """The error for a module whose lines an earlier stage has; None where none has."""
+    """The error for a module whose statements an earlier stage has; None where none has."""
     for stage in reversed(earlier.stages):
         paths = modules(stage.read())
         if any(map(belonging_to(module, paths), paths)):
@@ -140,9 +153,9 @@ def gone_module(listing: Listing, module: str, earlier: EarlierStages) -> NoSuch
 
 
 def no_such_module(listing: Listing, wanted: str) -> NoSuchTrace:
-    """The error for a module that has no line, naming the nearest that have."""
-    known = modules(listing)
-    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.4) or known[:3]
+    """The error for a module that has no statement, naming the nearest that have."""
+    paths = modules(listing)
+    near = difflib.get_close_matches(wanted, paths, n=3, cutoff=0.4) or paths[:3]
     return NoSuchTrace(
         f"no line of the {listing.name} trace belongs to a module {wanted!r}",
         fix=f"name a module's path, for example: {', '.join(near)}" if near else "this trace names no modules",

@@ -1,10 +1,10 @@
-"""A trace as lines of text with what is known of each: enough to print it, search it and keep it on disk."""
+"""A trace as printed statements with what is known of each: enough to print it, search it and keep it on disk."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-DELETE, LIST = "python.del", "python.list"  # symbols of lines that are not the program's: see `claiming/free.py`
+DELETE, LIST = "python.del", "python.list"  # symbols of statements that are not the program's: see `claiming/free.py`
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,10 @@ class Value:
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement: its text, who it belongs to, and what it reads and makes; `parts` are what it consists of.
+    """A bound symbol as it is printed: its text, whose it is, what it reads and makes, and the `parts` it consists of.
 
-    The parts of a region are lines of the program; those of such a line are aten operations. In a backward, `derives`
-    is the line of the forward whose derivative it is part of.
+    The parts of a region are statements of the program; those of such a one are aten operations. In a backward,
+    `derives` is the statement of the forward whose derivative it is part of.
     """
 
     text: str

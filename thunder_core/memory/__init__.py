@@ -1,8 +1,9 @@
-"""The memory that a computation takes, statement by statement: of a trace, or of what was compiled."""
+"""The memory that a computation takes, bound symbol by bound symbol: of a trace, or of what was compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from thunder_core.autodiff.program_derivative import ProgramDerivative, unpacking
@@ -20,11 +21,11 @@ UNFOLLOWED = ("", AUTOGRAD_OFF, NOTHING_FOLLOWED)
 
 
 def examine_memory(subject: Any) -> MemoryUse:
-    """An account of the bytes that are held after each statement, with the peak and where it is.
+    """An account of the bytes that are held after each bound symbol, with the peak and where it is.
 
     `subject` is a trace, which is taken to run as it stands, or what `jit` or `compile` returned, of which it is the
     latest call: where that has a backward, forward and backward are one timeline, in which what the forward saves is
-    there until the statement of the backward that reads it last, and what the call returned is held throughout.
+    there until the bound symbol of the backward that reads it last, and what the call returned is held throughout.
 
     Sizes are what an allocator is asked for, in bytes. Raises `WrongInputs` for anything else, and before the first
     call.
@@ -41,10 +42,8 @@ def program_memory(program: Program, *, largest: bool = False) -> MemoryUse:
     forward, derivative = program.last("computation"), program.derivative
     if isinstance(derivative, ProgramDerivative):
         return _differentiated(forward, derivative, at_size)
-    found = memory_use(at_size(forward))
-    return MemoryUse(
-        found.outside, found.lines, note="" if program.recorded in UNFOLLOWED else RECORDED.format(why=program.recorded)
-    )
+    note = "" if program.recorded in UNFOLLOWED else RECORDED.format(why=program.recorded)
+    return replace(memory_use(at_size(forward)), note=note)
 
 
 def _as_traced(trace: Trace) -> Trace:

@@ -1,4 +1,4 @@
-"""The bytes that a computation holds, statement by statement, told from its trace alone."""
+"""The bytes that a computation holds, bound symbol by bound symbol, told from its trace alone."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from thunder_core.ir.symbol import BoundSymbol
 from thunder_core.ir.trace import Trace
 from thunder_core.memory.region import run_region
 
-PYTHON = "python.code"  # a statement that takes something from where it is; it makes nothing
+PYTHON = "python.code"  # a bound symbol that takes something from where it is; it makes nothing
 EAGER = ("", "torch")
 
 
 @dataclass(frozen=True)
 class MemoryLine:
-    """A statement of a trace: the bytes `held` after it, and the `peak` while it runs, with what is outside."""
+    """A bound symbol of a trace: the bytes `held` after it, and the `peak` while it runs, with what is outside."""
 
     trace: str
     number: int
@@ -33,7 +33,7 @@ class MemoryLine:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """An account of the bytes that a computation holds after each of its statements.
+    """An account of the bytes that a computation holds after each of its bound symbols.
 
     `outside` are the bytes that are there whatever the computation does: its inputs, parameters and constants.
     `saved` are those that the forward leaves for the backward, and `note` says what is not in the account.
@@ -56,7 +56,7 @@ class MemoryUse:
 
     @property
     def highest(self) -> MemoryLine | None:
-        """The first statement at which the peak is reached."""
+        """The first bound symbol at which the peak is reached."""
         return next((line for line in self.lines if line.peak == self.peak), None)
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class MemoryUse:
 
 
 def memory_use(trace: Trace) -> MemoryUse:
-    """The bytes that a trace holds, if it runs as it stands: what no statement deletes lives to its end."""
+    """The bytes that a trace holds, if it runs as it stands: what no bound symbol deletes lives to its end."""
     meter = Meter()
     meter.give(proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy))
     meter.keep(trace.constants)
@@ -109,7 +109,7 @@ class Meter:
                 self.storages.make(proxy.name, size_of(proxy))
 
     def run(self, trace: Trace) -> Iterator[MemoryLine]:
-        """Each statement with what is held after it."""
+        """Each bound symbol with what is held after it."""
         for number, bsym in enumerate(trace.bound_symbols, start=1):
             peak = self._run(bsym)
             yield MemoryLine(trace.name, number, bsym.symbol.name, self.storages.held, peak)
@@ -122,7 +122,7 @@ class Meter:
                 self.storages.drop(name)
 
     def _run(self, bsym: BoundSymbol) -> int:
-        """The peak while the statement runs."""
+        """The peak while a bound symbol runs."""
         before = self.storages.held
         if bsym.symbol.name == PYTHON:
             return before
@@ -143,34 +143,34 @@ class Meter:
         self.storages.enter(bsym)
         return self.storages.held + workspace(bsym)
 
-    def _put(self, given: str, proxies: tuple[Proxy, ...]) -> None:
+    def _put(self, list_name: str, proxies: tuple[Proxy, ...]) -> None:
         """Let a list hold tensors."""
-        self.lists[given] = proxies
+        self.lists[list_name] = proxies
         for place, proxy in enumerate(proxies):
-            self.storages.share(f"{given}[{place}]", proxy.name)
+            self.storages.share(f"{list_name}[{place}]", proxy.name)
 
     def _emptying(self, bsym: BoundSymbol) -> int:
-        """Run a statement that empties a list: what nobody else holds goes while it runs, at its end at the latest."""
-        whole, alone = self._with_names(bsym)
+        """Run a bound symbol that empties a list: what nobody else holds goes while it runs, or at its end."""
+        named, alone = self._with_names(bsym)
         code = kept_by(bsym.symbol.target)
         if code is not None:
-            peak = run_region(code.text, whole, self.storages, alone)
+            peak = run_region(code.text, named, self.storages, alone)
         else:
-            self.storages.enter(whole)
+            self.storages.enter(named)
             peak = self.storages.held
         for name in alone:
             self.storages.drop(name)
         return peak
 
     def _with_names(self, bsym: BoundSymbol) -> tuple[BoundSymbol, list[str]]:
-        """The statement with the names of what its list holds, and those that were deleted and come back for it."""
-        given = bsym.inputs[0].name if bsym.inputs else ""
-        proxies = self.lists.pop(given, ())
+        """The bound symbol with the names of what its list holds, and those that were deleted and come back for it."""
+        list_name = bsym.inputs[0].name if bsym.inputs else ""
+        proxies = self.lists.pop(list_name, ())
         alone = [proxy.name for proxy in proxies if not self.storages.knows(proxy.name)]
         for place, proxy in enumerate(proxies):
             if proxy.name in alone:
-                self.storages.share(proxy.name, f"{given}[{place}]")
-            self.storages.drop(f"{given}[{place}]")
+                self.storages.share(proxy.name, f"{list_name}[{place}]")
+            self.storages.drop(f"{list_name}[{place}]")
         return replace(bsym, args=([*proxies],), subsymbols=bsym.subsymbols[1:]) if proxies else bsym, alone
 
     def _steps(self, bsym: BoundSymbol) -> int:
@@ -178,15 +178,15 @@ class Meter:
         steps = tuple(bsym.at_level("aten"))
         returned = {proxy.name for proxy in bsym.outputs}
         last = {proxy.name: place for place, step in enumerate(steps) for proxy in (*step.inputs, *step.defines)}
-        made: set[str] = set()
+        intermediates: set[str] = set()
         peak = self.storages.held
         for place, step in enumerate(steps):
             self.storages.enter(step)
-            made |= {proxy.name for proxy in step.defines} - returned
+            intermediates |= {proxy.name for proxy in step.defines} - returned
             peak = max(peak, self.storages.held + workspace(step))
-            for name in [name for name in made if last[name] <= place]:
+            for name in [name for name in intermediates if last[name] <= place]:
                 self.storages.drop(name)
-                made.discard(name)
+                intermediates.discard(name)
         for proxy in bsym.tensors:  # what no operation was seen to make
             if not self.storages.knows(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
@@ -206,20 +206,20 @@ def deleted(bsym: BoundSymbol) -> list[str]:
 
 def workspace(step: BoundSymbol) -> int:
     """The bytes that an operation takes for itself while it runs, where that is known."""
-    known = WORKSPACES.get(step.symbol.name)
-    return 0 if known is None else known(step)
+    workspace_of = WORKSPACES.get(step.symbol.name)
+    return 0 if workspace_of is None else workspace_of(step)
 
 
 def _attention(query: int, key: int, forward: bool) -> Callable[[BoundSymbol], int]:
     """Attention on the CPU: the scores of a block for each thread (aten/native/cpu/FlashAttentionKernel.cpp)."""
 
     def size(step: BoundSymbol) -> int:
-        one, other = step.args[query], step.args[key]
-        rows, columns, width = map(hint_of, (one.shape[2], other.shape[2], one.shape[3]))
+        queries, keys = step.args[query], step.args[key]
+        rows, columns, width = map(hint_of, (queries.shape[2], keys.shape[2], queries.shape[3]))
         block = min(rows, 256 if rows >= 768 else 64 if rows >= 192 else 32)
         wide = min(columns, 512)
         elements = block * wide + 2 * block + block * width if forward else 2 * block * wide
-        return rounded(elements * 4 * torch.get_num_threads(), one.device)
+        return rounded(elements * 4 * torch.get_num_threads(), queries.device)
 
     return size
 
