@@ -135,10 +135,10 @@ class View:
             return []
         whole = self.stage.read()
         belongs = belonging_to(self.look.module, modules(whole))
-        held = [one for one in all_held(whole) if belongs(one.line.module)]
+        held = [one for one in all_held(whole) if belongs(one.statement.module)]
         told = [f"# only the lines of {self.look.module}: what goes in, and what comes out"]
         for inside in dict.fromkeys(one.inside for one in held):
-            lines = [one.line for one in held if one.inside == inside]
+            lines = [one.statement for one in held if one.inside == inside]
             stage = self.earlier.stage_of(lines[0])
             calls = "a call of its own" if len(lines) == 1 else "calls of their own"
             own = f"; {calls} in stage {stage.short}" if stage else ""

@@ -48,11 +48,11 @@ def checked_ahead(
         return tuple(bsyms)
     places, written = sorted(need.places), need.written
     tensors = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
-    made = [proxy for place in places for proxy in bsyms[place].tensors] + [tensors[name] for name in written]
+    protected = [proxy for place in places for proxy in bsyms[place].tensors] + [tensors[name] for name in written]
     copied = {
         proxy.name: proxy for bsym in bsyms[: late[-1]] for proxy in _written_inputs(bsym, tensors, given, aliasing)
     }
-    if sum(proxy.bytes for proxy in made) > sum(proxy.bytes for proxy in copied.values()):
+    if sum(proxy.bytes for proxy in protected) > sum(proxy.bytes for proxy in copied.values()):
         return tuple(bsyms)
     ahead = _ahead(bsyms, places, late, [tensors[name] for name in sorted(written)], next_name)
     return (*bsyms[:first], *ahead, *(bsym for place, bsym in enumerate(bsyms) if place >= first and place not in late))
@@ -103,13 +103,13 @@ def _computable_twice(
     bsyms: Sequence[BoundSymbol], places: frozenset[int], touched: Collection[str], aliasing: AliasSets
 ) -> Need | None:
     """The need of these places; None where they touch a view of what they write to: a copy would not be one."""
-    made = {proxy.name for place in places for proxy in bsyms[place].defines}
+    defined = {proxy.name for place in places for proxy in bsyms[place].defines}
     written = {name for place in places for name in bsyms[place].mutates}
     before = {aliasing.representative(name) for name in written}
     shared = [name for name in touched if aliasing.representative(name) in before]
-    if any(name not in written for name in shared if name not in made) or len(before) < len(written - made):
+    if any(name not in written for name in shared if name not in defined) or len(before) < len(written - defined):
         return None
-    return Need(places, frozenset(written - made))
+    return Need(places, frozenset(written - defined))
 
 
 def _ahead(
@@ -127,8 +127,8 @@ def _ahead(
         yield BoundSymbol(COPY, (proxy,), {}, copy, (), at.source, at.module)
     for place in sorted((*places, *checks)):
         bsym = bsyms[place]
-        for made in bsym.defines:
-            names[made.name] = replace(made, name=next_name())
+        for output in bsym.defines:
+            names[output.name] = replace(output, name=next_name())
         inner = [proxy for part in bsym.subsymbols for proxy in part.defines if proxy.name not in names]
         names |= {proxy.name: replace(proxy, name=next_name()) for proxy in inner}
         yield bsym.renamed(names)

@@ -134,11 +134,11 @@ def constrained(acquired: Acquired, inputs: Sequence[Proxy]) -> Acquired:
 
 def blocks_of(run: Run) -> dict[str, int]:
     """The names made in each checkpointed function, by the number of its call; of nested calls the outer one."""
-    found: dict[str, int] = {}
+    blocks: dict[str, int] = {}
     for number, places in enumerate(run.checkpointed):
         bsyms = run.recorder.bound_symbols[places.start : places.stop]
-        found |= {proxy.name: number for bsym in bsyms for proxy in bsym.defines}
-    return found
+        blocks |= {proxy.name: number for bsym in bsyms for proxy in bsym.defines}
+    return blocks
 
 
 def writes_inputs(computation: Trace) -> bool:

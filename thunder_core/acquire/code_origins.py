@@ -1,4 +1,4 @@
-"""Where code comes from: PyTorch's own, a context manager's, or the program's, whose lines errors and traces tell."""
+"""The origins of code: PyTorch's own, a context manager's, or the program's, whose lines errors and traces tell."""
 
 from __future__ import annotations
 

@@ -154,14 +154,14 @@ def merged_constraints(sizes: SymbolicSizes) -> Merged:
 def simplified_constraints(sizes: SymbolicSizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Origin]]:
     """The constraints of a recording as Python, each with its symbols and who first needed it."""
     merged = merged_constraints(sizes)
-    found: list[tuple[str, tuple[sympy.Symbol, ...], Origin]] = []
+    conditions: list[tuple[str, tuple[sympy.Symbol, ...], Origin]] = []
     for symbol, interval in merged.intervals.items():
-        found += [(text, (symbol,), where) for text, where in interval.texts()]
-    found += [
+        conditions += [(text, (symbol,), where) for text, where in interval.texts()]
+    conditions += [
         (with_sign(text, one.condition), tuple(symbols_of(one.condition)), one.where)
         for text, one in merged.others.items()
     ]
-    return found
+    return conditions
 
 
 def with_sign(text: str, condition: sympy.Basic) -> str:
@@ -190,17 +190,17 @@ def with_positive_terms(condition: sympy.Basic) -> sympy.Basic:
 
 def with_equalities(constraints: Mapping[str, Constraint]) -> dict[str, Constraint]:
     """The constraints, with `a == b` in place of `a <= b` and `b <= a`."""
-    found: dict[str, Constraint] = {}
+    merged: dict[str, Constraint] = {}
     for text, constraint in constraints.items():
         condition = constraint.condition
         bound = isinstance(condition, sympy.Le)
         mirrored = text_of(sympy.Le(condition.rhs, condition.lhs, evaluate=False)) if bound else ""
-        if mirrored in found:
-            equal = replace(found.pop(mirrored), condition=sympy.Eq(condition.rhs, condition.lhs, evaluate=False))
-            found[text_of(equal.condition)] = equal
+        if mirrored in merged:
+            equal = replace(merged.pop(mirrored), condition=sympy.Eq(condition.rhs, condition.lhs, evaluate=False))
+            merged[text_of(equal.condition)] = equal
         else:
-            found[text] = constraint
-    return found
+            merged[text] = constraint
+    return merged
 
 
 def is_implied(condition: sympy.Basic, ranges: dict[sympy.Symbol, ValueRanges[Any]]) -> bool:

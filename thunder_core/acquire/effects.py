@@ -174,13 +174,13 @@ class EffectLog:
     def _unseen(self, owner: Path, name: str) -> list[Effect]:
         """The writes of an attribute behind the last effect that may have shown it, the latest last."""
         tables = tables_of(owner.value)
-        found: list[Effect] = []
+        effects: list[Effect] = []
         for effect in reversed(self.effects):
             if effect.is_of(owner, name):
-                found.append(effect)
+                effects.append(effect)
             elif effect.owner is None or any(effect.owner.value is table for table in tables):
                 break
-        return found[::-1]
+        return effects[::-1]
 
     def call(
         self,

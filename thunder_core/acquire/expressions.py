@@ -254,7 +254,7 @@ class Expressions:
         self._names_of_made[id(tensor)] = (tensor, name)
         inner = ", ".join(f"{key!r}: {self.value(held, name)}" for key, held in parts_of_wrapper(tensor))
         context = literal(tensor.__tensor_flatten__()[1], self.scope)
-        shape, stride = (literal(tuple(found), self.scope) for found in (tensor.shape, tensor.stride()))
+        shape, stride = (literal(tuple(extents), self.scope) for extents in (tensor.shape, tensor.stride()))
         arguments = f"{{{inner}}}, {context}, {shape}, {stride}"
         self.bsyms.append(statement(f"{literal(kind, self.scope)}.__tensor_unflatten__({arguments})", Proxy(name)))
         return name

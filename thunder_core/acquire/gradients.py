@@ -58,10 +58,10 @@ class OutsideGradients(Outside):
             return Hooks(self._hooks(tensor, "_backward_hooks"), self._hooks(tensor, "_post_accumulate_grad_hooks"))
 
     def _hooks(self, tensor: torch.Tensor, name: str) -> list[Any]:
-        found = getattr(tensor, name)
-        self._read(tensor, name, found)
-        self.acquisition.outside.expand(found)
-        return [functools.partial(self.acquisition.machine.call, hook) for hook in (found or {}).values()]
+        hooks = getattr(tensor, name)
+        self._read(tensor, name, hooks)
+        self.acquisition.outside.expand(hooks)
+        return [functools.partial(self.acquisition.machine.call, hook) for hook in (hooks or {}).values()]
 
     def _read(self, tensor: torch.Tensor, name: str, value: Any) -> None:
         path = self.acquisition.outside.path_of(tensor)
@@ -87,29 +87,29 @@ def spelled_out(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple
     """
     bsyms = tuple(bsyms)
     casting = under_autocast(bsyms)
-    made = {proxy.name for bsym in bsyms for proxy in bsym.outputs}
+    defined = {proxy.name for bsym in bsyms for proxy in bsym.outputs}
     read = {proxy.name for proxy in outputs}
-    found: list[BoundSymbol] = []
+    expanded: list[BoundSymbol] = []
     for bsym in reversed(bsyms):
-        inner = {proxy.name for part in bsym.subsymbols for proxy in part.outputs} - made
+        inner = {proxy.name for part in bsym.subsymbols for proxy in part.outputs} - defined
         written = [as_bound_symbol(part, bsym) for part in reversed(bsym.subsymbols)] if inner & read else [bsym]
         if inner & read and is_ruled(bsym):  # it may have switched autocast off for itself
             written = [*reversed(with_autocast_off([*reversed(written)], casting.get(id(bsym), ())))]
         read |= {proxy.name for one in written for proxy in one.inputs}
-        found += written
-    return tuple(reversed(found))
+        expanded += written
+    return tuple(reversed(expanded))
 
 
 def under_autocast(bsyms: Iterable[BoundSymbol]) -> dict[int, tuple[str, ...]]:
     """For bound symbols with a derivative of their own, by their identity, the devices that autocast is on for."""
     on = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
-    found: dict[int, tuple[str, ...]] = {}
+    devices: dict[int, tuple[str, ...]] = {}
     for bsym in bsyms:
         if bsym.symbol.target is torch.set_autocast_enabled and len(bsym.args) == 2:
             on[bsym.args[0]] = bsym.args[1]
         elif is_ruled(bsym):
-            found[id(bsym)] = tuple(device for device, enabled in on.items() if enabled)
-    return found
+            devices[id(bsym)] = tuple(device for device, enabled in on.items() if enabled)
+    return devices
 
 
 def without_autograd(bsyms: Iterable[BoundSymbol], ambient: bool) -> tuple[BoundSymbol, ...]:

@@ -71,20 +71,20 @@ class Handover:
     def guard(self) -> None:
         """Have the outer program guard what the inner one read: it holds for the same world."""
         for path in list(self.inner.paths.values()):
-            found = self._translated(path)
-            if found is not None and found.parent is not None:
-                self.outer.paths.setdefault(id(path.value), found)
-                self._tell(found)
+            translated = self._translated(path)
+            if translated is not None and translated.parent is not None:
+                self.outer.paths.setdefault(id(path.value), translated)
+                self._tell(translated)
         for guard in list(self.inner.guards.values()):
             if guard.kind in TENSORS or isinstance(guard.path.value, torch.Tensor):
                 continue
-            found = self._translated(guard.path)
+            translated = self._translated(guard.path)
             expected = self._translated(guard.expected) if guard.kind in OF_TWO_PATHS else guard.expected
-            if found is None or (expected is None and guard.expected is not None):
+            if translated is None or (expected is None and guard.expected is not None):
                 continue
             if guard.kind in READS:
-                self._tell(found)
-            self._add(guard.kind, found, expected)
+                self._tell(translated)
+            self._add(guard.kind, translated, expected)
 
     def _tell(self, path: Path) -> None:
         """Note what is read by a path as a surprise to a functional program, unless it is code."""

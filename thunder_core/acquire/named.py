@@ -76,19 +76,19 @@ def named_values(
     parameters = parameters_of(subject) or []
     given = dict(_given(parameters, args, kwargs))
     known = dict.fromkeys((*given, *(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)))
-    found: dict[str, NamedValue] = {}
+    values: dict[str, NamedValue] = {}
     for argument in sorted(wanted, key=lambda one: not one.required):
         companion = argument.path.companion
         if companion is not None and given.get(companion, ("", None))[1] is None:
             continue
         for value in _found(argument, known, given):
-            if value.path in found and not argument.required:
+            if value.path in values and not argument.required:
                 continue
-            if value.path in found:
-                both = f"{found[value.path].argument.name!r} and {argument.name!r}"
+            if value.path in values:
+                both = f"{values[value.path].argument.name!r} and {argument.name!r}"
                 raise BadSymbolicArgument(f"symbolic= names one thing twice: {both}", fix="leave one of them out")
-            found[value.path] = value
-    return list(found.values())
+            values[value.path] = value
+    return list(values.values())
 
 
 def _found(
@@ -180,8 +180,8 @@ def _item(argument: SymbolicArgument, path: str, value: Any, item: str | int) ->
             fix="name arguments that are given one by one, or attributes with a dot",
         )
     try:
-        found: Any = value
-        return f"{path}[{item!r}]", found[item]
+        reached: Any = value
+        return f"{path}[{item!r}]", reached[item]
     except (LookupError, TypeError):
         raise BadSymbolicArgument(
             f"symbolic= names {argument.name!r}, and the call has no such item: {item!r}", fix=WRITE

@@ -1,4 +1,4 @@
-"""What functions of C do with the outside objects that they are given: read them, look deep into them, change them."""
+"""The effects of functions of C on outside objects: they read them, look deep into them, and change them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class NativeCalls:
         return machine.call(function, *lasting, **kwargs)
 
     def attempted(self, machine: Any, function: Any, native: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        """What is to be called for a function of C, or `native` in its place: if it raises, its change is no effect."""
+        """The callable for a function of C, or `native` in its place: if it raises, its change is no effect."""
         announced = self._outside.effects.announced
         return native if announced is None else functools.partial(self._attempt, machine, announced, function, native)
 

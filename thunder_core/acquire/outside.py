@@ -121,9 +121,9 @@ class Outside(GuardedPaths):
         if path is None or key in self._seen or self.effects.has_written(owner, name):
             return
         self._seen.add(key)
-        found = locate(self, path, name, value)
-        if found is not None:
-            self.read(found, value)
+        attribute_path = locate(self, path, name, value)
+        if attribute_path is not None:
+            self.read(attribute_path, value)
 
     def referent(self, reference: Any, value: Any) -> None:
         """The program asked a weak reference for its object."""
@@ -181,8 +181,8 @@ class Outside(GuardedPaths):
         if is_item and isinstance(owner, list | tuple) and type(key) is int and key < 0:
             self.guard("length", path, len(owner))
             key %= len(owner)
-        found = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
-        return found if found is not None and self.symbolic.includes(found) else None
+        number_path = self._item_path(path, key, value) if is_item else locate(self, path, key, value)
+        return number_path if number_path is not None and self.symbolic.includes(number_path) else None
 
     def changing_global(self, namespace: dict[str, Any], name: str, value: Any) -> Path | None:
         """The path to a global variable, if it is such a number."""
@@ -314,13 +314,13 @@ class Outside(GuardedPaths):
         That is done for numbers that differ from call to call, and tuples with such ones, in lists and dicts that the
         program has not changed, and that no other thread can see meanwhile.
         """
-        found = self._item_path(path, key, item)
-        if self._may_hold_symbols(container, path) and (symbol := self.symbol_at(found)) is not None:
+        item_path = self._item_path(path, key, item)
+        if self._may_hold_symbols(container, path) and (symbol := self.symbol_at(item_path)) is not None:
             store = list.__setitem__ if type(container) is list else mapping_base(container).__setitem__
             store(container, key, symbol)
             self.effects.undo_by(lambda: store(container, key, item))
         else:
-            self.read(found, item)
+            self.read(item_path, item)
 
     def _may_hold_symbols(self, container: Any, path: Path) -> bool:
         """Whether symbols may stand in an outside container for its numbers, so that C code sees them."""

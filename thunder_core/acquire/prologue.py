@@ -147,14 +147,14 @@ class Prologue:
     def _overlaps(self, guards: Sequence[Guard], tensors: str) -> None:
         """The tensors overlap as they did, where that matters."""
         if len(guards) > 1 and self._writes:
-            found = overlaps(tuple(guard.path.value for guard in guards))
-            told = f"the tensors that the program uses: {described_overlaps(found, guards)}"
+            overlapping = overlaps(tuple(guard.path.value for guard in guards))
+            told = f"the tensors that the program uses: {described_overlaps(overlapping, guards)}"
             if any(isinstance(size, SymbolicSize) for guard in guards for size in guard.expected[1].shape):
                 self.scope.imports.add(OVERLAPS)  # what is remembered is of constant sizes
-                condition = f"overlaps({tensors}) == {literal(found, self.scope)}"
+                condition = f"overlaps({tensors}) == {literal(overlapping, self.scope)}"
             else:
                 self.scope.imports.add(OVERLAP)
-                condition = f"overlap_as({NAME}, {tensors}, {literal(found, self.scope)})"
+                condition = f"overlap_as({NAME}, {tensors}, {literal(overlapping, self.scope)})"
             self._check(condition, told, tensors)
 
     def _guard(self, guard: Guard, unless: str = "") -> None:
@@ -295,9 +295,9 @@ STEPS: dict[str, Callable[[Path, str, Scope], str]] = {
 }
 
 
-def described_overlaps(found: Overlaps, guards: Sequence[Guard]) -> str:
+def described_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:
     """The guarded tensors that overlap, in words."""
-    groups = [" and ".join(str(guards[place].path) for place, _ in group) for group in found]
+    groups = [" and ".join(str(guards[place].path) for place, _ in group) for group in overlapping]
     return f"{'; '.join(groups) or 'none'} overlapped in memory"
 
 

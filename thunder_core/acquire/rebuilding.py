@@ -56,8 +56,8 @@ def attributes_of(value: Any) -> Mapping[str, Any]:
     """The attributes of an object, those in slots included."""
     slots = [name for base in type(value).__mro__ for name in slots_of(base) if name not in ("__dict__", "__weakref__")]
     slots += ["default_factory"] if isinstance(value, defaultdict) else []
-    found = {name: getattr(value, name) for name in slots if hasattr(value, name)}
-    return {**found, **getattr(value, "__dict__", {})}
+    attributes = {name: getattr(value, name) for name in slots if hasattr(value, name)}
+    return {**attributes, **getattr(value, "__dict__", {})}
 
 
 def attributes_of_tensor(tensor: torch.Tensor) -> Mapping[str, Any]:

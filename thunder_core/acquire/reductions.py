@@ -75,7 +75,7 @@ def reduction_of(value: Any, where: str) -> Reduction | None:
     """
     reduce = REDUCE.get(type(value))
     if reduce is None:
-        reduce = next((found for kind, found in BY_BASE if is_of(type(value), kind)), None)
+        reduce = next((reduction for kind, reduction in BY_BASE if is_of(type(value), kind)), None)
     return None if reduce is None else reduce(value, where)
 
 
@@ -91,8 +91,8 @@ def reduced(value: Any, where: str) -> Reduction:
     reduce = copyreg.dispatch_table.get(type(value))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # itertools: gone from Python 3.14 on
-        found = reduce(value) if reduce is not None else value.__reduce_ex__(4)
-    call, args, state = (*found, None)[:3]
+        reduction = reduce(value) if reduce is not None else value.__reduce_ex__(4)
+    call, args, state = (*reduction, None)[:3]
     return Reduction(call, tuple(map(unbridged, args)), state=unbridged(state))
 
 
@@ -148,7 +148,7 @@ def _referent(reference: Any, where: str) -> Any:
 def of_exception(value: BaseException, where: str) -> Reduction:
     """An exception with what it was made of and what it came from; without a traceback."""
     came = {"cause": value.__cause__, "context": value.__context__, "suppress": value.__suppress_context__}
-    told = {name: found for name, found in came.items() if found not in (None, False)}
+    told = {name: attribute for name, attribute in came.items() if attribute not in (None, False)}
     return Reduction(objects.raisable, (type(value), tuple(value.args), dict(vars(value))), told)
 
 

@@ -86,14 +86,14 @@ class Run(Acquisition):
             for root, items in zip(self.roots[1:], (enumerate(args), kwargs.items()), strict=True)
         }
         self.outside.symbol_at = self._symbol_at
-        for found, arguments in zip(self._symbolic_arguments.values(), (args, kwargs), strict=True):
-            self.outside.expand(arguments, leaving=found)
+        for symbolic_paths, arguments in zip(self._symbolic_arguments.values(), (args, kwargs), strict=True):
+            self.outside.expand(arguments, leaving=symbolic_paths)
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as the program gets them: numbers that differ from call to call are symbolic."""
         places, names = (
-            {key: self._with_symbols(path) for key, path in found.items()}
-            for found in self._symbolic_arguments.values()
+            {key: self._with_symbols(path) for key, path in symbolic_paths.items()}
+            for symbolic_paths in self._symbolic_arguments.values()
         )
         return tuple(places.get(place, value) for place, value in enumerate(self.args)), {**self.kwargs, **names}
 

@@ -105,10 +105,10 @@ class Symbolic:
 
     def is_new(self, path: Path) -> bool:
         """Whether there is a number at a path that no program was traced with."""
-        found = type(path.value) in (int, float) and str(path) not in self.observed.first
-        if found:
+        is_unseen = type(path.value) in (int, float) and str(path) not in self.observed.first
+        if is_unseen:
             self.met_numbers[str(path)] = path.value
-        return found
+        return is_unseen
 
     def group_of(self, path: Path) -> str | None:
         """The name that a number or size has in common with others: one for each item of a list; None for others."""

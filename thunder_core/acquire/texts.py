@@ -189,8 +189,8 @@ OPERATIONS: dict[Callable[..., Any], Callable[[Texts, tuple[Any, ...]], Any]] = 
 def _format(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`template.format(...)`."""
     given = (*args, *kwargs.values())
-    made = texts.formatted(function.__self__, args, kwargs) if any(map(texts.is_unknown, given)) else None
-    return texts.natively(function, args, kwargs) if made is None else made
+    text = texts.formatted(function.__self__, args, kwargs) if any(map(texts.is_unknown, given)) else None
+    return texts.natively(function, args, kwargs) if text is None else text
 
 
 def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -198,8 +198,8 @@ def _join(texts: Texts, function: Any, args: tuple[Any, ...], kwargs: dict[str, 
     items = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else ()
     if not any(type(item) is SymbolicText for item in items):
         return texts.natively(function, args, kwargs)
-    made = texts.joined([text for item in items for text in (function.__self__, item)][1:])
-    return texts.natively(function, args, kwargs) if made is None else made
+    joined = texts.joined([text for item in items for text in (function.__self__, item)][1:])
+    return texts.natively(function, args, kwargs) if joined is None else joined
 
 
 METHODS: dict[str, Callable[..., Any]] = {"format": _format, "join": _join}

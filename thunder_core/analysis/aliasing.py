@@ -31,13 +31,13 @@ class AliasSets(DisjointSets[str]):
 
 def alias_sets(bsyms: Iterable[BoundSymbol], aliases: Iterable[Iterable[str]] = ()) -> AliasSets:
     """The names of some bound symbols by the memory that they may share; `aliases` are names that do from the start."""
-    found = AliasSets()
+    sets = AliasSets()
     for first, *others in aliases:
         for other in others:
-            found.unite(first, other)
+            sets.unite(first, other)
     for bsym in bsyms:
-        found.add(bsym)
-    return found
+        sets.add(bsym)
+    return sets
 
 
 def names_written_to(trace: Trace) -> frozenset[str]:

@@ -22,8 +22,8 @@ def tells_copies_from_views(trace: Trace) -> bool:
     if not copies:
         return False
     known = alias_sets(trace.bound_symbols, trace.aliases)
-    made = {known.representative(out.name) for bsym in copies for out in bsym.outputs}
-    if any(known.representative(proxy.name) in made for proxy in trace.outputs):
+    copied = {known.representative(out.name) for bsym in copies for out in bsym.outputs}
+    if any(known.representative(proxy.name) in copied for proxy in trace.outputs):
         return True
     for bsym in copies:
         for first, second in itertools.pairwise((*bsym.outputs, *bsym.inputs)):

@@ -73,8 +73,8 @@ def second_argument(operation: BoundSymbol) -> Any:
 
 def gives_integers(operation: BoundSymbol) -> bool:
     """Whether none of the tensors that an operation gives has numbers with fractions."""
-    made = (proxy for proxy in operation.outputs if isinstance(proxy, TensorProxy))
-    return not any(one.dtype.is_floating_point or one.dtype.is_complex for one in made)
+    tensors = (proxy for proxy in operation.outputs if isinstance(proxy, TensorProxy))
+    return not any(one.dtype.is_floating_point or one.dtype.is_complex for one in tensors)
 
 
 # Operators that raise by values for some arguments alone, and whether these are such.

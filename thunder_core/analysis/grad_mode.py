@@ -43,14 +43,14 @@ def followed_when_made(trace: Trace) -> frozenset[str]:
 
 
 def _followed_and_made(trace: Trace) -> tuple[frozenset[str], frozenset[str]]:
-    found = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
-    found |= {name for name, value in trace.constants.items() if getattr(value, "requires_grad", False)}
-    made = set(found)
+    requiring = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
+    requiring |= {name for name, value in trace.constants.items() if getattr(value, "requires_grad", False)}
+    defined = set(requiring)
     for bsym, enabled in zip(trace.bound_symbols, grad_modes(trace.bound_symbols), strict=True):
-        if enabled and _is_followed(bsym, found):
-            made |= {proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex}
-            found |= made | set(bsym.mutates)
-    return frozenset(found), frozenset(made)
+        if enabled and _is_followed(bsym, requiring):
+            defined |= {proxy.name for proxy in bsym.tensors if proxy.dtype.is_floating_point or proxy.dtype.is_complex}
+            requiring |= defined | set(bsym.mutates)
+    return frozenset(requiring), frozenset(defined)
 
 
 def may_be_recorded(trace: Trace, requires_grad_names: frozenset[str]) -> list[bool]:
@@ -61,7 +61,7 @@ def may_be_recorded(trace: Trace, requires_grad_names: frozenset[str]) -> list[b
     ]
 
 
-def _is_followed(bsym: BoundSymbol, found: set[str]) -> bool:
-    return any(proxy.name in found for proxy in bsym.inputs) or (
+def _is_followed(bsym: BoundSymbol, requiring: set[str]) -> bool:
+    return any(proxy.name in requiring for proxy in bsym.inputs) or (
         bsym.ordered and bsym.symbol.short_name == "requires_grad_"
     )

@@ -37,8 +37,8 @@ class Repeat:
 
     def shifted(self, by: int) -> Repeat:
         """The repeat, begun so much later: past the slack it loses a period."""
-        whole = self.period * self.count + self.slack - by
-        return Repeat(self.start + by, self.period, whole // self.period, whole % self.period)
+        length = self.period * self.count + self.slack - by
+        return Repeat(self.start + by, self.period, length // self.period, length % self.period)
 
 
 def find_repeats(keys: Sequence[Hashable]) -> list[Repeat]:
@@ -65,9 +65,9 @@ def _periods(keys: Sequence[Hashable], start: int, stop: int) -> list[int]:
     for place in range(start, stop):
         places.setdefault(keys[place], []).append(place)
     distances: Counter[int] = Counter()
-    for found in places.values():
+    for positions in places.values():
         for step in (1, 2, 3, 4):
-            distances.update(second - first for first, second in zip(found, found[step:], strict=False))
+            distances.update(second - first for first, second in zip(positions, positions[step:], strict=False))
     return [period for period, _ in distances.most_common() if period >= SHORTEST][:CANDIDATES]
 
 

@@ -32,19 +32,19 @@ class ForwardSweep:
         if not moving:
             self.bsyms.append(bsym)
             return
-        old, found = self._derived_jvp(bsym, moving)
+        old, jvp = self._derived_jvp(bsym, moving)
         names: dict[str, Proxy] = matched(old, bsym)
-        names |= {one.name: self.tangents[names[name].name] for name, one in found.input_tangents.items()}
-        if not found.computes_results:
+        names |= {one.name: self.tangents[names[name].name] for name, one in jvp.input_tangents.items()}
+        if not jvp.computes_results:
             self.bsyms.append(bsym)
-        for part in found.bsyms:
+        for part in jvp.bsyms:
             self._name(part, names)
             placed = part.renamed(names, at=(bsym.source, bsym.module))
-            self.bsyms.append(replace(placed, executor=bsym.executor if found.computes_results else ""))
-        for name, tangent in found.tangents.items():
-            made = names[tangent.name]
-            assert isinstance(made, TensorProxy)
-            self.tangents[names[name].name] = made
+            self.bsyms.append(replace(placed, executor=bsym.executor if jvp.computes_results else ""))
+        for name, tangent in jvp.tangents.items():
+            tangent_name = names[tangent.name]
+            assert isinstance(tangent_name, TensorProxy)
+            self.tangents[names[name].name] = tangent_name
 
     def _derived_jvp(self, bsym: BoundSymbol, moving: Mapping[str, TensorProxy]) -> tuple[BoundSymbol, JVP]:
         layouts = tuple(metadata(one) for one in moving.values())
@@ -67,7 +67,7 @@ def forward_sweep(
     bsyms: Sequence[BoundSymbol], tangents: Mapping[str, TensorProxy], names: Iterator[str]
 ) -> ForwardSweep:
     """Bound symbols and the tangents of what they make, from tangents that are given by the names of tensors."""
-    found = ForwardSweep(names, dict(tangents))
+    sweep = ForwardSweep(names, dict(tangents))
     for bsym in bsyms:
-        found.add(bsym)
-    return found
+        sweep.add(bsym)
+    return sweep

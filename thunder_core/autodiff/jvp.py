@@ -44,13 +44,13 @@ def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
         raise Underivable("it writes to a tensor that has a tangent")
     if is_ruled(bsym) or not all(map(_is_own, bsym.at_level("aten"))):
         return _by_backward(bsym, tangents)
-    found = _by_dual_numbers_in_thread(bsym, tangents)
-    if isinstance(found, JVP):
-        return found
+    jvp = _by_dual_numbers_in_thread(bsym, tangents)
+    if isinstance(jvp, JVP):
+        return jvp
     try:
         return _by_backward(bsym, tangents)
     except Underivable as second:
-        raise Underivable(found) from second
+        raise Underivable(jvp) from second
 
 
 def _is_own(operation: BoundSymbol) -> bool:
@@ -87,7 +87,7 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
         if isinstance(proxy, TensorProxy):
             tape.bind(inputs[proxy.name], proxy)
     given = {name: tape.name(fake) for name, fake in moving.items()}
-    found: dict[str, TensorProxy] = {}
+    tangent_proxies: dict[str, TensorProxy] = {}
     with _dual_level() as level:
         with mode, tape:
             duals = {name: torch._VF._make_dual(inputs[name], fake, level=level) for name, fake in moving.items()}
@@ -98,8 +98,8 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
             with mode, tape:
                 tangent = torch._VF._unpack_dual(tensor, level=level)[1]
             if tangent is not None:
-                found[proxy.name] = tape.proxy(tangent)
-    return _pruned(bsym, given, tape.unwritten(), found)
+                tangent_proxies[proxy.name] = tape.proxy(tangent)
+    return _pruned(bsym, given, tape.unwritten(), tangent_proxies)
 
 
 def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
@@ -126,10 +126,10 @@ def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
         raise
     except Exception as error:
         raise Underivable(f"its backward has no derivative: {type(error).__name__}: {first_line(error)}") from error
-    made = zip(derivation.results, results, strict=True)
-    found = {proxy.name: tape.proxy(one) for proxy, one in made if one is not None}
+    results_with_tangents = zip(derivation.results, results, strict=True)
+    tangent_proxies = {proxy.name: tape.proxy(one) for proxy, one in results_with_tangents if one is not None}
     filled = [_zeros(name, proxy) for name, proxy in zip(zeros, derivation.results, strict=True)]
-    return _pruned(bsym, given, [*derivation.bsyms, *filled, *tape.unwritten()], found)
+    return _pruned(bsym, given, [*derivation.bsyms, *filled, *tape.unwritten()], tangent_proxies)
 
 
 def _zeros(name: TensorProxy, like: TensorProxy) -> BoundSymbol:

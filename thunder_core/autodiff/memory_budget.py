@@ -24,12 +24,12 @@ def fit_budget(
     most = saved_bytes(usual)
     limit = budget if budget > 1 else budget * most
     pieces = [piece for piece in _pieces(forward) if not _is_marked(forward, piece)]
-    found, taken = usual, 0
-    while saved_bytes(found) > limit and taken < len(pieces):
-        over = (saved_bytes(found) - limit) / most
+    fitted, taken = usual, 0
+    while saved_bytes(fitted) > limit and taken < len(pieces):
+        over = (saved_bytes(fitted) - limit) / most
         taken = min(len(pieces), taken + max(1, math.floor(over * len(pieces))))
-        found = rematerialize(_marked(forward, pieces[:taken]), needed, results, cheap=cheap)
-    return found
+        fitted = rematerialize(_marked(forward, pieces[:taken]), needed, results, cheap=cheap)
+    return fitted
 
 
 def saved_bytes(done: Rematerialized) -> int:
@@ -52,15 +52,15 @@ def _pieces(forward: Trace) -> list[range]:
     """
     count = len(forward.bound_symbols)
     even = max(1, math.isqrt(count))
-    found = [range(0)]
+    pieces = [range(0)]
     for piece in divided(forward.bound_symbols):
-        joined = len(found[-1]) < even // 2
+        joined = len(pieces[-1]) < even // 2
         if joined:
-            found[-1] = range(found[-1].start, piece.stop)
+            pieces[-1] = range(pieces[-1].start, piece.stop)
         else:
-            found.append(piece)
-    if len(found) > 2:
-        return found
+            pieces.append(piece)
+    if len(pieces) > 2:
+        return pieces
     return [range(start, min(start + even, count)) for start in range(0, count, even)]
 
 

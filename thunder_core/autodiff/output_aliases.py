@@ -27,14 +27,14 @@ def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
     if not viewed.bsyms:
         return trace, None
     tail = [bsym for bsym in viewed.operations if id(bsym) in viewed.bsyms]
-    made = {proxy.name for bsym in tail for proxy in bsym.defines}
+    defined = {proxy.name for bsym in tail for proxy in bsym.defines}
     read = {proxy.name: proxy for bsym in tail for proxy in bsym.inputs}
     read |= {proxy.name: proxy for proxy in trace.outputs}
     inputs = {proxy.name for proxy in trace.inputs}
     bases = tuple(
         proxy
         for name, proxy in read.items()
-        if name not in made and name not in inputs and not isinstance(proxy, NumberProxy)
+        if name not in defined and name not in inputs and not isinstance(proxy, NumberProxy)
     )
     given = tuple(proxy for proxy in trace.inputs if proxy.name in read)
     body = trace.having(viewed.remaining(bases), made_by="part views", output=bases)

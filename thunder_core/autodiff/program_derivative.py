@@ -211,8 +211,8 @@ def differentiate_program(
         early = claim_operations(body, executors)
         fuses = any(executor.fuses_regions for executor in executors)
         parts = differentiate(early, recompute=fuses, budget=budget)
-        made = [one for one, old in ((body, whole), (early, body)) if one is not old]
-        forwards = (*steps, *made, parts.forward)
+        new_steps = [one for one, old in ((body, whole), (early, body)) if one is not old]
+        forwards = (*steps, *new_steps, parts.forward)
         return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink)
 
     try:

@@ -47,8 +47,8 @@ class Unit:
     @property
     def inputs(self) -> dict[str, Proxy]:
         """The proxies that it reads and does not make, by name."""
-        made = self.defines
-        return {p.name: p for bsym in self.bsyms for p in bsym.inputs if p.name not in made}
+        defined = self.defines
+        return {p.name: p for bsym in self.bsyms for p in bsym.inputs if p.name not in defined}
 
 
 @dataclass
@@ -88,15 +88,15 @@ class Units:
 
 def units_of(forward: Trace) -> Units:
     """The units of a forward; those that read memory which is written to elsewhere are `not_recomputable`."""
-    found = Units()
+    units = Units()
     for place, bsym in enumerate(forward.bound_symbols):
-        found.add(bsym, place, block_of(bsym, forward.blocks))
+        units.add(bsym, place, block_of(bsym, forward.blocks))
     written = names_written_to(forward)
-    for unit in found if written else ():
+    for unit in units if written else ():
         touched = written.intersection(unit.inputs)  # `&` of a dict's keys would go through all that is written
-        unit.not_recomputable |= any(_changes(name, found) for name in touched)
+        unit.not_recomputable |= any(_changes(name, units) for name in touched)
         unit.not_recomputable |= not written.isdisjoint(unit.defines) and not any(bsym.mutates for bsym in unit.bsyms)
-    return found
+    return units
 
 
 def block_of(bsym: BoundSymbol, blocks: Mapping[str, int]) -> int:

@@ -84,9 +84,9 @@ def _chosen(
         again = _is_recomputable_unit(unit, cheap=cheap)
         for name, proxy in unit.defines.items():
             inner = again and unit.block >= 0 and name not in leaving
-            made = again and (unit.block < 0 or inner)
-            graph.add(proxy, free=False, always=not made, saved=not inner)
-            if made:
+            is_recomputed = again and (unit.block < 0 or inner)
+            graph.add(proxy, free=False, always=not is_recomputed, saved=not inner)
+            if is_recomputed:
                 graph.connect(unit.inputs, name)
     for proxy in needed:
         graph.add(proxy, free=True)
@@ -103,13 +103,13 @@ def _is_recomputable_unit(unit: Unit, *, cheap: bool) -> bool:
 
 def _leaving(forward: Trace, units: Units, results: int) -> set[str]:
     """The names that are made in a block and read outside it, or returned."""
-    found = {leaf.name for leaf in leaves(forward.output[:results]) if isinstance(leaf, Proxy)}
+    leaving = {leaf.name for leaf in leaves(forward.output[:results]) if isinstance(leaf, Proxy)}
     for unit in units:
         for name in unit.inputs:
             maker = units.makers.get(name)
             if maker is not None and maker.block != unit.block:
-                found.add(name)
-    return found
+                leaving.add(name)
+    return leaving
 
 
 def _again(units: Units, needed: Iterable[Proxy], saved: set[str]) -> list[Unit]:
@@ -119,7 +119,7 @@ def _again(units: Units, needed: Iterable[Proxy], saved: set[str]) -> list[Unit]
 
 def _missing(units: Units, names: Iterable[str], known: set[str]) -> list[Unit]:
     """The units that lead from what is known to these names; what they make is known from then on."""
-    found: dict[int, Unit] = {}
+    missing_units: dict[int, Unit] = {}
     waiting = list(names)
     while waiting:
         name = waiting.pop()
@@ -127,9 +127,9 @@ def _missing(units: Units, names: Iterable[str], known: set[str]) -> list[Unit]:
         if name in known or unit is None:
             continue
         known.update(unit.defines)
-        found[unit.place] = unit
+        missing_units[unit.place] = unit
         waiting += unit.inputs
-    return [found[place] for place in sorted(found)]
+    return [missing_units[place] for place in sorted(missing_units)]
 
 
 def is_recomputable(bsym: BoundSymbol) -> bool:

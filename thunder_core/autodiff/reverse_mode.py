@@ -258,10 +258,10 @@ class ReverseSweep:
             step.reads |= {proxy.name for proxy in bsyms[-1].inputs}
         for proxy, gradient, is_whole in zip(step.wanted, vjp.gradients, is_added, strict=True):
             if gradient is not None:
-                found: Any = names[gradient.name]
+                accumulated: Any = names[gradient.name]
                 if is_whole:
                     gradients.pop(proxy.name)
-                self._accumulate(proxy.name, found, gradients, step, bsyms)
+                self._accumulate(proxy.name, accumulated, gradients, step, bsyms)
 
     def _accumulate(
         self, name: str, new: TensorProxy, gradients: dict[str, TensorProxy], step: Step, bsyms: list[BoundSymbol]

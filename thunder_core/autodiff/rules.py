@@ -58,8 +58,8 @@ def _ruled(operation: Operation, setup_context: SetupContext | None, backward: O
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
-            found = backward(ctx, *gradients)
-            return (None, None, *(found if isinstance(found, tuple) else (found,)))
+            gradients_in = backward(ctx, *gradients)
+            return (None, None, *(gradients_in if isinstance(gradients_in, tuple) else (gradients_in,)))
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         tensors = [leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]

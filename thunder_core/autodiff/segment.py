@@ -65,14 +65,14 @@ class Segment:
 
     def aliases_before(self, bsyms: Iterable[BoundSymbol]) -> list[list[str]]:
         """The names that bound symbols read and none of them makes, those of one memory together."""
-        made: set[str] = set()
+        defined: set[str] = set()
         groups: dict[int, dict[str, None]] = {}
         for bsym in bsyms:
             for proxy in bsym.inputs:
                 memory = self.recorder.tensors.memory_of_name(proxy.name)
-                if proxy.name not in made and memory is not None:
+                if proxy.name not in defined and memory is not None:
                     groups.setdefault(memory, {})[proxy.name] = None
-            made |= {proxy.name for proxy in bsym.outputs}
+            defined |= {proxy.name for proxy in bsym.outputs}
         return [[*names] for names in groups.values()]
 
     def names(self) -> Iterator[str]:

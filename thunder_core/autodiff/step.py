@@ -68,7 +68,7 @@ def recomputed(derivation: Derivation, vjp: VJP) -> list[BoundSymbol]:
     """The operations of the forward that the backward repeats: views of what the bound symbol reads and returns."""
     outside = {proxy.name for proxy in (*derivation.bsym.inputs, *derivation.bsym.outputs)}
     makers = {proxy.name: bsym for bsym in derivation.bsyms for proxy in bsym.defines}
-    found: dict[int, BoundSymbol] = {}
+    recomputation: dict[int, BoundSymbol] = {}
 
     def reach(name: str) -> bool:
         """Whether views alone lead to a tensor; these are then recorded, the first one first."""
@@ -77,11 +77,11 @@ def recomputed(derivation: Derivation, vjp: VJP) -> list[BoundSymbol]:
         bsym = makers.get(name)
         if bsym is None or not is_view(bsym) or not all(reach(proxy.name) for proxy in bsym.inputs):
             return False
-        found[id(bsym)] = bsym
+        recomputation[id(bsym)] = bsym
         return True
 
     for name in vjp.reads:
-        kept = dict(found)
+        kept = dict(recomputation)
         if not reach(name):
-            found = kept
-    return list(found.values())
+            recomputation = kept
+    return list(recomputation.values())

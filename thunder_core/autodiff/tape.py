@@ -78,10 +78,10 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def name_result(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
         """Give a result the name that it has outside; where the tensor has another name, an alias of it is recorded."""
         before = self.proxy(tensor)
-        made = {found.name for bsym in self.bsyms for found in bsym.defines}
+        defined = {out.name for bsym in self.bsyms for out in bsym.defines}
         if before.name == proxy.name:
             return
-        if before.name not in made:
+        if before.name not in defined:
             alias = symbol_of(torch.ops.aten.alias.default)
             self.bsyms.append(BoundSymbol(alias, (before,), {}, replace(proxy, requires_grad=False)))
             self.bind(tensor, proxy)
@@ -119,8 +119,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise Underivable("it holds a constant tensor")
         with torch.utils._python_dispatch._disable_current_modes():
             numbers = tensor.tolist()
-        made = BoundSymbol(symbol_of(torch.tensor), (numbers,), {"dtype": tensor.dtype}, self.name(output))
-        self.bsyms.append(made)
+        bsym = BoundSymbol(symbol_of(torch.tensor), (numbers,), {"dtype": tensor.dtype}, self.name(output))
+        self.bsyms.append(bsym)
 
     def _note(self, func: torch._ops.OpOverload, args: Any, kwargs: Any, output: Any) -> None:
         if func in MODED:
@@ -144,8 +144,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _reshape(self, func: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
         """A tensor that gets other metadata in place is another name's from then on; it must be made here."""
         read = replace_leaves((tuple(args), dict(kwargs)), self._named)
-        plain, made = out_of_place(func), {found.name for bsym in self.bsyms for found in bsym.defines}
-        if plain is None or read[0][0].name not in made:
+        plain, defined = out_of_place(func), {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
+        if plain is None or read[0][0].name not in defined:
             raise Underivable(f"`{func}` changes the shape or the strides of a tensor in place")
         output = func(*args, **kwargs)
         self.bsyms.append(BoundSymbol(symbol_of(plain), read[0], read[1], self.name(args[0])))

@@ -59,10 +59,10 @@ class VJP:
     @property
     def reads(self) -> dict[str, TensorProxy]:
         """The tensors of the forward that the product reads, by name."""
-        made = {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
-        made |= {proxy.name for proxy in (*self.cotangents, *self.before) if proxy is not None}
+        defined = {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
+        defined |= {proxy.name for proxy in (*self.cotangents, *self.before) if proxy is not None}
         read = (proxy for bsym in self.bsyms for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
-        return {proxy.name: proxy for proxy in read if proxy.name not in made}
+        return {proxy.name: proxy for proxy in read if proxy.name not in defined}
 
 
 @dataclass(eq=False)
@@ -107,7 +107,7 @@ class Derivation:
         pairs = [(end, fake) for end, fake in zip(ends, fakes, strict=True) if fake is not None]
         try:
             with torch._C._DisableAutocast(), quiet_attempt(), self.mode, tape:
-                found = torch.autograd.grad(
+                input_gradients = torch.autograd.grad(
                     [end for end, _ in pairs],
                     self.inputs,
                     [fake for _, fake in pairs],
@@ -120,7 +120,7 @@ class Derivation:
             failed = Underivable(f"its backward fails: {type(error).__name__}: {first_line(error)}")
             failed.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None
             raise failed from error
-        gradients = tuple(None if one is None else tape.proxy(one) for one in found)
+        gradients = tuple(None if one is None else tape.proxy(one) for one in input_gradients)
         bsyms, results = tuple(_needed(tape.unwritten(), gradients)), len(self.outputs)
         return VJP(names[:results], bsyms, gradients, names[results:])
 
@@ -156,10 +156,10 @@ def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivation
     environment = floats[0].value.node.shape_env
     try:
         with environment.withholding_floats():
-            found = derived(bsym, requires_grad_names)
-            if found is not None:
-                found.vjp(found.results)
-            return found
+            derivation = derived(bsym, requires_grad_names)
+            if derivation is not None:
+                derivation.vjp(derivation.results)
+            return derivation
     except (FloatAsked, Underivable):
         return probed(bsym, requires_grad_names, floats) or derived(bsym, requires_grad_names)
 
@@ -184,12 +184,12 @@ def probed(
         if one is None or bsyms is None:
             return None
         parts = {name: getattr(one, name) for name in ("wanted", "results", "mode", "tape", "inputs", "outputs")}
-        found = ProbedDerivation(bsym=bsym, bsyms=tuple(bsyms), **parts, twin=twin, names=names)
-        found.vjp(found.results)
+        derivation = ProbedDerivation(bsym=bsym, bsyms=tuple(bsyms), **parts, twin=twin, names=names)
+        derivation.vjp(derivation.results)
     except (AmbiguousFloats, Underivable):
         return None
     restrict([proxy.value for proxy in floats])
-    return found
+    return derivation
 
 
 def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivation | None:
@@ -204,10 +204,10 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivatio
     if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
         return None  # numbers that a program asks a tensor for, places, comparisons
     with torch.inference_mode(False):  # in which autograd would record nothing, and every gradient be zero
-        found = _derived(bsym, requires_grad_names)
-        if found is not None and is_symbolic_and_empty(bsym):
+        derivation = _derived(bsym, requires_grad_names)
+        if derivation is not None and is_symbolic_and_empty(bsym):
             _require_differentiable_at_hints(bsym, requires_grad_names)
-    if found is not None and any(_lacks_formula(output) for output in found.outputs):
+    if derivation is not None and any(_lacks_formula(output) for output in derivation.outputs):
         target = bsym.symbol.target
         apart = decomposition_table.get(target) if isinstance(target, torch._ops.OpOverload) else None
         if apart is not None:
@@ -216,7 +216,7 @@ def derived(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Derivatio
         error = Underivable("PyTorch has no derivative of it")
         error.missing_formula = bsym
         raise error
-    return found
+    return derivation
 
 
 def is_symbolic_and_empty(bsym: BoundSymbol) -> bool:
@@ -234,9 +234,9 @@ def _require_differentiable_at_hints(bsym: BoundSymbol, requires_grad_names: fro
     """
     if any(operation.gives_number for operation in bsym.at_level("aten")):
         return
-    found = _derived(at_hints(bsym), requires_grad_names)
-    if found is not None:
-        found.vjp(found.results)
+    derivation = _derived(at_hints(bsym), requires_grad_names)
+    if derivation is not None:
+        derivation.vjp(derivation.results)
 
 
 def at_hints(bsym: BoundSymbol) -> BoundSymbol:
@@ -256,8 +256,8 @@ def at_hints(bsym: BoundSymbol) -> BoundSymbol:
 def backward_of(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Sequence[BoundSymbol] | None:
     """The operations of a bound symbol's backward for cotangents of all its results; None where it has none."""
     try:
-        found = derive(bsym, requires_grad_names)
-        return None if found is None else found.vjp(found.results).bsyms
+        derivation = derive(bsym, requires_grad_names)
+        return None if derivation is None else derivation.vjp(derivation.results).bsyms
     except Underivable:
         return None
 

@@ -65,14 +65,14 @@ def size_oblivious() -> AbstractContextManager[Any]:
 
     They take the way that is right for all sizes, where there is one.
     """
-    found: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
-    return found
+    patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    return patch
 
 
 def every_size_asked() -> AbstractContextManager[Any]:
     """While this lasts, PyTorch's functions for metadata ask whether symbolic sizes are one, which constrains them."""
-    found: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]
-    return found
+    patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]
+    return patch
 
 
 def is_size_oblivious() -> bool:

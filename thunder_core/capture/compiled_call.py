@@ -81,8 +81,8 @@ class CompiledCall:
 
         `beside` are tensors that it reads or writes by itself: they are named for the order of the bound symbols alone.
         """
-        found = self.compiled.call(args, kwargs)
-        leaves, spec = tree_flatten(found)
+        result = self.compiled.call(args, kwargs)
+        leaves, spec = tree_flatten(result)
         if spec != self.spec or not all(map(fits, self.parts, leaves)):
             raise self._mismatch(leaves, spec)
         returned = tuple(leaf for part, leaf in zip(self.parts, leaves, strict=True) if named(part) is not None)
@@ -92,11 +92,11 @@ class CompiledCall:
         pairs = zip(self.parts, leaves, strict=True) if spec == self.spec else ()
         differing = next(((part, leaf) for part, leaf in pairs if not fits(part, leaf)), None)
         wanted = f"{self.spec}" if differing is None else told(differing[0])
-        found = f"{spec}" if differing is None else told(part_like(differing[1]))
+        received = f"{spec}" if differing is None else told(part_like(differing[1]))
         if self.valued and not self.acts:
-            return UnexpectedValue(wanted, found)
+            return UnexpectedValue(wanted, received)
         return CannotReplay(
-            f"the compiled function `{self.name}` returned {found} where it returned {wanted} when the program that "
+            f"the compiled function `{self.name}` returned {received} where it returned {wanted} when the program that "
             "calls it was traced",
             fix="have it return the same kind of result at each call, or compile both functions alike, so that one "
             "program holds them",

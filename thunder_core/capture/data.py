@@ -62,9 +62,9 @@ class Data:
         with torch._C.DisableTorchFunction():
             detached = self._tensors.fake(self._record(torch.Tensor.detach, (tensor,), {}))
             proxy = self._tensors.proxy(detached)
-            found = data_dependent.evaluate(function, lambda: data_dependent.evaluation.value(proxy))
+            values = data_dependent.evaluate(function, lambda: data_dependent.evaluation.value(proxy))
         with torch._C.DisableTorchFunction(), _disable_current_modes():
-            copied: torch.Tensor = found.detach().clone()
+            copied: torch.Tensor = values.detach().clone()
             digest = digest_of(copied)
         told = Proxy(self._tensors.next_name())
         data_dependent.emit(BoundSymbol(symbol_of(digest_of), (proxy,), {}, told))

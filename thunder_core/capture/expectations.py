@@ -16,9 +16,9 @@ from thunder_core.runtime.library.objects import expect_items, expect_layout, ex
 def expected(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:
     """The bound symbol, and those that end a call for which it gives something else."""
     if type(output) in (tuple, list):
-        whole = Proxy(next_name())
-        yield replace(bsym, output=whole)
-        yield _check(bsym, expect_items, whole, len(output), output=bsym.output)
+        all_values = Proxy(next_name())
+        yield replace(bsym, output=all_values)
+        yield _check(bsym, expect_items, all_values, len(output), output=bsym.output)
     else:
         yield bsym
     for proxy, value in zip(leaves(bsym.output), leaves(output), strict=True):

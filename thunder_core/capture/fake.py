@@ -25,8 +25,8 @@ def new_mode(environment: ShapeEnv | None = None) -> FakeTensorMode:
 
 def empty(proxy: TensorProxy) -> torch.Tensor:
     """A tensor with the metadata of a proxy, without data where a mode sees to that."""
-    made = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
-    return marked(made, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+    tensor = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
+    return marked(tensor, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
 
 
 def marked(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> torch.Tensor:

@@ -135,11 +135,11 @@ class Gradients:
                 if not leaves:  # the engine says what is wrong
                     return torch.autograd.backward(roots, self._tensors.to_fake(gradient), retain_graph, create_graph)
                 held, given = self._tensors.to_fake((wanted, gradient))
-                found = _sequence(
+                gradients = _sequence(
                     torch.autograd.grad(roots, held, given, retain_graph, create_graph, allow_unused=True)
                 )
-            shared = shared_memory(found, memory)
-            for leaf, grad in zip(leaves, found, strict=True):
+            shared = shared_memory(gradients, memory)
+            for leaf, grad in zip(leaves, gradients, strict=True):
                 if grad is not None:
                     self._accumulate(leaf, grad, create_graph, shared)
         return None
@@ -160,8 +160,8 @@ class Gradients:
             graph = graph_of(roots)
             self._reached(roots, graph, but=leaves)
         with self._running(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
-            found = torch.autograd.grad(roots, wanted, given, retain_graph, create_graph, **options)
-        return self._tensors.to_real(found)
+            gradients = torch.autograd.grad(roots, wanted, given, retain_graph, create_graph, **options)
+        return self._tensors.to_real(gradients)
 
     def has_freed_graph(self, tensor: torch.Tensor) -> bool:
         """Whether a backward pass freed a part of the graph that the tensor comes from."""

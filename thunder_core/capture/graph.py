@@ -18,31 +18,31 @@ def memory_of(fake: torch.Tensor) -> int:
     return int(fake.untyped_storage()._cdata)
 
 
-def has_own_memory(made: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> bool:
+def has_own_memory(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> bool:
     """Whether tensors that an operation made share memory neither with what it was given nor with each other."""
-    if any(tensor.layout is not torch.strided for tensor in (*made, *given)):
+    if any(tensor.layout is not torch.strided for tensor in (*outputs, *inputs)):
         return False
-    memories = {memory_of(tensor) for tensor in made}
-    return len(memories) == len(made) and memories.isdisjoint(map(memory_of, given))
+    memories = {memory_of(tensor) for tensor in outputs}
+    return len(memories) == len(outputs) and memories.isdisjoint(map(memory_of, inputs))
 
 
 def graph_of(roots: Sequence[torch.Tensor]) -> list[Node]:
     """Every node of autograd behind some tensors; those that accumulate for leaves are among them."""
-    found: dict[int, Node] = {}
+    nodes: dict[int, Node] = {}
     waiting = [root.grad_fn for root in roots]
     while waiting:
         node = waiting.pop()
-        if node is not None and id(node) not in found:
-            found[id(node)] = node
+        if node is not None and id(node) not in nodes:
+            nodes[id(node)] = node
             waiting += [following for following, _ in node.next_functions]
-    return list(found.values())
+    return list(nodes.values())
 
 
 def leaves_of(roots: Sequence[torch.Tensor], graph: Sequence[Node]) -> list[torch.Tensor]:
     """The leaves that a pass from the roots reaches, each once."""
-    found = [root for root in roots if root.requires_grad and root.grad_fn is None]
-    found += [node.variable for node in graph if hasattr(node, "variable")]
-    return list({id(leaf): leaf for leaf in found}.values())
+    leaves = [root for root in roots if root.requires_grad and root.grad_fn is None]
+    leaves += [node.variable for node in graph if hasattr(node, "variable")]
+    return list({id(leaf): leaf for leaf in leaves}.values())
 
 
 def executed(graph: Sequence[Node], inputs: Sequence[torch.Tensor]) -> list[Node]:
@@ -54,13 +54,13 @@ def executed(graph: Sequence[Node], inputs: Sequence[torch.Tensor]) -> list[Node
     leaves = {id(tensor) for tensor in inputs}
     ends = {id(tensor.grad_fn) for tensor in inputs if tensor.grad_fn is not None}
     waiting = [node for node in graph if id(node) in ends or id(getattr(node, "variable", None)) in leaves]
-    found: dict[int, Node] = {}
+    nodes: dict[int, Node] = {}
     while waiting:
         for node in before.get(id(waiting.pop()), ()):
-            if id(node) not in found:
-                found[id(node)] = node
+            if id(node) not in nodes:
+                nodes[id(node)] = node
                 waiting.append(node)
-    return list(found.values())
+    return list(nodes.values())
 
 
 def shared_memory(grads: Sequence[torch.Tensor | None], held: Collection[int]) -> set[int]:

@@ -46,9 +46,9 @@ def lay_out(tensor: torch.Tensor, strides: Strides | None) -> None:
 
 def rule_of(func: Any, args: Sequence[Any]) -> Rule | None:
     """The rule for the strides of an operation's results; None where PyTorch's own metadata is right."""
-    found = RULES.get(func)
-    if found is not None or not isinstance(func, torch._ops.OpOverload) or torch.Tag.pointwise not in func.tags:
-        return found
+    registered = RULES.get(func)
+    if registered is not None or not isinstance(func, torch._ops.OpOverload) or torch.Tag.pointwise not in func.tags:
+        return registered
     if func._schema.is_mutable or func in AS_PYTORCH_SAYS:
         return None
     return with_number if takes_number(func, args) else pointwise
@@ -66,9 +66,9 @@ def takes_number(func: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
 def rule(*operators: object) -> Callable[[Rule], Rule]:
     """Register a rule for operators."""
 
-    def register(found: Rule) -> Rule:
-        RULES.update(dict.fromkeys(operators, found))
-        return found
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(operators, function))
+        return function
 
     return register
 
@@ -336,11 +336,11 @@ def format_of_groups(tensor: Any, weight: Any, numbers: Sequence[Any]) -> torch.
     """The memory format of a convolution that is computed group by group; None where it is not."""
     if tensor.dim() not in CHANNELS_LAST or tensor.device.type != "cpu":
         return None
-    given = dict(zip(NUMBERS_OF_CONVOLUTION, numbers, strict=True))
+    settings = dict(zip(NUMBERS_OF_CONVOLUTION, numbers, strict=True))
     with tensor.fake_mode:
-        backend = torch._C._select_conv_backend(tensor, weight, bias=None, bias_sizes=None, **given)
-        found = torch._C._conv_determine_backend_memory_format(tensor, weight, backend)
-    return found if backend.name in GROUP_BY_GROUP else None
+        backend = torch._C._select_conv_backend(tensor, weight, bias=None, bias_sizes=None, **settings)
+        memory_format = torch._C._conv_determine_backend_memory_format(tensor, weight, backend)
+    return memory_format if backend.name in GROUP_BY_GROUP else None
 
 
 def _joined(shape: Sequence[int], dim: int, groups: int, memory_format: torch.memory_format) -> Strides:

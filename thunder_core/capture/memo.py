@@ -120,14 +120,14 @@ def remember(
     tensors = [tensor for number, tensor in returned.items() if number not in known]
     if any(tensor.requires_grad or tensor.constant is not None for tensor in tensors):  # type: ignore[attr-defined]
         return None
-    made = tuple(_made(tensor, [given for given, _ in read], proxy_of(tensor)) for tensor in tensors)
-    if len({tensor.untyped_storage()._cdata for tensor in tensors}) < sum(1 for m in made if m.view_of is None):
+    outputs = tuple(_made(tensor, [given for given, _ in read], proxy_of(tensor)) for tensor in tensors)
+    if len({tensor.untyped_storage()._cdata for tensor in tensors}) < sum(1 for m in outputs if m.view_of is None):
         return None  # results that share memory with each other
-    outer = {proxy.name for _, proxy in read} | {one.proxy.name for one in made}
+    outer = {proxy.name for _, proxy in read} | {one.proxy.name for one in outputs}
     inner = {p.name: p for sub in (bsym.subsymbols if bsym else ()) for p in sub.tensors if p.name not in outer}
     if bsym is not None and any(p.name not in outer and p.name not in inner for s in bsym.subsymbols for p in s.inputs):
         return None  # it used what autocast had cast for another call
-    return Memory(bsym, tuple(read), made, tuple(inner.values()), output)
+    return Memory(bsym, tuple(read), outputs, tuple(inner.values()), output)
 
 
 def _made(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> Made:
@@ -146,17 +146,17 @@ def _plain(output: Any) -> bool:
     return True
 
 
-def fresh_fake(made: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> torch.Tensor:
+def fresh_fake(output: Made, read: list[torch.Tensor], mode: FakeTensorMode) -> torch.Tensor:
     """A fake tensor like one that was made before; a view shares its base's storage again."""
-    proxy = made.proxy
+    proxy = output.proxy
     with no_dispatch():
-        if made.view_of is None:
+        if output.view_of is None:
             meta = torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device="meta")
         else:
-            storage = read[made.view_of].untyped_storage()
+            storage = read[output.view_of].untyped_storage()
             meta = torch.empty(0, dtype=proxy.dtype, device="meta")
             meta.set_(storage, 0, (0,), (1,))  # given symbolic sizes, `set_` would ask whether they are contiguous
-            meta.as_strided_(proxy.shape, proxy.stride, made.offset)
+            meta.as_strided_(proxy.shape, proxy.stride, output.offset)
         return marked(FakeTensor(mode, meta, proxy.device), is_conj=proxy.is_conj, is_neg=proxy.is_neg)
 
 

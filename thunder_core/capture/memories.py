@@ -63,11 +63,11 @@ class Memories:
             fakes[id(old)] = tensor
         for proxy in memory.intermediates:
             names[proxy.name] = proxy.named(self._tensors.next_name())
-        for made, old in zip(memory.made, memory.fresh, strict=True):
-            fake = fakes[id(old)] = fresh_fake(made, read, self._tensors.mode)
-            if made.follows and made.view_of is not None:
-                self._follow(fake, read[made.view_of])
-            names[made.proxy.name] = self._tensors.adopt(fake, made.proxy.named(self._tensors.next_name()))
+        for output, old in zip(memory.made, memory.fresh, strict=True):
+            fake = fakes[id(old)] = fresh_fake(output, read, self._tensors.mode)
+            if output.follows and output.view_of is not None:
+                self._follow(fake, read[output.view_of])
+            names[output.proxy.name] = self._tensors.adopt(fake, output.proxy.named(self._tensors.next_name()))
         bsym = memory.bsym
         if bsym is not None:
             here = place()

@@ -249,8 +249,12 @@ class Numbers:
         """A number that a bound symbol gives."""
         self.any_symbolic = True
         proxy = Proxy(self._next_name())
-        found: SymbolicNumber = CLASSES[kind](proxy, self, lambda: self._once(proxy.name, lambda: self._measure(proxy)))
-        return found
+
+        def value_of() -> Any:
+            return self._once(proxy.name, lambda: self._measure(proxy))
+
+        number: SymbolicNumber = CLASSES[kind](proxy, self, value_of)
+        return number
 
     def is_expression(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """Whether the result of a function of numbers is an expression in symbols, of which nothing is decided."""

@@ -101,15 +101,15 @@ def stand_ins(numbers: Sequence[Any]) -> list[Pair] | None:
     values = [float(number.node.hint) for number in numbers]
     around = [landmarks_around(value) for value in values]
     ranks = {value: rank for rank, value in enumerate(sorted(set(values)))}
-    found: list[Pair] = []
+    pairs: list[Pair] = []
     for value, ends in zip(values, around, strict=True):
         if ends is None:
             return None
         low, high = _finite(*ends)
         places = [ranks[value] + (len(TWINS) * ranks[value] + twin) * STEP % 1 for twin in TWINS]
         one, other = (low + round((high - low) * place / (len(ranks) + MARGIN) * SINGLE) / SINGLE for place in places)
-        found.append((one, other))
-    return found
+        pairs.append((one, other))
+    return pairs
 
 
 def _finite(low: float, high: float) -> tuple[float, float]:

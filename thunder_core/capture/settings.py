@@ -226,5 +226,5 @@ def placed(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> Mapping[s
 
 def settings_of(bsyms: Iterable[BoundSymbol]) -> tuple[Setting, ...]:
     """The settings that bound symbols change, each once."""
-    found = {id(setting): setting for bsym in bsyms if (setting := setting_of(bsym)) is not None}
-    return tuple(found.values())
+    settings = {id(setting): setting for bsym in bsyms if (setting := setting_of(bsym)) is not None}
+    return tuple(settings.values())

@@ -133,8 +133,8 @@ class SymbolicSizes:
             return None
         places = self._places_of(tensor)
         sizes = enumerate(tensor.shape)
-        found = [self._size(places[at], at, size) if at in places else size for at, size in sizes]
-        return tuple(found) if any(isinstance(size, torch.SymInt) for size in found) else None
+        shape = [self._size(places[at], at, size) if at in places else size for at, size in sizes]
+        return tuple(shape) if any(isinstance(size, torch.SymInt) for size in shape) else None
 
     def layout_of(self, tensor: torch.Tensor) -> tuple[Sequence[Any], Sequence[Any]] | None:
         """The sizes and strides of a real tensor with their symbols; None where all of its sizes are constants.
@@ -162,10 +162,10 @@ class SymbolicSizes:
         if not size:
             return size
         special = self.avoid_one_hints and size == 1 and str(source) not in self.real_hints_for
-        found = self.symbol(source, size, least=1, hint=GENERIC_HINT + place if special else size)
+        symbol = self.symbol(source, size, least=1, hint=GENERIC_HINT + place if special else size)
         if self.environment.decides_ones:
-            bool(found == 1)
-        return found
+            bool(symbol == 1)
+        return symbol
 
     def symbol(self, source: Any, value: int, *, least: int | None = None, hint: int | None = None) -> torch.SymInt:
         """The symbol of a number from outside, made when it is met for the first time.
@@ -186,8 +186,8 @@ class SymbolicSizes:
             self.values[symbol] = sympy.Integer(value)
             size: Any = environment.create_symintnode(symbol, hint=hint, source=named)
             self._symbols[source] = self._shared(source, value, size)
-        known: torch.SymInt = self._symbols[source]
-        return known
+        existing: torch.SymInt = self._symbols[source]
+        return existing
 
     def _shared(self, source: Any, value: int, size: torch.SymInt) -> torch.SymInt:
         """The symbol of the first size of the group that has this value, which the others are constrained to equal."""
@@ -212,10 +212,10 @@ class SymbolicSizes:
             symbol = self.environment.create_unspecified_symbol(value, named, DimDynamic.DYNAMIC)
             self.sources[symbol], self._ranges[symbol] = number.source, NO_BOUNDS
             self.values[symbol] = sympy.Float(value)
-            found: Any = self.environment.create_symfloatnode(symbol, hint=value, source=named)
-            self._symbols[number.source] = found
-        known: torch.SymFloat = self._symbols[number.source]
-        return known
+            new: Any = self.environment.create_symfloatnode(symbol, hint=value, source=named)
+            self._symbols[number.source] = new
+        existing: torch.SymFloat = self._symbols[number.source]
+        return existing
 
     def range_of(self, symbol: sympy.Symbol) -> Bounds:
         """The least and the greatest value of a symbol: what was given, else one or more for a size, None for any."""
@@ -239,8 +239,8 @@ class SymbolicSizes:
 
     def guards(self) -> Iterator[tuple[sympy.Basic, Origin]]:
         """The conditions that were decided by symbols, each with the program's line, or who needed it behind that."""
-        found: Any = self.environment.guards
-        yield from ((guard.expr, guard.sloc) for guard in found)
+        guards: Any = self.environment.guards
+        yield from ((guard.expr, guard.sloc) for guard in guards)
 
     def violated(self) -> frozenset[str]:
         """The names of symbols for which the call is not what was decided: of one alone, where there is such a one."""
@@ -318,18 +318,18 @@ class SymbolicSizes:
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], numbers: Numbers) -> Any:
         """The expression that a function gives for integers."""
-        given = self._integers(operands)
-        if function in DIVISIONS and not given[1] != 0:  # a constraint, for the quotient may not tell: `n // n` is 1
+        integers = self._integers(operands)
+        if function in DIVISIONS and not integers[1] != 0:  # a constraint, for the quotient may not tell: `n // n` is 1
             raise ZeroDivisionError
-        if function is operator.floordiv and is_quotient(given[0]) and not given[1] > 0:
-            given = [-given[0], -int(given[1])]  # its value: of a symbol SymPy would cancel the signs
-        computed = functools.reduce(EXTREMES[function], given) if function in EXTREMES else function(*given)
+        if function is operator.floordiv and is_quotient(integers[0]) and not integers[1] > 0:
+            integers = [-integers[0], -int(integers[1])]  # its value: of a symbol SymPy would cancel the signs
+        computed = functools.reduce(EXTREMES[function], integers) if function in EXTREMES else function(*integers)
         return self.to_program(computed, numbers)
 
     def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """The outcome of a condition on integers, which is a constraint from now on."""
-        given = self._integers(operands)
-        return bool(given[0] != 0 if function is bool else function(*given))
+        integers = self._integers(operands)
+        return bool(integers[0] != 0 if function is bool else function(*integers))
 
     def _integers(self, operands: tuple[Any, ...]) -> list[Any]:
         return [one.size if isinstance(one, ExpressionInteger) else int(one) for one in operands]

@@ -29,9 +29,9 @@ class StandIns:
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The stand-in of a tensor of the program."""
         if id(tensor) not in self._made:
-            made = self._new(tensor)
-            self._made[id(tensor)] = (tensor, made)
-            self._behind[id(made)] = (made, tensor)
+            stand_in = self._new(tensor)
+            self._made[id(tensor)] = (tensor, stand_in)
+            self._behind[id(stand_in)] = (stand_in, tensor)
         return self._made[id(tensor)][1]
 
     def behind(self, stand_in: torch.Tensor) -> torch.Tensor | None:
@@ -49,17 +49,17 @@ class StandIns:
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             if fake is not tensor and replace(tensor_proxy("", fake), device=tensor.device) == tensor_proxy("", tensor):
                 return tensor
-            made = torch.empty(0, dtype=fake.dtype, device=self._device or fake.device)
-            made.set_(self._storage(fake), fake.storage_offset(), fake.shape, fake.stride())
-            marked(made, is_conj=fake.is_conj(), is_neg=fake.is_neg())
+            stand_in = torch.empty(0, dtype=fake.dtype, device=self._device or fake.device)
+            stand_in.set_(self._storage(fake), fake.storage_offset(), fake.shape, fake.stride())
+            marked(stand_in, is_conj=fake.is_conj(), is_neg=fake.is_neg())
             if not fake.requires_grad:
-                return made
-            return made.requires_grad_(True) if fake.is_leaf else followed_from_outside(made)
+                return stand_in
+            return stand_in.requires_grad_(True) if fake.is_leaf else followed_from_outside(stand_in)
 
     def _storage(self, fake: torch.Tensor) -> torch.UntypedStorage:
         """Memory of the size of a fake's; what is not touched takes none of the machine's."""
         storage = fake.untyped_storage()
         if storage._cdata not in self._storages:
-            whole = torch.zeros(storage.nbytes(), dtype=torch.uint8, device=self._device or fake.device)
-            self._storages[storage._cdata] = whole.untyped_storage()
+            memory = torch.zeros(storage.nbytes(), dtype=torch.uint8, device=self._device or fake.device)
+            self._storages[storage._cdata] = memory.untyped_storage()
         return self._storages[storage._cdata]

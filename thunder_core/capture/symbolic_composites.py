@@ -169,19 +169,21 @@ def covariances(observed: Tensor, correction: Any = 1) -> Tensor:
     rows = observed.reshape(1, -1) if observed.dim() == 1 else observed
     rows = rows if rows.is_floating_point() or rows.is_complex() else rows.to(torch.get_default_dtype())
     centered = rows - rows.mean(1, keepdim=True)
-    found: Tensor = centered.mm(centered.t().conj()) / (rows.shape[1] - correction)
-    return found.squeeze()
+    products: Tensor = centered.mm(centered.t().conj()) / (rows.shape[1] - correction)
+    return products.squeeze()
 
 
 @stands_for(torch.corrcoef, torch.Tensor.corrcoef)
 def corrcoef(input: Tensor) -> Tensor:  # noqa: A002
     """The correlations of variables, whose observations are the columns."""
-    found = covariances(input)
-    if not found.dim():
-        return found / found
-    deviations = found.diag().real.sqrt() if found.is_complex() else found.diag().sqrt()
-    found = found / deviations.view(-1, 1) / deviations.view(1, -1)
-    return torch.complex(found.real.clip(-1, 1), found.imag.clip(-1, 1)) if found.is_complex() else found.clip(-1, 1)
+    matrix = covariances(input)
+    if not matrix.dim():
+        return matrix / matrix
+    deviations = matrix.diag().real.sqrt() if matrix.is_complex() else matrix.diag().sqrt()
+    matrix = matrix / deviations.view(-1, 1) / deviations.view(1, -1)
+    if not matrix.is_complex():
+        return matrix.clip(-1, 1)
+    return torch.complex(matrix.real.clip(-1, 1), matrix.imag.clip(-1, 1))
 
 
 # ---- derivatives that C++ computes by plain sizes ------------------------------------------------------------

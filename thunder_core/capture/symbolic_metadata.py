@@ -81,8 +81,8 @@ def deciding(operation: Any) -> AbstractContextManager[Any]:
         return convolutions_for_all_sizes()
     if operation.overloadpacket not in DECISIONS:
         return nullcontext()
-    found: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]
-    return found
+    patch: AbstractContextManager[Any] = _config.patch(backed_size_oblivious=False)  # type: ignore[attr-defined]
+    return patch
 
 
 def is_between_symbols(args: Any, kwargs: Any) -> bool:

@@ -57,9 +57,9 @@ def run_on_numbers(
     names = {(one[id(number)], other[id(number)]): number.proxy for number in numbers}
     parts = None if call.opaque else named(call.subsymbols, twin.subsymbols, names)
     if any(isinstance(number, SymbolicInteger) for number in numbers):
-        whole = {number.proxy.name for number in numbers if isinstance(number, SymbolicInteger)}
+        integer_names = {number.proxy.name for number in numbers if isinstance(number, SymbolicInteger)}
         itself = BoundSymbol(symbol_of(function), to_proxies(given[0]), to_proxies(given[1]), None)
-        if parts is None or not whole <= _arithmetic(parts or [itself]):
+        if parts is None or not integer_names <= _arithmetic(parts or [itself]):
             raise ValueError("an integer may be a size")
     call.opaque, call.subsymbols = parts is None, parts or []
     return output, call, {one[id(number)]: number for number in numbers}
@@ -164,10 +164,10 @@ def named(parts: Sequence[BoundSymbol], twins: Sequence[BoundSymbol], names: Pai
     for part, twin in zip(parts, twins, strict=True):
         given = (part.args, dict(part.kwargs))
         ours, others = list(leaves(given)), list(leaves((twin.args, dict(twin.kwargs))))
-        found = [_common(*pair, names) for pair in zip(ours, others, strict=False)]
-        if len(ours) != len(others) or _DIFFERS in found:
+        pairs = [_common(*pair, names) for pair in zip(ours, others, strict=False)]
+        if len(ours) != len(others) or _DIFFERS in pairs:
             return None
-        args, kwargs = _filled(given, iter(found))
+        args, kwargs = _filled(given, iter(pairs))
         found_parts.append(replace(part, args=args, kwargs=kwargs))
     return found_parts
 

@@ -174,8 +174,8 @@ class Tensors:
 
     def named(self, name: str) -> torch.Tensor | None:
         """The tensor of the program whose proxy has that name; None if none has."""
-        found = next((fake for fake, proxy, *_ in self._proxies.values() if proxy.name == name), None)
-        return None if found is None else self.reals.get(id(found), found)
+        fake_of_name = next((fake for fake, proxy, *_ in self._proxies.values() if proxy.name == name), None)
+        return None if fake_of_name is None else self.reals.get(id(fake_of_name), fake_of_name)
 
     def is_named(self, fake: torch.Tensor) -> bool:
         """Whether the fake has a proxy yet."""

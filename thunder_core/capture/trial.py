@@ -80,8 +80,8 @@ def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, ten
     memory = torch.zeros(size, dtype=torch.uint8).untyped_storage()
     if real is not None:
         memory.copy_(real.untyped_storage())
-    made = torch.empty(0, dtype=proxy.dtype)
-    made.set_(memory, offset, *tensors.in_call((tuple(proxy.shape), tuple(proxy.stride))))
-    marked(made, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
-    made.requires_grad_(proxy.requires_grad)
-    return made if fake.is_leaf else made.clone()
+    copy = torch.empty(0, dtype=proxy.dtype)
+    copy.set_(memory, offset, *tensors.in_call((tuple(proxy.shape), tuple(proxy.stride))))
+    marked(copy, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+    copy.requires_grad_(proxy.requires_grad)
+    return copy if fake.is_leaf else copy.clone()

@@ -99,8 +99,9 @@ class Evaluation:
             if grad and written and any(proxy.requires_grad for proxy in proxies):
                 raise Unknowable("it writes to its arguments")
             known_fakes = {id(real): fake for fake, real in pairs}
-            made = {id(leaf): fake_like(leaf, reals, fakes, self._tensors) for leaf in tensors_in(result)} | known_fakes
-            return tree_map_only(torch.Tensor, lambda leaf: made[id(leaf)], result), written
+            new_fakes = {id(leaf): fake_like(leaf, reals, fakes, self._tensors) for leaf in tensors_in(result)}
+            new_fakes |= known_fakes
+            return tree_map_only(torch.Tensor, lambda leaf: new_fakes[id(leaf)], result), written
 
     def _values(self, wanted: Iterable[Proxy]) -> dict[str, Any]:
         """The values of names, by running the bound symbols that they need and that have not been run."""
@@ -209,8 +210,8 @@ def fake_like(
     storage = memory_of(real)
     base = next((place for place, one in enumerate(reals) if memory_of(one) == storage), None)
     offset = 0 if base is None else fakes[base].storage_offset() + real.storage_offset() - reals[base].storage_offset()
-    made = fresh_fake(Made(tensor_proxy("", real), base, int(offset)), list(fakes), tensors.mode)
-    return made.requires_grad_(real.requires_grad)
+    fake = fresh_fake(Made(tensor_proxy("", real), base, int(offset)), list(fakes), tensors.mode)
+    return fake.requires_grad_(real.requires_grad)
 
 
 def copied(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch.Tensor:
@@ -219,11 +220,11 @@ def copied(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch
         return real.detach().clone()
     storage = real.untyped_storage()
     if storage._cdata not in memory:
-        whole = torch.empty(0, dtype=torch.uint8, device=real.device).set_(storage)
-        memory[storage._cdata] = whole.clone().untyped_storage()
-    made = torch.empty(0, dtype=real.dtype, device=real.device)
-    made.set_(memory[storage._cdata], real.storage_offset(), real.shape, real.stride())
-    return marked(made, is_conj=real.is_conj(), is_neg=real.is_neg())
+        storage_bytes = torch.empty(0, dtype=torch.uint8, device=real.device).set_(storage)
+        memory[storage._cdata] = storage_bytes.clone().untyped_storage()
+    copy = torch.empty(0, dtype=real.dtype, device=real.device)
+    copy.set_(memory[storage._cdata], real.storage_offset(), real.shape, real.stride())
+    return marked(copy, is_conj=real.is_conj(), is_neg=real.is_neg())
 
 
 def switch(before: State, after: State) -> None:

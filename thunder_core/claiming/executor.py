@@ -163,10 +163,10 @@ class OperatorExecutor(Executor):
         the bound symbol as it would be claimed. `meta`, for a function that cannot run on tensors without data, returns
         tensors like its results. Raises `BadPattern` for a function that cannot be a pattern or its replacement.
         """
-        found = pattern(computation)
+        pattern_of = pattern(computation)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.registered.append(replacement(found, function, supports=supports, meta=meta))
+            self.registered.append(replacement(pattern_of, function, supports=supports, meta=meta))
             return function
 
         return register

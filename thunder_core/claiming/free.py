@@ -29,12 +29,12 @@ def free_after_last_use(trace: Trace) -> Trace:
 def _last_uses(trace: Trace) -> list[list[Proxy]]:
     """For each bound symbol the names that it reads or makes and that no later one reads."""
     live = {proxy.name for proxy in (*trace.outputs, *trace.inputs)} | trace.constants.keys()
-    found: list[list[Proxy]] = []
+    last_uses: list[list[Proxy]] = []
     for bsym in reversed(trace.bound_symbols):
         last = {proxy.name: proxy for proxy in (*bsym.inputs, *bsym.defines) if proxy.name not in live}
         live.update(last)
-        found.append(list(last.values()))
-    return found[::-1]
+        last_uses.append(list(last.values()))
+    return last_uses[::-1]
 
 
 def _freed(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Proxy]) -> Iterator[BoundSymbol]:

@@ -272,8 +272,8 @@ class Unequipped:
     @property
     def settings(self) -> Compiler:
         """The settings by which it would compile; raises the error for the executor that is not to be had."""
-        found = tuple(map(find_executor, self.executors))
-        return Compiler(self.transforms, found, self.options, self.device)
+        executors = tuple(map(find_executor, self.executors))
+        return Compiler(self.transforms, executors, self.options, self.device)
 
     def __call__(
         self,
@@ -299,10 +299,10 @@ def compiler_by_names(
 def name_for_pickle(executor: Executor) -> str:
     """The name of an executor; raises `CannotReplay` where another one has it, which would be found in its place."""
     try:
-        found = find_executor(executor.name)
+        registered = find_executor(executor.name)
     except (UnknownName, EnvironmentLacks):
         return executor.name
-    if found is not executor:
+    if registered is not executor:
         raise CannotReplay(
             f"what was compiled with the executor {executor.name} cannot be pickled: that name is another executor's",
             fix="register it with register_executor under a name of its own, or pickle the module that was compiled",

@@ -84,5 +84,5 @@ def jit(
     require_parameters(subject, options.symbolic)
     ordered = order_transforms((*transforms, *ALWAYS))
     asked = asked_dump(dump)  # what the environment asks for is looked up again when something is compiled
-    found = tuple(map(find_executor, executors))
-    return compiled_by(Compiler(ordered, found, options, dump=asked if dump is not None else None), subject)
+    chosen_executors = tuple(map(find_executor, executors))
+    return compiled_by(Compiler(ordered, chosen_executors, options, dump=asked if dump is not None else None), subject)

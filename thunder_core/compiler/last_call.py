@@ -12,10 +12,10 @@ from thunder_core.runtime.program import Program
 
 def specializations_of(compiled: Any) -> Specializations:
     """The cache behind a compiled function or module; `WrongInputs` for anything else."""
-    found = getattr(compiled, "_thunder", None)
-    if not isinstance(found, Specializations):
+    specializations = getattr(compiled, "_thunder", None)
+    if not isinstance(specializations, Specializations):
         raise WrongInputs(f"{compiled!r:.80} was not compiled by thunder", fix="pass what jit or compile returned")
-    return found
+    return specializations
 
 
 def last_program(compiled: Any) -> Program:

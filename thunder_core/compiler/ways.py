@@ -62,7 +62,7 @@ class Ways:
         return True
 
     def _at_guard(self, tried: Symbolic, error: BaseException) -> bool:  # noqa: ARG002
-        """What was decided by a number of Python's that was computed from another size does not hold."""
+        """A condition on a number of Python's that was computed from another size does not hold for the call."""
         self.reason = self.reason or NOT_FOR_THIS_CALL
         self.drop_like(tried)
         return True

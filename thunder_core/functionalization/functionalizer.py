@@ -182,8 +182,8 @@ def _evaluate_into(operation: BoundSymbol, function: Callable[..., Any], tensors
     numbers = {proxy.name: proxy.value for proxy in operation.inputs if isinstance(proxy, NumberProxy)}
     output = evaluate_one(operation, {**tensors, **numbers}, lambda _, args, kwargs: function(*args, **kwargs))
     results = tensors_in(_outputs_with_proxies(output, operation.output))
-    made = {leaf.name: leaf for leaf in leaves(operation.output) if isinstance(leaf, TensorProxy)}
-    for proxy, tensor in zip(made.values(), results, strict=True):
+    outputs = {leaf.name: leaf for leaf in leaves(operation.output) if isinstance(leaf, TensorProxy)}
+    for proxy, tensor in zip(outputs.values(), results, strict=True):
         if tuple(tensor.shape) != proxy.shape or tensor.dtype != proxy.dtype:
             raise NotFunctionalizable("the result has another shape or dtype than in the trace")
         tensors.setdefault(proxy.name, tensor)

@@ -52,21 +52,21 @@ def _replacements(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[in
     Either all writes to a tensor are among them, or none.
     """
     aliasing = AliasSets()
-    made: set[str] = set()
+    defined: set[str] = set()
     readable: set[str] = set()
     replacements: dict[int, tuple[BoundSymbol, ...]] = {}
     shared: set[str] = set()
     for place, bsym in enumerate(bsyms):
         for name in bsym.mutates:
             operations = _functional(bsym, names) if len(bsym.mutates) == 1 else None
-            if name in made and operations is not None and not aliasing.members(name) & readable - {name}:
+            if name in defined and operations is not None and not aliasing.members(name) & readable - {name}:
                 replacements[place] = operations
             else:
                 shared.add(name)
         aliasing.add(bsym)
         readable |= {proxy.name for proxy in (*bsym.inputs, *bsym.outputs)}
-        made |= {proxy.name for proxy in bsym.defines}
-    return {place: found for place, found in replacements.items() if bsyms[place].mutates[0] not in shared}
+        defined |= {proxy.name for proxy in bsym.defines}
+    return {place: replacement for place, replacement in replacements.items() if bsyms[place].mutates[0] not in shared}
 
 
 def _write_as_operation(bsym: BoundSymbol) -> Sequence[BoundSymbol]:
@@ -114,10 +114,10 @@ def _makes_metadata(function: Any, bsym: BoundSymbol, output: TensorProxy) -> bo
     try:
         with torch.no_grad(), new_mode(environment_of((*bsym.inputs, output))):
             args, kwargs = replace_leaves(given, lambda leaf: empty(leaf) if isinstance(leaf, TensorProxy) else leaf)
-            found = function(*args, **kwargs)
+            result = function(*args, **kwargs)
     except Exception:  # whatever it says, the write stays
         return False
-    return isinstance(found, torch.Tensor) and (tuple(found.shape), found.stride(), found.dtype) == (
+    return isinstance(result, torch.Tensor) and (tuple(result.shape), result.stride(), result.dtype) == (
         output.shape,
         output.stride,
         output.dtype,

@@ -128,18 +128,18 @@ class _Window:
         for place, one in enumerate(steps):
             for proxy in one.bsym.inputs:
                 readers.setdefault(proxy.name, set()).add(place)
-        found = set()
+        sharing = set()
         for chain in chains:
             bsyms = [steps[place].bsym for place in chain]
-            made = [proxy.name for bsym in bsyms for proxy in bsym.defines]
+            defined = [proxy.name for bsym in bsyms for proxy in bsym.defines]
             read = [
                 name
-                for name in made
+                for name in defined
                 if self.conditions.reads[name] > here[name] or readers.get(name, set()) - set(chain)
             ]
             if not shares_written_storage_by_one_name(bsyms, read, self.conditions.aliasing, self.conditions.written):
-                found.add(chain)
-        return found
+                sharing.add(chain)
+        return sharing
 
 
 def _chain_order(order: Sequence[Sequence[int]], steps: Sequence[_Step]) -> ChainOrder:
@@ -183,16 +183,16 @@ class _Joining:
 
     def _shapes(self) -> dict[int, tuple[Any, ...]]:
         """The places of the steps that may be joined, from the first one that writes, with what shape they make."""
-        found: dict[int, tuple[int, ...]] = {}
+        shapes: dict[int, tuple[int, ...]] = {}
         for place, one in enumerate(self.steps):
-            shape = self._shape(one.bsym) if found or one.bsym.mutates else None
+            shape = self._shape(one.bsym) if shapes or one.bsym.mutates else None
             if shape is not None:
-                found[place] = shape
-        return found
+                shapes[place] = shape
+        return shapes
 
     def _shape(self, bsym: BoundSymbol) -> tuple[Any, ...] | None:
-        made = map(result_of, bsym.operations)
-        shapes = {None if result is None else comparison_keys(result.shape) for result in made}
+        results = map(result_of, bsym.operations)
+        shapes = {None if result is None else comparison_keys(result.shape) for result in results}
         (shape,) = shapes if len(shapes) == 1 else (None,)
         fits = shape is not None and not self.conditions.representatives(bsym.mutates) & set(self.excluded)
         return shape if fits and self.conditions.takes(bsym) else None

@@ -48,8 +48,8 @@ class _Division:
         results: Sequence[Any] = self.operation.args[0] if written else self.operation.output
         if not isinstance(results, list | tuple) or not all(isinstance(one, TensorProxy) for one in results):
             return []
-        found = [self._item(place, result) for place, result in enumerate(results)]
-        return [one for one in found if one is not None] if None not in found else []
+        items = [self._item(place, result) for place, result in enumerate(results)]
+        return [one for one in items if one is not None] if None not in items else []
 
     def _item(self, place: int, result: TensorProxy) -> BoundSymbol | None:
         def part(value: Any) -> Any:

@@ -66,8 +66,8 @@ class MachineCode:
 
 def kept_by(function: object) -> MachineCode | None:
     """The machine code behind a function that runs a region; None for any other object."""
-    found = getattr(function, "machine_code", None)
-    return found if isinstance(found, MachineCode) else None
+    machine_code = getattr(function, "machine_code", None)
+    return machine_code if isinstance(machine_code, MachineCode) else None
 
 
 _loaded: dict[str, ModuleType] = {}

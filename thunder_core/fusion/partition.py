@@ -75,9 +75,9 @@ class _Partitioning:
         self.read = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.inputs}
         self.read |= {proxy.name for proxy in trace.outputs}
         self.writes = any(bsym.mutates for bsym in trace.bound_symbols)
-        made = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
+        defined = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.defines}
         followed = followed_by_autograd(trace)
-        self.recorded_results = followed & made  # autograd has to see the operations that make these
+        self.recorded_results = followed & defined  # autograd has to see the operations that make these
         self.aliasing = alias_sets(trace.bound_symbols, trace.aliases) if self.writes else alias_sets(())
         self.written = {self.aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
         pairs = zip(trace.bound_symbols, may_be_recorded(trace, followed), strict=True)
@@ -145,8 +145,8 @@ def _regions_between_chains(
     fusible_anywhere = [taken and rules.can_fuse_anywhere(bsym) for taken, bsym in zip(takes, part, strict=True)]
     for run in _split_at_unconnected_updates(_runs(divided(part), takes if rules.updates else fusible_anywhere), part):
         group = part[run.start : run.stop]
-        made = (proxy.name for bsym in group for proxy in bsym.defines)
-        read = {name for name in made if last_read[name] >= places.start + run.stop}
+        defined = (proxy.name for bsym in group for proxy in bsym.defines)
+        read = {name for name in defined if last_read[name] >= places.start + run.stop}
         separable = not rules.updates or shares_written_storage_by_one_name(group, read, rules.aliasing, rules.written)
         for one in [run] if separable else _runs([run], fusible_anywhere):
             yield range(one.start + places.start, one.stop + places.start)
@@ -155,13 +155,13 @@ def _regions_between_chains(
 def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSymbol]) -> Iterator[range]:
     """Split runs at each write that reads nothing made in its run, and leave that write out of them."""
     for run in runs:
-        start, made = run.start, set[str]()
+        start, defined = run.start, set[str]()
         for place in run:
             bsym = bsyms[place]
-            if bsym.mutates and not any(proxy.name in made for proxy in bsym.inputs):
+            if bsym.mutates and not any(proxy.name in defined for proxy in bsym.inputs):
                 yield from [range(start, place)] if place > start else []
-                start, made = place + 1, set()
-            made.update(proxy.name for proxy in bsym.outputs)
+                start, defined = place + 1, set()
+            defined.update(proxy.name for proxy in bsym.outputs)
         yield from [range(start, run.stop)] if run.stop > start else []
 
 
@@ -179,11 +179,11 @@ def _runs(divisions: Iterable[range], takes: Sequence[bool]) -> Iterator[range]:
 
 def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict[str, int]:
     """Map each name to the position of its last read, of its definition if it is unread, or the end if returned."""
-    found = {proxy.name: place for place, bsym in enumerate(bsyms) for proxy in bsym.defines}
+    places = {proxy.name: place for place, bsym in enumerate(bsyms) for proxy in bsym.defines}
     for place, bsym in enumerate(bsyms):
-        found.update((proxy.name, place) for proxy in bsym.inputs)
-    found.update((proxy.name, len(bsyms)) for proxy in returned)
-    return found
+        places.update((proxy.name, place) for proxy in bsym.inputs)
+    places.update((proxy.name, len(bsyms)) for proxy in returned)
+    return places
 
 
 def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:

@@ -110,14 +110,14 @@ def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
     inputs = tuple(_tensors(given.values()))
     numbers = tuple(proxy for proxy in given.values() if not isinstance(proxy, TensorProxy))
     names = _canonical_names(inputs, numbers, operations)
-    made = {names[proxy.name].name: proxy for bsym in bsyms for proxy in bsym.tensors}
+    outputs = {names[proxy.name].name: proxy for bsym in bsyms for proxy in bsym.tensors}
     region = Region(
         tuple(_tensors(names[proxy.name] for proxy in inputs)),
         tuple(_renamed(operations, names)),
         numbers=tuple(names[proxy.name] for proxy in numbers),
         symbols=symbols_in([*inputs, *(p for one in operations for p in (*one.inputs, *one.defines))]),
     )
-    return RegionOccurrence(region, tuple(bsyms), inputs, made, numbers)
+    return RegionOccurrence(region, tuple(bsyms), inputs, outputs, numbers)
 
 
 def _canonical_names(

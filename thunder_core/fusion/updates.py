@@ -42,14 +42,14 @@ def result_of(operation: BoundSymbol) -> TensorProxy | None:
     return result if OUT not in operation.kwargs or _keeps_shape(operation, result) else None
 
 
-def _keeps_shape(operation: BoundSymbol, made: TensorProxy) -> bool:
+def _keeps_shape(operation: BoundSymbol, result: TensorProxy) -> bool:
     """Whether what is given as `out` has the shape of the result already; else PyTorch would resize it."""
     given = [value for value in operation.args if isinstance(value, TensorProxy)]
-    if environment_of((*given, made)) is not None:  # broadcasting symbolic shapes would add constraints
+    if environment_of((*given, result)) is not None:  # broadcasting symbolic shapes would add constraints
         shapes = {comparison_keys(proxy.shape) for proxy in given if proxy.shape}
-        return shapes == {comparison_keys(made.shape)}
+        return shapes == {comparison_keys(result.shape)}
     shape = torch.broadcast_shapes(*(proxy.shape for proxy in given)) if given else None  # type: ignore[no-untyped-call]
-    return shape is not None and tuple(shape) == made.shape
+    return shape is not None and tuple(shape) == result.shape
 
 
 def is_plain(value: object) -> bool:
@@ -78,15 +78,15 @@ def shares_written_storage_by_one_name(
     written_names = _written_names(operations, aliasing)
     if written_names is None:
         return False
-    made = {proxy.name for operation in operations for proxy in operation.defines}
+    defined = {proxy.name for operation in operations for proxy in operation.defines}
     outside: dict[str, set[str]] = {}
     for proxy in (proxy for operation in operations for proxy in (*operation.inputs, *operation.outputs)):
-        if proxy.name not in made or proxy.name in read:
+        if proxy.name not in defined or proxy.name in read:
             outside.setdefault(aliasing.representative(proxy.name), set()).add(proxy.name)
     for storage, names in outside.items():
         if storage in written_names and names != {written_names[storage]}:
             return False
-        if storage not in written_names and storage in written and len(names) > 1 and names & made:
+        if storage not in written_names and storage in written and len(names) > 1 and names & defined:
             return False
     return True
 

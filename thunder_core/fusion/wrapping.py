@@ -82,11 +82,11 @@ class WrittenMemory:
     def of(cls, trace: Trace) -> WrittenMemory:
         """The memory that a trace writes to."""
         bsyms = trace.bound_symbols
-        made = {proxy.name for bsym in bsyms for proxy in bsym.defines}
+        defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
         recorded = followed_by_autograd(trace)
         aliasing = alias_sets(bsyms, trace.aliases)
         given = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
-        held, apart = set[str](), set(recorded & made)
+        held, apart = set[str](), set(recorded & defined)
         for head in {aliasing.representative(name) for bsym in bsyms for name in bsym.mutates}:
             names = aliasing.members(head)
             roots = names & given
@@ -129,9 +129,9 @@ def _read(trace: Trace, bsyms: Iterable[BoundSymbol]) -> frozenset[str]:
 def _wrapped(
     bsyms: Sequence[BoundSymbol], later: frozenset[str], memory: WrittenMemory, executor: WrappingExecutor, name: str
 ) -> BoundSymbol:
-    made = {proxy.name: proxy for bsym in bsyms for proxy in bsym.defines}
-    inputs = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if proxy.name not in made}
-    outputs = tuple(proxy for proxy in made.values() if proxy.name in later)
+    defined = {proxy.name: proxy for bsym in bsyms for proxy in bsym.defines}
+    inputs = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if proxy.name not in defined}
+    outputs = tuple(proxy for proxy in defined.values() if proxy.name in later)
     inner = Trace(ENTRY, tuple(inputs.values()), tuple(bsyms), outputs, made_by=f"wrap by {executor.name}")
     listing, constants = list_trace(free_after_last_use(inner))
     writes = [name for bsym in bsyms for name in bsym.mutates]
@@ -162,10 +162,10 @@ def _write_options(inputs: Sequence[str], writes: Iterable[str], memory: Written
 def _text(listing: Listing, executor: WrappingExecutor, options: str) -> str:
     """The bound symbols as a function whose constants are parameters, and what the executor makes of it."""
     count = len(listing.constants)
-    whole = replace(
+    renamed = replace(
         listing,
         inputs=(*map(Value, listing.constants), *listing.inputs),
         constants=(),
         imports=tuple(sorted({*listing.imports, executor.wrapper.rpartition(".")[0]})),
     )
-    return f"{layout(whole, comments=False)}\n\n{ENTRY} = {executor.wrapper}({ENTRY}, {count}{options})\n"
+    return f"{layout(renamed, comments=False)}\n\n{ENTRY} = {executor.wrapper}({ENTRY}, {count}{options})\n"

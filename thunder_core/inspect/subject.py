@@ -75,8 +75,8 @@ class Subject:
     @cached_property
     def traces(self) -> dict[str, list[InspectedStage]]:
         """The stages of each trace that there is."""
-        found = {name: [stage for stage in self.stages if stage.facts.trace == name] for name in TRACES}
-        return {name: stages for name, stages in found.items() if stages}
+        stages_by_trace = {name: [stage for stage in self.stages if stage.facts.trace == name] for name in TRACES}
+        return {name: stages for name, stages in stages_by_trace.items() if stages}
 
     def stage(self, trace: str, wanted: str | None = None) -> InspectedStage:
         """A stage of a trace by its number or name, by default the one that runs; raises `NoSuchTrace`."""

@@ -53,8 +53,8 @@ def import_line(entry: str) -> str:
     module, _, name = entry.partition(":")
     if name and not all(part.isidentifier() for part in module.split(".")):
         # transformers names the modules of code that a model brings by digests, which may begin with a digit
-        found, _, alias = name.partition(" as ")
-        return f"{alias or found} = __import__({module!r}, fromlist=[{found!r}]).{found}"
+        imported, _, alias = name.partition(" as ")
+        return f"{alias or imported} = __import__({module!r}, fromlist=[{imported!r}]).{imported}"
     return f"from {module} import {name}" if name else f"import {module}"
 
 
@@ -116,13 +116,13 @@ def heading(line: Statement, *, backward: bool = False) -> str:
 
 def headings(lines: Sequence[Statement], *, backward: bool = False) -> list[str]:
     """Above each line whose it is: a list is made for the call behind it, and what is deleted stands where it does."""
-    found: list[str] = []
+    headings_so_far: list[str] = []
     behind = ""
     for line in reversed(lines):
         if line.symbol not in (DELETE, LIST):
             behind = heading(line, backward=backward)
-        found.append("" if line.symbol == DELETE else behind)
-    return found[::-1]
+        headings_so_far.append("" if line.symbol == DELETE else behind)
+    return headings_so_far[::-1]
 
 
 def derives(line: Statement) -> bool:

@@ -75,10 +75,10 @@ class Scope:
 def followed(dotted: str) -> Any:
     """The object that a dotted name leads to; None if to nothing. A package may hide a module of its own."""
     root, *rest = dotted.split(".")
-    found: Any = sys.modules.get(root)
+    value: Any = sys.modules.get(root)
     for part in rest:
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value
 
 
 def dotted_name(value: Any) -> tuple[str, str] | None:

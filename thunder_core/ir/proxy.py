@@ -117,14 +117,14 @@ def environment_of(proxies: Iterable[Proxy]) -> Any:
 
 def symbols_in(proxies: Iterable[Proxy]) -> tuple[NumberProxy, ...]:
     """The symbols of all sizes of tensors and numbers, each as a number, in the order in which they are met."""
-    found: dict[Any, NumberProxy] = {}
+    numbers: dict[Any, NumberProxy] = {}
     for size in symbolic_sizes_of(proxies):
         environment = size.node.shape_env
         for symbol in symbols_of(size.node.expr):
-            if symbol not in found:
+            if symbol not in numbers:
                 hint = int(environment.backed_var_to_val[symbol])
-                found[symbol] = environment.proxy_of(environment.create_symintnode(symbol, hint=hint))
-    return tuple(found.values())
+                numbers[symbol] = environment.proxy_of(environment.create_symintnode(symbol, hint=hint))
+    return tuple(numbers.values())
 
 
 def with_sizes(leaf: Any, size: Callable[[Any], Any]) -> Any:

@@ -79,7 +79,7 @@ def symbolic_dense_strides(
     Where elements are left out, as by a slice, `wider(place, least)` gives the stride of a dimension, which is more
     than what the dimensions within it take, and those around it lie densely again; where it is None, all are constants.
     """
-    found: list[Any] = list(strides)
+    symbolic_strides: list[Any] = list(strides)
     step: Any = 1
     step_of_example = 1
     for place in sorted(range(len(strides)), key=lambda place: (strides[place], examples[place], -place)):
@@ -90,21 +90,21 @@ def symbolic_dense_strides(
             if gap is None:
                 break
             step, step_of_example = gap, strides[place]
-        found[place] = step
+        symbolic_strides[place] = step
         step, step_of_example = step * shape[place], step_of_example * examples[place]
-    return found
+    return symbolic_strides
 
 
 def wider_places(strides: Sequence[int], sizes: Sequence[int]) -> list[int]:
     """The dimensions of a tensor in whose steps elements are left out, as by a slice of those within."""
-    found: list[int] = []
+    places: list[int] = []
 
     def wider(place: int, least: Any) -> int:
-        found.append(place)
+        places.append(place)
         return strides[place]
 
     symbolic_dense_strides(strides, sizes, sizes, wider)
-    return found
+    return places
 
 
 class Printer(PythonPrinter):

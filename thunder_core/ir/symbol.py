@@ -65,14 +65,14 @@ class BoundSymbol:
     @cached_property
     def inputs(self) -> tuple[Proxy, ...]:
         """Each proxy that the call reads, once, in order."""
-        found = {leaf.name: leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Proxy)}
-        return tuple(found.values())
+        proxies = {leaf.name: leaf for leaf in leaves((self.args, dict(self.kwargs))) if isinstance(leaf, Proxy)}
+        return tuple(proxies.values())
 
     @cached_property
     def outputs(self) -> tuple[Proxy, ...]:
         """Each proxy that the call returns, once, in order; some may be among its inputs."""
-        found = {leaf.name: leaf for leaf in leaves(self.output) if isinstance(leaf, Proxy)}
-        return tuple(found.values())
+        proxies = {leaf.name: leaf for leaf in leaves(self.output) if isinstance(leaf, Proxy)}
+        return tuple(proxies.values())
 
     @cached_property
     def defines(self) -> tuple[Proxy, ...]:

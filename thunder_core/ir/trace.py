@@ -60,8 +60,8 @@ class Trace:
     @property
     def outputs(self) -> tuple[Proxy, ...]:
         """Each proxy that the function returns, once, in order."""
-        found = {leaf.name: leaf for leaf in leaves(self.output) if isinstance(leaf, Proxy)}
-        return tuple(found.values())
+        proxies = {leaf.name: leaf for leaf in leaves(self.output) if isinstance(leaf, Proxy)}
+        return tuple(proxies.values())
 
     def having(self, bound_symbols: Iterable[BoundSymbol], *, made_by: str, **changes: Any) -> Trace:
         """The trace with other bound symbols, signed by the step that made it."""
@@ -77,8 +77,8 @@ def numbers_of(trace: Trace) -> tuple[NumberProxy, ...]:
     """The symbolic numbers that a trace reads and does not take as inputs, in the order in which it first does."""
     taken = {proxy.name for proxy in trace.inputs}
     read = [*(proxy for bsym in trace.bound_symbols for proxy in bsym.inputs), *trace.outputs]
-    found = {proxy.name: proxy for proxy in read if isinstance(proxy, NumberProxy) and proxy.name not in taken}
-    return tuple(found.values())
+    numbers = {proxy.name: proxy for proxy in read if isinstance(proxy, NumberProxy) and proxy.name not in taken}
+    return tuple(numbers.values())
 
 
 def with_number_inputs(trace: Trace, place: int | None = None) -> Trace:

@@ -175,24 +175,24 @@ def proved(outcome: Outcome, candidate: MatchCandidate, index: TraceIndex, sizin
     """The pattern's results among the names of the trace; `NoMatch` unless the operations are the same."""
     names = {proxy.name: f"x{number}" for number, proxy in enumerate(proxies_in(candidate.arguments))}
     names |= {proxy.name: name for proxy, name in names_of_floats(candidate.arguments).items()}
-    made: dict[str, Proxy] = {}
-    found: set[Hashable] = set()
+    outputs: dict[str, Proxy] = {}
+    matched_keys: set[Hashable] = set()
     parts = (index.bsym_at(position) for position in sorted(candidate.positions))
     for operation in (part for bsym in parts for part in (bsym.subsymbols or (bsym,))):
-        whole = viewed_whole(operation)
-        computed = None if whole is not None else key(operation, names, sizing)
-        if whole is not None and whole.name in names:
-            names[operation.output.name] = names[whole.name]
+        view = viewed_whole(operation)
+        computed = None if view is not None else key(operation, names, sizing)
+        if view is not None and view.name in names:
+            names[operation.output.name] = names[view.name]
         elif computed in outcome.by_key:
-            found.add(computed)
+            matched_keys.add(computed)
             results = [leaf for leaf in leaves(operation.output) if isinstance(leaf, Proxy)]
             for result, name in zip(results, outcome.by_key[computed], strict=True):
-                names[result.name], made[name] = name, result
+                names[result.name], outputs[name] = name, result
         elif any(proxy.name in index.returned or index.readers.get(proxy.name) for proxy in operation.defines):
             raise NoMatch("")
-    if len(found) < len(outcome.by_key):
+    if len(matched_keys) < len(outcome.by_key):
         raise NoMatch("")
-    proxies = tuple(made.get(outcome.numbers[proxy.name], proxy) for proxy in outcome.results)
+    proxies = tuple(outputs.get(outcome.numbers[proxy.name], proxy) for proxy in outcome.results)
     for result, like in zip(proxies, outcome.results, strict=True):
         if not isinstance(result, TensorProxy) or described(result, False, sizing) != described(like, False, sizing):
             raise NoMatch("")  # operands in another order may give other strides
@@ -205,9 +205,9 @@ def proved(outcome: Outcome, candidate: MatchCandidate, index: TraceIndex, sizin
 def legal(results: tuple[Proxy, ...], candidate: MatchCandidate, index: TraceIndex) -> Match:
     """The match with the place for its bound symbol; `NoMatch` where the rest of the program could tell."""
     positions = candidate.positions
-    made = {proxy.name for position in positions for proxy in index.bsym_at(position).defines}
+    defined = {proxy.name for position in positions for proxy in index.bsym_at(position).defines}
     names = {proxy.name for proxy in results}
-    if len(names) < len(results) or not names <= made:
+    if len(names) < len(results) or not names <= defined:
         raise NoMatch("a result of the pattern is one of its inputs, or twice the same")
     between = index.effect_between(min(positions), max(positions))
     if between is not None:

@@ -49,21 +49,21 @@ class Outcome:
     @cached_property
     def by_key(self) -> Mapping[Hashable, tuple[str, ...]]:
         """The names of results by a key of what the operations compute; the same thing twice is there once."""
-        found: dict[Hashable, tuple[str, ...]] = {}
+        names_of: dict[Hashable, tuple[str, ...]] = {}
         for operation in self.operations:
-            if (whole := viewed_whole(operation)) is not None:
-                self.numbers[operation.output.name] = self.numbers[whole.name]
+            if (view := viewed_whole(operation)) is not None:
+                self.numbers[operation.output.name] = self.numbers[view.name]
                 continue
-            made = found.setdefault(key(operation, self.numbers, self.environment), names_in(operation.output))
-            self.numbers.update(zip(names_in(operation.output), made, strict=True))
-        return found
+            names = names_of.setdefault(key(operation, self.numbers, self.environment), names_in(operation.output))
+            self.numbers.update(zip(names_in(operation.output), names, strict=True))
+        return names_of
 
     @cached_property
     def numbers(self) -> dict[str, str]:
         """Each name, and the name of the first one that stands for the same value; complete when `by_key` is."""
         read = {proxy.name for operation in self.operations for proxy in operation.inputs}
-        made = {proxy.name for operation in self.operations for proxy in operation.defines}
-        return {name: name for name in read - made}
+        defined = {proxy.name for operation in self.operations for proxy in operation.defines}
+        return {name: name for name in read - defined}
 
 
 @dataclass(frozen=True)
@@ -230,15 +230,15 @@ def _state(grad: bool) -> tuple[Hashable, ...]:
     return (grad, *autocast, *process)
 
 
-def _shared(given: list[torch.Tensor], made: list[torch.Tensor]) -> tuple[tuple[str, ...], ...]:
+def _shared(inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> tuple[tuple[str, ...], ...]:
     """For each result the names of those arguments (`x0`) and earlier results (`0`) that it shares memory with."""
-    before = [(f"x{index}", tensor.untyped_storage()._cdata) for index, tensor in enumerate(given)]
-    found = []
-    for index, tensor in enumerate(made):
+    before = [(f"x{index}", tensor.untyped_storage()._cdata) for index, tensor in enumerate(inputs)]
+    groups = []
+    for index, tensor in enumerate(outputs):
         storage = tensor.untyped_storage()._cdata
-        found.append(tuple(name for name, other in before if other == storage))
+        groups.append(tuple(name for name, other in before if other == storage))
         before.append((str(index), storage))
-    return tuple(found)
+    return tuple(groups)
 
 
 def _unknown_tensor(tensor: torch.Tensor) -> str:

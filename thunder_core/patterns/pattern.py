@@ -58,8 +58,8 @@ class Pattern:
 
     def outcome(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
         """The outcome of the function for such arguments, in that mode of autograd; raises what the function raises."""
-        found: Outcome = self._outcomes.get(arguments, grad, lambda: self._traced(arguments, grad))
-        return found
+        outcome_of: Outcome = self._outcomes.get(arguments, grad, lambda: self._traced(arguments, grad))
+        return outcome_of
 
     def _traced(self, arguments: tuple[Any, ...], grad: bool) -> Outcome:
         run = trace_on(self.function, self.parameters, arguments, grad)
@@ -88,10 +88,10 @@ def pattern(function: Callable[..., Any]) -> Pattern:
         return function
     where = line_of(function)
     parameters = _parameters(function, where)
-    found = sketches(function, parameters, where)
-    for sketch in found:
+    sketches_of = sketches(function, parameters, where)
+    for sketch in sketches_of:
         _check_sketch(function, parameters, sketch.outputs, where)
-    return Pattern(function, parameters, tuple(found))
+    return Pattern(function, parameters, tuple(sketches_of))
 
 
 def line_of(function: Callable[..., Any]) -> SourceLine | None:

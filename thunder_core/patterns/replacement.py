@@ -34,8 +34,8 @@ class Replacement:
 
         It is the same to the rest of a program under the conditions of both.
         """
-        found: Outcome | str = self._outcomes.get(arguments, grad, lambda: self._tried(arguments, grad, expected))
-        return found if isinstance(found, str) else self._difference(found, expected) or found
+        outcome_of: Outcome | str = self._outcomes.get(arguments, grad, lambda: self._tried(arguments, grad, expected))
+        return outcome_of if isinstance(outcome_of, str) else self._difference(outcome_of, expected) or outcome_of
 
     def _difference(self, found: Outcome, expected: Outcome) -> str | None:
         """In what the results differ from the pattern's; None if in nothing that can be told."""

@@ -73,8 +73,8 @@ def _match_outputs(
     if not index.free[position]:
         return
     for proxy in index.bsym_at(position).defines:
-        for found in _unify(((sketch[-1], proxy),), state, index):
-            yield from _match_remaining_outputs(sketch[:-1], index, found, anchor)
+        for unified in _unify(((sketch[-1], proxy),), state, index):
+            yield from _match_remaining_outputs(sketch[:-1], index, unified, anchor)
 
 
 def _match_remaining_outputs(
@@ -98,15 +98,15 @@ def _nearest(positions: list[int], anchor: int) -> Iterator[int]:
 
 def _possible_producers(value: Value, index: TraceIndex) -> list[int]:
     """The positions of bound symbols that may make a value of the sketch, also behind calls that may be no-ops."""
-    found: set[int] = set()
+    producers: set[int] = set()
     node: Any = node_of(value)
     while isinstance(node, Call | Item):
         call = node.call if isinstance(node, Item) else node
-        found.update(index.by_family.get(call.family, ()))
+        producers.update(index.by_family.get(call.family, ()))
         first = call.first
         behind_noop = call.family in MAYBE_NOOP and is_placeholder(first)
         node = node_of(first) if behind_noop else call.item
-    return sorted(found)
+    return sorted(producers)
 
 
 # ---- one sketch, one place ----------------------------------------------------------------------------------------

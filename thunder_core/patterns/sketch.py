@@ -51,18 +51,18 @@ class Sketch:
 
 def behind(*outputs: Any) -> set[Node]:
     """Every node that leads to the outputs."""
-    found: set[Node] = set()
+    reached: set[Node] = set()
     nodes = [node_of(output) for output in outputs if is_placeholder(output)]
     while nodes:
         node = nodes.pop()
-        if node in found:
+        if node in reached:
             continue
-        found.add(node)
+        reached.add(node)
         if isinstance(node, Item):
             nodes.append(node.call)
         elif isinstance(node, Call):
             nodes.extend(node_of(leaf) for leaf in leaves(dict(node.arguments)) if is_placeholder(leaf))
-    return found
+    return reached
 
 
 class _Sketching(TorchFunctionMode):
@@ -74,18 +74,18 @@ class _Sketching(TorchFunctionMode):
 
 def sketches(function: Callable[..., Any], parameters: tuple[Parameter, ...], where: SourceLine | None) -> list[Sketch]:
     """The results of the function on placeholders, once for each way through its branches; `BadPattern` if all fail."""
-    found: list[Sketch] = []
+    result: list[Sketch] = []
     failures: list[BadPattern] = []
     way: Decisions | None = Decisions()
-    while way is not None and len(found) + len(failures) < MOST_PATHS:
+    while way is not None and len(result) + len(failures) < MOST_PATHS:
         try:
-            found.append(_sketch(function, parameters, way, where))
+            result.append(_sketch(function, parameters, way, where))
         except BadPattern as error:  # an `assert` about shapes fails on one of its ways
             failures.append(error)
         way = way.other()
-    if not found:
+    if not result:
         raise failures[0]
-    return found
+    return result
 
 
 def _sketch(

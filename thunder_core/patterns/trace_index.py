@@ -85,11 +85,11 @@ class TraceIndex:
 
     def arguments(self, position: int) -> dict[str, Any]:
         """The arguments of a bound symbol by name."""
-        found = self._arguments.get(position)
-        if found is None:
+        named = self._arguments.get(position)
+        if named is None:
             bsym = self.bsym_at(position)
-            found = self._arguments[position] = named_arguments(bsym.symbol.target, bsym.args, bsym.kwargs)
-        return found
+            named = self._arguments[position] = named_arguments(bsym.symbol.target, bsym.args, bsym.kwargs)
+        return named
 
     def known(self, value: Any) -> Any:
         """A proxy, told whether autograd will track its tensor."""

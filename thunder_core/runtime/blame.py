@@ -41,8 +41,8 @@ def tell_line(error: BaseException, trace: Trace) -> None:
 
 def user_line(error: BaseException, trace: Trace) -> SourceLine | None:
     """The user's line behind the bound symbol that an error came from."""
-    found = (line_of(trace, frame.f_code.co_filename, number) for frame, number in generated_frames(error))
-    return next(filter(None, found), None)
+    lines = (line_of(trace, frame.f_code.co_filename, number) for frame, number in generated_frames(error))
+    return next(filter(None, lines), None)
 
 
 def line_of(trace: Trace, filename: str, number: int) -> SourceLine | None:

@@ -56,4 +56,4 @@ def same(one: Number, other: Number) -> bool:
 
 def unambiguous(values: Mapping[str, set[Number]]) -> dict[str, Number]:
     """The paths for which exactly one value was found, with it; two closures of one name may have two."""
-    return {path: next(iter(found)) for path, found in values.items() if len(found) == 1}
+    return {path: next(iter(candidates)) for path, candidates in values.items() if len(candidates) == 1}

@@ -133,10 +133,10 @@ class Program:
     def stages_of(self, name: str) -> list[Stage]:
         """The stages of the trace of that name; of backwards, one after the other, the latest last."""
         parts = self.derivative.stages if self.derivative is not None else ()
-        found = [stage for stage in (*self.stages, *parts) if stage.trace.name == name]
-        if name == "backward" and not found and self.derivative is not None:
+        stages = [stage for stage in (*self.stages, *parts) if stage.trace.name == name]
+        if name == "backward" and not stages and self.derivative is not None:
             return [Stage(self.derivative.backward_trace(), 0.0)]
-        return found
+        return stages
 
     def traces(self, name: str) -> list[Trace]:
         """Each stage of the trace of that name, the last one being what runs."""

@@ -103,8 +103,8 @@ def fix_for(error: Exception) -> str:
     """The advice on what can be done against tracing again for this."""
     if isinstance(error, UnexpectedValue):
         return VALUE_FIX
-    found = error.found if isinstance(error, GuardFailed) else error
-    return next(fix for classes, fix in FIXES if isinstance(found, classes))
+    value = error.found if isinstance(error, GuardFailed) else error
+    return next(fix for classes, fix in FIXES if isinstance(value, classes))
 
 
 def callers_level() -> int:

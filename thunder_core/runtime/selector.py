@@ -64,8 +64,8 @@ class Selector:
         """Record what a new program was compiled for."""
         roots = {"args": args, "kwargs": kwargs}
         places = [place for place in set(program.places.values()) if place[0][0] == "root" and place[0][1] in roots]
-        found = {place: found_at(place, roots[place[0][1]]) for place in places}
-        self._compiled_for[program] = {place: (quick_key_of(value), key_of(value)) for place, value in found.items()}
+        values = {place: found_at(place, roots[place[0][1]]) for place in places}
+        self._compiled_for[program] = {place: (quick_key_of(value), key_of(value)) for place, value in values.items()}
 
     def _begin_anew(self, value_key: ValueKey) -> None:
         """Have another key, by which no program is known but by what it was compiled for."""

@@ -101,17 +101,17 @@ class _Replay:
             self._keep(bsym)
         else:
             args, kwargs = self._valued((bsym.args, dict(bsym.kwargs)))
-            output, found = self._recorded(target, args, kwargs)
+            output, bsyms = self._recorded(target, args, kwargs)
             self._bind(bsym.output, output)
-            self.bsyms += self._explicit(target, args, kwargs, found[0]) if is_computation(found) else found
+            self.bsyms += self._explicit(target, args, kwargs, bsyms[0]) if is_computation(bsyms) else bsyms
 
     def _keep(self, bsym: BoundSymbol) -> None:
         """A bound symbol that takes a value out of a tensor, or checks one, on what its tensors are now."""
-        made = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in bsym.defines}
-        self._values |= made
+        renamed = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in bsym.defines}
+        self._values |= renamed
         read = {proxy.name: self._values[proxy.name] for proxy in bsym.inputs}
         names = {name: one if isinstance(one, Proxy) else self._recorder.proxy_of(one) for name, one in read.items()}
-        self.bsyms.append(bsym.renamed(names | made))
+        self.bsyms.append(bsym.renamed(names | renamed))
 
     def _recorded(self, target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, list[BoundSymbol]]:
         """The result of a call, and the bound symbols that it made."""
@@ -144,20 +144,20 @@ class _Replay:
         """The call on inputs that were cast before, if it then does the same; else what it consists of."""
         given = {self._recorder.proxy_of(tensor).name: tensor for tensor in tensors_in((args, kwargs))}
         casts = [p for p in bsym.subsymbols if p.symbol.target is CAST and p.args[0].name in given]
-        made = {c.args[0].name: self._recorded(CAST, (given[c.args[0].name],), c.kwargs) for c in casts}
+        casted = {c.args[0].name: self._recorded(CAST, (given[c.args[0].name],), c.kwargs) for c in casts}
 
         def cast(leaf: Any) -> Any:
             name = self._recorder.proxy_of(leaf).name if isinstance(leaf, torch.Tensor) else ""
-            return made[name][0] if name in made else leaf
+            return casted[name][0] if name in casted else leaf
 
         parts = [as_bound_symbol(part, bsym) for part in bsym.subsymbols]
         direct = self._plain(target, *replace_leaves((args, kwargs), cast))
-        names = {c.output.name: self._recorder.proxy_of(made[c.args[0].name][0]).name for c in casts}
+        names = {c.output.name: self._recorder.proxy_of(casted[c.args[0].name][0]).name for c in casts}
         rest = replace(bsym, subsymbols=tuple(part for part in bsym.subsymbols if part not in casts))
         if key_of(direct) != key_of([rest], names):
             return parts
         results = {old.name: new for old, new in zip(direct[0].outputs, bsym.outputs, strict=True)}
-        return [*(one for _, bsyms in made.values() for one in bsyms), direct[0].renamed(results)]
+        return [*(one for _, bsyms in casted.values() for one in bsyms), direct[0].renamed(results)]
 
     def _valued(self, tree: Any) -> Any:
         return replace_leaves(tree, lambda leaf: self._values[leaf.name] if isinstance(leaf, Proxy) else leaf)
@@ -224,14 +224,14 @@ def is_computation(bsyms: Sequence[BoundSymbol]) -> bool:
 def key_of(bsyms: Sequence[BoundSymbol], names: Mapping[str, str] | None = None) -> Hashable:
     """A key of what aten operations do, whatever the names of what they make; `names` are those of inputs."""
     known: dict[str, Hashable] = dict(names or {})
-    found: list[Hashable] = []
+    keys: list[Hashable] = []
     for bsym in bsyms:
         for part in bsym.subsymbols:
-            found.append((part.symbol, *(_described(leaf, known) for leaf in leaves((part.args, dict(part.kwargs))))))
+            keys.append((part.symbol, *(_described(leaf, known) for leaf in leaves((part.args, dict(part.kwargs))))))
             for proxy in part.outputs:
-                known.setdefault(proxy.name, len(found))
-                found.append(_described(proxy, known))
-    return tuple(found)
+                known.setdefault(proxy.name, len(keys))
+                keys.append(_described(proxy, known))
+    return tuple(keys)
 
 
 def _described(leaf: Any, names: Mapping[str, Hashable]) -> Hashable:

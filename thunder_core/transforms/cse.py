@@ -60,12 +60,12 @@ def distinct_tensors(trace: Trace) -> set[str]:
     These are what the trace returns, what is told to autograd (a hook, `retain_grad`) or given to others that change a
     state and of which no more is known, and all that may share memory with one of these.
     """
-    found = {proxy.name for proxy in trace.outputs}
+    names = {proxy.name for proxy in trace.outputs}
     for bsym in reversed(trace.bound_symbols):
         is_told = bsym.ordered and not bsym.operations and bsym.symbol.name not in EXPECTATIONS
-        if is_told or (may_return_view(bsym) and any(proxy.name in found for proxy in bsym.outputs)):
-            found |= {proxy.name for proxy in bsym.inputs}
-    return found
+        if is_told or (may_return_view(bsym) and any(proxy.name in names for proxy in bsym.outputs)):
+            names |= {proxy.name for proxy in bsym.inputs}
+    return names
 
 
 def rounded_tensors(trace: Trace) -> set[str]:
@@ -78,13 +78,13 @@ def rounded_tensors(trace: Trace) -> set[str]:
     followed = followed_by_autograd(trace)
     kept = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
     return {
-        made.name
+        tensor.name
         for bsym in trace.bound_symbols
-        for made in bsym.tensors
-        if made.name in followed
+        for tensor in bsym.tensors
+        if tensor.name in followed
         and not (bsym.symbol.target is AUTOCAST and bsym.args[0].name in kept)
         and any(
-            isinstance(given, TensorProxy) and given.name in followed and spacing(given.dtype) < spacing(made.dtype)
+            isinstance(given, TensorProxy) and given.name in followed and spacing(given.dtype) < spacing(tensor.dtype)
             for given in bsym.inputs
         )
     }

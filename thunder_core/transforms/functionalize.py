@@ -119,7 +119,7 @@ class _KeptMemory:
 
     def kept_representatives(self) -> set[str]:
         """Return the representatives of the alias sets whose in-place writes must be kept."""
-        found = {
+        kept = {
             representative
             for representative, count in self.given.items()
             if count > 1 or representative in self.followed
@@ -127,17 +127,17 @@ class _KeptMemory:
         enabled = torch.is_grad_enabled()  # becomes the grad mode at the end
         bsyms = self.trace.bound_symbols
         for bsym, enabled in zip(bsyms, grad_modes(bsyms), strict=True):
-            found |= set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.followed
-            found |= self._kept_for_ordered(bsym) if bsym.ordered else set()
+            kept |= set() if enabled else self._of((*bsym.inputs, *bsym.outputs)) & self.followed
+            kept |= self._kept_for_ordered(bsym) if bsym.ordered else set()
             for operation in bsym.at_level("aten"):
-                found |= self._kept_for_operation(operation, bsym)
+                kept |= self._kept_for_operation(operation, bsym)
             if switches_inference_mode(bsym) or is_decisive(bsym):
                 return {
                     self.aliasing.representative(name) for each in self.trace.bound_symbols for name in each.mutates
                 }
         if enabled:
-            return found
-        return found | self.followed  # autograd does not see what happens to the results later
+            return kept
+        return kept | self.followed  # autograd does not see what happens to the results later
 
     def _of(self, proxies: Iterable[Proxy]) -> set[str]:
         return {self.aliasing.representative(proxy.name) for proxy in proxies}
@@ -150,9 +150,9 @@ class _KeptMemory:
         """
         if bsym.subsymbols and all(map(_advances_default_generator_at_most, bsym.at_level("aten"))):
             return set()
-        given, made = self._of(bsym.inputs), self._of(bsym.outputs)
-        only_reads = bool(bsym.subsymbols) and not bsym.mutates and not given & made
-        return set() if only_reads else given | made
+        inputs, outputs = self._of(bsym.inputs), self._of(bsym.outputs)
+        only_reads = bool(bsym.subsymbols) and not bsym.mutates and not inputs & outputs
+        return set() if only_reads else inputs | outputs
 
     def _kept_for_operation(self, operation: BoundSymbol, bsym: BoundSymbol) -> set[str]:
         """Return the alias sets to keep because of one aten operation of a bound symbol.
@@ -217,8 +217,8 @@ class _Rewriting:
 
     def _must_be_functionalized(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol writes to a functionalized alias set, or returns memory of one that it was given."""
-        given, made = (self._of(proxy.name for proxy in proxies) for proxies in (bsym.inputs, bsym.defines))
-        return bool(self._of(bsym.mutates) or given & made)
+        inputs, outputs = (self._of(proxy.name for proxy in proxies) for proxies in (bsym.inputs, bsym.defines))
+        return bool(self._of(bsym.mutates) or inputs & outputs)
 
     def _run(self, bsym: BoundSymbol) -> None:
         """Functionalize the aten operations of a bound symbol and append what they become.
@@ -318,9 +318,9 @@ class _Rewriting:
         for given in maker.inputs:
             self._replay_views(given, names)
         read = {given.name for given in maker.inputs}
-        for made in _names(maker):
-            if isinstance(made, TensorProxy) and made.name not in read:
-                names[made.name] = made.named(next(self._fresh))
+        for name in _names(maker):
+            if isinstance(name, TensorProxy) and name.name not in read:
+                names[name.name] = name.named(next(self._fresh))
         self.bsyms.append(maker.renamed(names))
 
 
@@ -361,10 +361,10 @@ def _is_used(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
     makers = [one for one in bsym.at_level("aten") if any(proxy.name in given for proxy in one.defines)]
     if makers and all(FACTORY.match(maker.symbol.name) for maker in makers):
         return False
-    made = {proxy.name for proxy in operation.outputs}
+    outputs = {proxy.name for proxy in operation.outputs}
     readers = (one for one in bsym.at_level("aten") if one is not operation)
-    return any(proxy.name in made for one in readers for proxy in one.inputs) or any(
-        proxy.name in made for proxy in bsym.outputs
+    return any(proxy.name in outputs for one in readers for proxy in one.inputs) or any(
+        proxy.name in outputs for proxy in bsym.outputs
     )
 
 

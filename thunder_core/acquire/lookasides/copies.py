@@ -29,13 +29,13 @@ def copy_deeply(
         if not tensor.is_leaf:
             return function(tensor, memo)  # raises what eager raises
         require_copyable(shown_class(tensor) or type(tensor), function)
-        made = dressed(acquisition, copied(acquisition, tensor, memo), tensor)
+        copied_tensor = dressed(acquisition, copied(acquisition, tensor, memo), tensor)
         if tensor.grad is not None:
-            made.grad = run(tensor.grad, memo)
+            copied_tensor.grad = run(tensor.grad, memo)
         for name, value in attributes_of_tensor(tensor).items():
-            setattr(made, name, acquisition.machine.call(copy.deepcopy, value, memo))
-        memo[id(tensor)] = made
-        return made
+            setattr(copied_tensor, name, acquisition.machine.call(copy.deepcopy, value, memo))
+        memo[id(tensor)] = copied_tensor
+        return copied_tensor
 
     return run
 
@@ -63,10 +63,10 @@ def copied(acquisition: Any, tensor: torch.Tensor, memo: dict[Any, Any]) -> torc
     return held.as_strided(plain.size(), plain.stride(), plain.storage_offset())
 
 
-def dressed(acquisition: Any, made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+def dressed(acquisition: Any, copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """A copy with the class and the `requires_grad` of what it is a copy of."""
-    made = made.requires_grad_() if tensor.requires_grad else made
-    return cast(acquisition, made, shown_class(tensor) or type(tensor))
+    copy = copy.requires_grad_() if tensor.requires_grad else copy
+    return cast(acquisition, copy, shown_class(tensor) or type(tensor))
 
 
 @lookaside(torch.Tensor.__reduce_ex__)
@@ -76,9 +76,9 @@ def copy_shallowly(
     """Make the leaf on the same memory, with the same attributes, that `copy.copy` asks for."""
 
     def rebuild(tensor: torch.Tensor) -> torch.Tensor:
-        made = dressed(acquisition, tensor.detach(), tensor)
+        rebuilt = dressed(acquisition, tensor.detach(), tensor)
         for name, value in attributes_of_tensor(tensor).items():
-            setattr(made, name, value)
-        return made
+            setattr(rebuilt, name, value)
+        return rebuilt
 
     return lambda tensor, protocol: (rebuild, (tensor,))

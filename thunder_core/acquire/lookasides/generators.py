@@ -29,11 +29,11 @@ def make_generator(
     """A generator that the program makes is made at each call."""
 
     def run(*args: Any, **kwargs: Any) -> torch.Generator:
-        made: torch.Generator = function(*args, **kwargs)
-        proxy = acquisition.recorder.tensors.made_object(made)
+        new_generator: torch.Generator = function(*args, **kwargs)
+        proxy = acquisition.recorder.tensors.made_object(new_generator)
         acquisition.recorder.emit(BoundSymbol(symbol(""), args, kwargs, proxy, ordered=True))
-        acquisition.seeds[id(made)] = made.initial_seed()
-        return made
+        acquisition.seeds[id(new_generator)] = new_generator.initial_seed()
+        return new_generator
 
     return run
 

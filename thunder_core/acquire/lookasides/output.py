@@ -199,14 +199,14 @@ def _copied(acquisition: Any, value: Any, copies: dict[int, Any]) -> Any:
         return frozenset(map(part, value))
     if not is_rebuildable(kind) or getattr(value, "maxlen", None) is not None:
         raise NotShownError
-    made = copies[id(value)] = new(kind)
+    copy = copies[id(value)] = new(kind)
     state = {name: part(item) for name, item in attributes_of(value).items()}
     if isinstance(value, dict):
-        fill(made, items={part(key): part(item) for key, item in dict.items(value)}, state=state)
+        fill(copy, items={part(key): part(item) for key, item in dict.items(value)}, state=state)
     else:
         base = container_base(value)
-        fill(made, items=[part(item) for item in base.__iter__(value)] if base else (), state=state)
-    return made
+        fill(copy, items=[part(item) for item in base.__iter__(value)] if base else (), state=state)
+    return copy
 
 
 def _named_tuple(kind: Any, items: tuple[Any, ...]) -> Any:

@@ -123,10 +123,10 @@ def maker_of_tensors(acquisition: Any, function: Any) -> Callable[..., Any] | No
 
 def construct(acquisition: Any, kind: type, *args: Any, **kwargs: Any) -> torch.Tensor:
     """Call a subclass: a new tensor, and the class's own `__init__` if it has one."""
-    made: torch.Tensor = acquisition.machine.invoke(NEW, (kind, *args), kwargs)
+    tensor: torch.Tensor = acquisition.machine.invoke(NEW, (kind, *args), kwargs)
     if type(type_lookup(kind, "__init__")) is FunctionType:
-        initialize(acquisition.machine, made, args, kwargs)
-    return made
+        initialize(acquisition.machine, tensor, args, kwargs)
+    return tensor
 
 
 def is_constructed_natively(kind: Any) -> bool:
@@ -142,12 +142,12 @@ def is_subclass(kind: type) -> bool:
 def cast(acquisition: Any, tensor: torch.Tensor, kind: type) -> torch.Tensor:
     """The tensor as one of the class."""
     with torch._C.DisableTorchFunction():
-        made: torch.Tensor = acquisition.recorder.subclasses.cast(tensor, kind)
-    return made
+        converted: torch.Tensor = acquisition.recorder.subclasses.cast(tensor, kind)
+    return converted
 
 
 def record(acquisition: Any, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
     """Run a function of a tensor as a bound symbol of the trace, whatever the tensor's class says."""
     with torch._C.DisableTorchFunction():
-        made: torch.Tensor = acquisition.recorder.function(function, (tensor,), {})
-    return made
+        recorded: torch.Tensor = acquisition.recorder.function(function, (tensor,), {})
+    return recorded

@@ -104,20 +104,20 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
         starts = [leaf.view_as(leaf) if tracked else _leaf(leaf) for leaf, tracked in pairs]
         compiled = _compiled(None, function, (), executors)
         output, aux = parted(compiled(*tree_unflatten(starts, structure)), has_aux, "vjp", None)
-    found = require_tensors(tree_flatten(output)[0], "vjp", None)
+    outputs = require_tensors(tree_flatten(output)[0], "vjp", None)
     follows = any(outside) or _follows_more(compiled)
 
     def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:
         given = require_same(cotangents, output, ("the cotangents", "the outputs"), "vjp")
         followed = follows or any(one.requires_grad for one in given)
         create_graph = torch.is_grad_enabled() and followed if create_graph is None else create_graph
-        pairs = [pair for pair in zip(found, given, strict=True) if pair[0].requires_grad]
-        made: Sequence[torch.Tensor | None] = [None] * len(starts)
+        pairs = [pair for pair in zip(outputs, given, strict=True) if pair[0].requires_grad]
+        pulled: Sequence[torch.Tensor | None] = [None] * len(starts)
         if pairs:
             results, gradients = zip(*pairs, strict=True)
             with torch.inference_mode(False):
-                made = torch.autograd.grad(results, starts, gradients, retain_graph, create_graph, allow_unused=True)
-        filled = [torch.zeros_like(leaf) if one is None else one for one, leaf in zip(made, leaves, strict=True)]
+                pulled = torch.autograd.grad(results, starts, gradients, retain_graph, create_graph, allow_unused=True)
+        filled = [torch.zeros_like(leaf) if one is None else one for one, leaf in zip(pulled, leaves, strict=True)]
         answer: tuple[Any, ...] = tree_unflatten(filled, structure)
         return answer
 

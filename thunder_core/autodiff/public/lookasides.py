@@ -46,8 +46,8 @@ def gradient(acquisition: Any, function: Run, args: tuple[Any, ...], kwargs: dic
         value, aux = parted(output, self.has_aux, self.name, where)
         scalar = require_scalar(value, self.name, where)
         reverse.follow([scalar])
-        found = reverse.gradients([torch.ones((), dtype=scalar.dtype, device=scalar.device)])
-        return self.result(found if isinstance(self.argnums, tuple) else found[0], value, aux)
+        gradients = reverse.gradients([torch.ones((), dtype=scalar.dtype, device=scalar.device)])
+        return self.result(gradients if isinstance(self.argnums, tuple) else gradients[0], value, aux)
 
     return run
 
@@ -117,12 +117,12 @@ def forward(acquisition: Any, function: Run, primals: Any, tangents: Any, has_au
             segment.exchange(decompose_autocast(segment.bsyms))
         if segment.writes:
             segment.exchange(functionalize_local(segment.bsyms, segment.names()))
-        found = forward_sweep(segment.bsyms, names, segment.names())
-        segment.exchange(with_autocast_off(found.bsyms) if under else found.bsyms)
-    made = [found.tangents.get(proxy(result).name) for result in results]
+        sweep = forward_sweep(segment.bsyms, names, segment.names())
+        segment.exchange(with_autocast_off(sweep.bsyms) if under else sweep.bsyms)
+    tangents_out = [sweep.tangents.get(proxy(result).name) for result in results]
     moved = [
         torch.zeros_like(result) if one is None else segment.tensor(one)
-        for one, result in zip(made, results, strict=True)
+        for one, result in zip(tangents_out, results, strict=True)
     ]
     answer = (output, tree_unflatten(moved, shape))
     return (*answer, aux) if has_aux else answer

@@ -90,17 +90,17 @@ class Reverse:
             given[proxy.name] = given[proxy.name] + one if proxy.name in given else one
         incoming = {name: recorder.proxy_of(one) for name, one in given.items() if name in sweep.requires_grad_names}
         with refusing(self.name), aside():
-            bsyms, found = sweep.apply_vjps(incoming)
+            bsyms, cotangents_by_name = sweep.apply_vjps(incoming)
             self._read |= {proxy.name for bsym in bsyms for proxy in bsym.inputs}
             steps = [*sweep.steps, *map(Step, self._segment.after)]
             require_unwritten(steps, self._read, self._segment.aliases_before(step.bsym for step in steps))
             exposed = list(sweep.exposing_intermediates(self._read))
             self._segment.exchange(with_autocast_off(exposed) if self._under else exposed)
             self._segment.append(with_autocast_off(bsyms) if self._under else bsyms)
-        made = [found.get(recorder.proxy_of(start).name) for start in self._starts]
+        proxies = [cotangents_by_name.get(recorder.proxy_of(start).name) for start in self._starts]
         leaves = [
             torch.zeros_like(start) if one is None else self._segment.tensor(one)
-            for one, start in zip(made, self._starts, strict=True)
+            for one, start in zip(proxies, self._starts, strict=True)
         ]
         answer: tuple[Any, ...] = tree_unflatten(leaves, self._structure)
         return answer
