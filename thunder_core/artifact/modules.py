@@ -36,16 +36,27 @@ def find_in_tables(wanted: Iterable[object], name_of: Callable[[object], str | N
     """The way to each of the objects that a dict at the top of a module holds, under a key that can be found itself."""
     missing = {id(value) for value in wanted}
     places = [
-        (id(value), f"{name}:{at}", key)
-        for name, namespace in _namespaces()
-        for at, table in list(namespace.items())
-        if type(table) is dict and at.isidentifier() and at != "__dict__" and _holds(table, missing)
+        (id(value), path, key)
+        for path, table in _tables_with(missing)
         for key, value in list(table.items())
         if id(value) in missing
     ]
     names = {id(key): name for _, _, key in places if (name := name_of(key)) is not None}
     names |= find_in_modules([key for _, _, key in places if id(key) not in names]) if places else {}
     return {found: (("import", path), ("keyed", names[id(key)])) for found, path, key in places if id(key) in names}
+
+
+def _tables_with(wanted: set[int]) -> Iterator[tuple[str, dict[Any, object]]]:
+    """The dicts at the top of modules, by their paths, that hold one of the wanted objects, given by their ids."""
+    barren: dict[int, object] = {}  # dicts that hold none, of which `__builtins__` is in every module
+    for name, namespace in _namespaces():
+        for at, table in list(namespace.items()):
+            if type(table) is not dict or id(table) in barren or not at.isidentifier() or at == "__dict__":
+                continue
+            if _holds(table, wanted):
+                yield f"{name}:{at}", table
+            else:
+                barren[id(table)] = table
 
 
 def better(path: str, known: str | None) -> bool:
@@ -87,15 +98,18 @@ def _holds(table: dict[Any, object], wanted: set[int]) -> bool:
 
 def _held_by_instances(wanted: set[int]) -> Iterator[tuple[str, object]]:
     """The paths of those of the wanted objects that are classes or attributes of what modules hold."""
+    passed_over = {kind for kind in PLAIN if id(kind) not in wanted}
+    barren: dict[int, object] = {}  # instances that hold none, most of which many modules import
     for name, namespace in _namespaces():
         for key, value in (("__dict__", namespace), *namespace.items()):
-            if not key.isidentifier():
+            if type(value) in passed_over or id(value) in barren or not key.isidentifier():
                 continue
             if id(type(value)) in wanted:
                 yield f"{name}:{key}.__class__", type(value)
-            if type(value) in PLAIN or not (entries := _entries(value)) or not _holds(entries, wanted):
+            elif not _holds(_entries(value), wanted):
+                barren[id(value)] = value
                 continue
-            for attribute, item in list(entries.items()):
+            for attribute, item in list(_entries(value).items()):
                 if id(item) in wanted and str(attribute).isidentifier():
                     yield f"{name}:{key}.{attribute}", item
 
